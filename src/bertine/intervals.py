@@ -22,7 +22,7 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
     """Return the 95% interval of a share, `correct` of `total` (Wilson 1927): never outside 0 to 1,
     and sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
     if not 0 <= correct <= total:
-        raise ValueError(f"{correct} of {total} is no share")
+        raise ValueError(f"{correct} of {total} is not a share")
     if total == 0:
         return 0.0, 1.0
     z = _Z

@@ -88,7 +88,7 @@ def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _Refused(f"has the value {name}, which is no number of JSON")
+    raise _Refused(f"has the value {name}, which is not a number of JSON")
 
 
 def _finite_float(text: str) -> float:

@@ -12,6 +12,7 @@ import torch
 
 import bertine
 import toys
+from bertine.cli import main
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 
 
@@ -80,3 +81,17 @@ def test_a_few_texts_get_the_answers_of_fp32(
 
 def test_no_more_threads_than_pytorch_would_take(model: Path) -> None:
     assert 1 <= unmeasured(model, 10, "cpu", "auto")["threads"] <= torch.get_num_threads()
+
+
+def test_a_file_that_is_given_as_a_text_is_pointed_out(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("new.csv").write_text("text\nthe cat\n")
+    assert main(["predict", str(model), "new.csv"]) == 0
+    hint = "new.csv is answered as a text; to read the file: --input new.csv"
+    assert hint in capsys.readouterr().err
+    assert main(["predict", str(model), "new.csv", "--text-column", "text"]) == 2
+    assert "new.csv is a file; read it with --input new.csv" in capsys.readouterr().err
+    assert main(["predict", str(model), "no such file"]) == 0
+    assert "--input" not in capsys.readouterr().err

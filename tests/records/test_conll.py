@@ -103,7 +103,7 @@ def test_lines_of_conllu_that_are_no_words_are_left_out(tmp_path: Path) -> None:
     path = file(tmp_path / "fr.conllu", "\n".join(["# text = au", *lines]) + "\n")
     examples = read_sentences(path, WordColumns(word_column=2, tag_column=4))
     assert examples.items == [Sentence(("à", "le"), ("ADP", "DET"), 3)]
-    assert any("2 lines of CoNLL-U are no words" in note for note in examples.notes)
+    assert any("2 lines of CoNLL-U are not words" in note for note in examples.notes)
     with pytest.raises(BertineError, match="is CoNLL-U, whose first column holds numbers"):
         read_sentences(path)
     # In files of fewer columns it is a word like any other.
@@ -116,7 +116,7 @@ def test_names_are_for_keys_and_numbers_for_columns(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match=r"a.conll: is a column file.* not label_column"):
         read_sentences(columns, named_columns(None, "pos", None, None))
     keys = jsonl(tmp_path / "a.jsonl", {"words": ["a"], "tags": ["B-x"], "pos": ["N"]})
-    with pytest.raises(BertineError, match=r"a.jsonl: is no column file.* not tag_column"):
+    with pytest.raises(BertineError, match=r"a.jsonl: is not a column file.* not tag_column"):
         read_sentences(keys, named_columns(None, None, None, 2))
     # What a model was trained with is no demand.
     trained = WordColumns.trained_with(("tokens",), "pos")

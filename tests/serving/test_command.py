@@ -161,7 +161,7 @@ def test_names_of_models(tmp_path: Path) -> None:
     for wrong, said in (
         ([], "no model to serve"),
         ([run, run], "two models are called 'my-run'"),
-        (["a b=c"], "'a b' is no name for a model"),
+        (["a b=c"], "'a b' is not a name for a model"),
         (["=c"], "'' is no name"),
     ):
         with pytest.raises(BertineError, match=said):

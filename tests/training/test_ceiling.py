@@ -150,7 +150,7 @@ def test_a_rate_that_was_measured_beside_other_work_is_measured_again(
     monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: next(rates))
     gauge = Gauge(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     gauge.add(batch, 1.0)
-    assert gauge.facts(10_000) == {}, "four times what the machine can do is no share"
+    assert gauge.facts(10_000) == {}, "four times what the machine can do is not a share"
     gauge.add(batch, 1.0)
     assert gauge.facts(10_000) == {"share_of_ceiling": pytest.approx(0.5)}
 

@@ -66,7 +66,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
         read_sentences(path)
     with pytest.raises(BertineError, match=r"no column 'foam' \(did you mean 'form'\?\)"):
         read_sentences(path, WordColumns(word_key="foam", tag_key="pos"))
-    with pytest.raises(BertineError, match=r"train\.pq: is no column file; name its keys"):
+    with pytest.raises(BertineError, match=r"train\.pq: is not a column file; name its keys"):
         read_sentences(path, WordColumns(word_column=1, given=("word_column",)))
     with pytest.raises(BertineError, match=r"leave out format"):
         read_sentences(path, format="jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -45,7 +46,7 @@ from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.tables.layout import TableLayout, written_layout
 from bertine.tables.table import Table, TableRow
 from bertine.tasks.spans.task import SpanExtraction
-from bertine.terminal.console import counted, quietly, visible_list
+from bertine.terminal.console import counted, quietly, visible_list, warn
 
 
 @dataclass(repr=False)
@@ -129,6 +130,7 @@ def predict(
             be resumed there, or what is left is of another input, model or setting.
     """
     if texts is not None or question is not None or context is not None:
+        file = _named_file(texts)
         for name, value in {
             "input": input,
             "text_columns": options.text_columns,
@@ -138,7 +140,11 @@ def predict(
             "resume": resume or None,
         }.items():
             if value is not None:
+                if file is not None and input is None:
+                    raise BertineError(f"{file} is a file; read it with {option('input', file)}")
                 raise BertineError(f"texts are given, so leave out {name}, which is for a file")
+        if file is not None:
+            warn(f"{file} is answered as a text; to read the file: {option('input', file)}")
         size = len(str((texts, question, context)))
         with quietly():
             predictor = _opened(model, size, options)
@@ -302,6 +308,14 @@ class _Job:
             writer.write(joined(name, row, dict(zip(report.columns, values, strict=True))))
         report.count(len(rows), features)
         report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))
+
+
+def _named_file(texts: Any) -> str | None:
+    """Return the only text where it is the name of a file: somebody meant its contents."""
+    text = texts[0] if isinstance(texts, list | tuple) and len(texts) == 1 else texts
+    # Longer names are refused by the system, and a zero character by Python.
+    name = isinstance(text, str) and len(text) < 256 and "\0" not in text and text
+    return name if name and os.path.isfile(name) else None
 
 
 def _lasting(input: Source, output: Path | str) -> bool:

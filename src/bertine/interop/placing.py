@@ -146,7 +146,7 @@ def _unexpected(source: Path, unexpected: list[str], model: Model, names: Weight
         return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
     title = model.config.title
     return (
-        f"{source}: unexpected tensors: {listed}; they are no part of the {title} that {CONFIG} "
+        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that {CONFIG} "
         "describes. Correct that file, or save the encoder alone with transformers' "
         f"{title}Model"
     )

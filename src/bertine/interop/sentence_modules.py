@@ -108,7 +108,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
         if inside.is_absolute() or ".." in inside.parts:
             raise BertineError(f"{path}: the path {entry['path']!r} leads out of the directory")
         if "\0" in entry["path"]:
-            raise BertineError(f"{path}: the path {entry['path']!r} is no path")
+            raise BertineError(f"{path}: the path {entry['path']!r} is not a path")
         where = folder / inside
         if (number == 0) != (kind == "Transformer"):
             refused = refused or f"{path}: module {number} is {briefly(entry['type'])}"

@@ -131,7 +131,7 @@ class ColumnLines:
                 "that begin with # were",
                 "taken for comments",
             ),
-            (self.ranges, "of CoNLL-U is no word", "of CoNLL-U are no words", _LEFT_OUT),
+            (self.ranges, "of CoNLL-U is not a word", "of CoNLL-U are not words", _LEFT_OUT),
         ]
         return [
             f"{self.name}: {counted(count, 'line', one, several)} {what}"

@@ -98,7 +98,7 @@ class WordColumns:
                 )
             if kind != "columns" and name_of in numbers:
                 raise BertineError(
-                    f"{name}: is no column file; name its keys by {text_option()} and "
+                    f"{name}: is not a column file; name its keys by {text_option()} and "
                     f"{option('label_column')}, not {option(name_of)}"
                 )
 

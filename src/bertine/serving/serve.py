@@ -161,7 +161,7 @@ def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
             path = Path(rest)
         if not _NAME.fullmatch(name):
             raise BertineError(
-                f"{text}: {name!r} is no name for a model; use letters, digits and . _ : / - "
+                f"{text}: {name!r} is not a name for a model; use letters, digits and . _ : / - "
                 "(NAME=MODEL)"
             )
         if name in paths:

@@ -72,7 +72,7 @@ def _opened(path: str | Path) -> Any:
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno:
                 raise
-            raise BertineError(f"{path}: is no Parquet file ({_first_line(error)})") from error
+            raise BertineError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
 
 
 def count_rows(path: str | Path) -> int:

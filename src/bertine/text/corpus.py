@@ -235,7 +235,7 @@ class Corpus:
             )
         if self.quotes is not None and "table" not in kinds:
             raise BertineError(
-                f"{self.paths[0]}: is no csv or tsv, whose cells may be quoted; leave out "
+                f"{self.paths[0]}: is not csv or tsv, whose cells may be quoted; leave out "
                 f"{option('quotes', self.quotes)}"
             )
 

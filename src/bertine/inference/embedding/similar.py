@@ -193,7 +193,7 @@ def _opened(path: Path | str, dimensions: int) -> np.ndarray:
     """Open the vectors of a ``.npy`` [N, D], on disk.
 
     Raises:
-        BertineError: it is no array of numbers, or of another width than `dimensions`.
+        BertineError: it is not an array of numbers, or of another width than `dimensions`.
     """
     check_regular(path)
     with os_errors(path, "reading it"):
@@ -202,7 +202,7 @@ def _opened(path: Path | str, dimensions: int) -> np.ndarray:
         except OSError:
             raise
         except Exception as error:  # of many kinds: NumPy reads the header as Python
-            raise BertineError(f"{path}: is no array of numbers that NumPy reads") from error
+            raise BertineError(f"{path}: is not an array of numbers that NumPy reads") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise BertineError(
             f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "

@@ -202,7 +202,7 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
     known = read_json_object(file, lenient=True)
     if not isinstance(known.get("rows"), dict):
         raise BertineError(
-            f"{file}: is no table of feature-based; remove it, or choose another folder"
+            f"{file}: is not a table of feature-based; remove it, or choose another folder"
         )
     before = known.get("settings")
     new = json.loads(json.dumps(settings))  # tuples are lists, as in the file
