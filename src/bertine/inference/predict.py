@@ -208,7 +208,7 @@ def predict(
     with open_task_table(task, input, options) as opened:
         table = opened.table
         predictor = predictor.over(opened.columns)
-        job = _Job(predictor, table, opened.rows, opened.columns, all_probabilities)
+        job = _TablePrediction(predictor, table, opened.rows, opened.columns, all_probabilities)
         layout = written_layout(output, table.layout)
         writing: AbstractContextManager[TableWriter | UnfinishedTable]
         if lasting and not isinstance(input, GivenTable):
@@ -235,7 +235,7 @@ def _opened(model: Predictor | Path | str, size: int | None, options: PredictOpt
     return Predictor.opened(model, options.device, **chosen)
 
 
-class _Job:
+class _TablePrediction:
     """A table being predicted; what is counted goes into `report`.
 
     Attributes:
