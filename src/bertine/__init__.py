@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bertine.inference.embedding.embedder import Embedder
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
-    from bertine.inference.predict import predict
     from bertine.inference.predictor import Predictor
     from bertine.modeldir import load_model, save_model
     from bertine.models.bert import BertConfig
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         finetune,
         inspect,
         lr_find,
+        predict,
         prepare,
         pretrain,
         search,

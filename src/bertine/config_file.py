@@ -1,5 +1,5 @@
-"""``--config FILE``: the arguments of a command in a YAML file, under the same names; or, by its
-name alone, one of the recipes that come with the package.
+"""Read ``--config FILE``: the arguments of a command in a YAML file, under the same names; or, by
+its name alone, one of the recipes that come with the package.
 
 A file is checked as the command line is: an unknown key, a key given twice and a value of the
 wrong kind are errors that name the file and the key. Dashes and underscores are the same in a
@@ -32,12 +32,13 @@ _MAX_DEPTH = 16
 
 
 class _TooDeep(ValueError):
-    """Lists and mappings in each other, of which YAML's reader would recurse without bound."""
+    """An error for lists and mappings in each other, of which YAML's reader would recurse without
+    bound."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset; a key that is given twice is an error, not the last one's gain, and so
-    are aliases (``*name``), by which a few lines can stand for billions."""
+    """A reader of YAML's safe subset; a key that is given twice is an error, not the last one's
+    gain, and so are aliases (``*name``), by which a few lines can stand for billions."""
 
     _depth = 0
 

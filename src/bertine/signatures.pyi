@@ -11,7 +11,11 @@ from bertine.inference.embedding.similar import Neighbours
 from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
+from bertine.inference.files.predict_texts import GivenTextsReport
+from bertine.inference.files.tag_file import TagReport
+from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
+from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
 from bertine.names import (
     AnswerPrecision,
@@ -32,6 +36,7 @@ from bertine.names import (
     TaggedFormat,
     TagScheme,
     TaskName,
+    TextFormat,
     TokenizerKind,
     VectorPooling,
     VectorType,
@@ -91,7 +96,7 @@ def embed(
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: told by the name of the file and its first line.
+        format: of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -135,7 +140,7 @@ def evaluate(
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
@@ -143,8 +148,8 @@ def evaluate(
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         worst: also list so many examples with the highest loss, with file and line; wrong labels
             are often among them, in a training file only while the model has not learned them by
             heart.
@@ -203,7 +208,7 @@ def explain(
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the input; None: told by the name of the file and its first line.
+        format: of the input; None: detected from the name of the file and its first line.
 
     Raises:
         BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
@@ -251,7 +256,7 @@ def export(
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
@@ -263,8 +268,8 @@ def export(
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
         normalize: to length 1; None: as the model directory says, else not.
-        data_format: of the table; columns are column files of words; None: told by the name of the
-            file and its first lines.
+        data_format: of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
 
     Raises:
         BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
@@ -317,7 +322,7 @@ def feature_based(
         label_column: the label; None: the usual names.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         epochs: of the BiLSTM, over the training sentences.
@@ -334,7 +339,7 @@ def feature_based(
             settings.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
             sum-all; None: all.
-        format: of the files; None: told by the name of the file and its first line.
+        format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         max_length: tokens of an input.
         finetune_epochs: of fine-tuning.
@@ -433,8 +438,8 @@ def finetune(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -451,7 +456,7 @@ def finetune(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
@@ -627,8 +632,8 @@ def lr_find(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -644,7 +649,7 @@ def lr_find(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
@@ -673,6 +678,67 @@ def lr_find(
     Raises:
         BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
             is named; it is one of several processes; what `finetune` raises of model and data.
+    """
+
+def predict(
+    model: Predictor | Path | str,
+    input: Path | str | TableLike | None = None,
+    output: Path | str = "-",
+    *,
+    texts: Sequence[TextOrDict] | TextOrDict | None = None,
+    question: str | None = None,
+    context: str | None = None,
+    all_probabilities: bool = False,
+    resume: bool = False,
+    show_progress: bool = True,
+    text_columns: Sequence[str] | str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: AnswerPrecision = "auto",
+    device: str | None = None,
+    format: TextFormat | None = None,
+    word_column: int | None = None,
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport:
+    """Predict every row of a table, in its order and its format, in bounded memory; or a few
+    `texts`, whose answers a terminal shows in readable lines.
+
+    The output is the input with the task's columns (``label``, ``probability``) added; a name
+    that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
+    tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
+    ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
+    where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
+    object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
+    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`.
+
+    Args:
+        model: a fine-tuned model directory, or a loaded one.
+        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
+            in memory, as for `finetune`.
+        output: a file, complete or not there at all; or ``-`` for stdout.
+        texts: to answer in place of a file: one or several. For a model of pairs two strings are
+            one example, for multiple choice all of them: what is given, then the choices.
+        question, context: for spans, in place of a file: one question about one text.
+        all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
+        resume: go on where an earlier process was stopped
+            (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
+            For tables, from a file to a file.
+        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+        text_columns: the text, or the two texts of a pair; None: as in training.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        precision: number format to compute in; auto is the fastest whose outputs a check finds
+            close to those in fp32.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
+        word_column: number of the column of the words in a column file; None: as in training.
+
+    Raises:
+        BertineError: no such model; neither a file nor texts, or both; what reading the table
+            raises; a column is missing; something is said that does not apply to the task or the
+            file; the output is named as a format that the rows cannot be written in; nothing can
+            be resumed there, or what is left is of another input, model or setting.
     """
 
 def prepare(
@@ -989,8 +1055,8 @@ def search(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: told by the name of the file
-            and its first lines.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1007,7 +1073,7 @@ def search(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: told by the tags.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
@@ -1152,7 +1218,7 @@ def similar(
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: told by the name of the file and its first line.
+        format: of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.

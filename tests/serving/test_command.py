@@ -162,7 +162,7 @@ def test_names_of_models(tmp_path: Path) -> None:
         ([], "no model to serve"),
         ([run, run], "two models are called 'my-run'"),
         (["a b=c"], "'a b' is not a name for a model"),
-        (["=c"], "'' is no name"),
+        (["=c"], "'' is not a name"),
     ):
         with pytest.raises(BertineError, match=said):
             named_models(wrong)

@@ -26,7 +26,7 @@ def _add_arguments(parser: Parser) -> None:
         "--texts",
         metavar="FILE",
         type=Path,
-        help="the file that a .npy was made of (not given: rows are told by number)",
+        help="the file that a .npy was made of (not given: rows are shown by number)",
     )
     parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
     add_options(parser, SimilarOptions)

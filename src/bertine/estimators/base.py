@@ -53,7 +53,7 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BertEstimator(BaseEstimator):
-    """What classifier and regressor have in common; see there.
+    """The base of classifier and regressor; see there.
 
     The parameters are attributes under their names, as scikit-learn asks for.
     """

@@ -1,4 +1,4 @@
-"""What an estimator takes: texts, or pairs of them, and a label for each."""
+"""Check what an estimator takes: texts, or pairs of them, and a label for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _TEXTS_WITH_A_NAN = np.dtype("<U32")
 
 
 class InputError(BertineError, ValueError):
-    """Texts or labels that an estimator cannot take: scikit-learn's callers expect a ValueError."""
+    """An error for texts or labels that an estimator cannot take: scikit-learn's callers expect a
+    ValueError."""
 
 
 def texts_of(X: Any) -> list[tuple[str, ...]]:

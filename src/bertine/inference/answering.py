@@ -18,7 +18,7 @@ from bertine.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class PreparedExamples:
-    """Examples and what a model reads of them.
+    """A set of examples and what a model reads of them.
 
     Attributes:
         examples: N of them.
@@ -44,7 +44,7 @@ class PreparedExamples:
 
 @dataclass(frozen=True)
 class Answering:
-    """What answers: a model with a task. Training, evaluation, prediction and the server all go
+    """A model with a task, which answers. Training, evaluation, prediction and the server all go
     through its three steps.
 
     Attributes:

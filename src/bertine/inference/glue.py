@@ -23,7 +23,7 @@ from bertine.terminal.shown import Shown
 
 @dataclass(repr=False)
 class GlueSubmission(Shown):
-    """What :func:`glue_submission` wrote.
+    """The files that :func:`glue_submission` wrote.
 
     Attributes:
         path: the zip file.

@@ -209,7 +209,7 @@ def evaluate_pretraining(
 
 @dataclass(repr=False)
 class HeldOutReport(Shown):
-    """What :func:`evaluate_store` found: a :class:`~bertine.tasks.report.EvaluationReport`.
+    """The scores of :func:`evaluate_store`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
         metrics: as :func:`score_batches` gives them.

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.errors import BertineError
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.given_texts import TextOrDict
@@ -27,6 +26,7 @@ from bertine.inference.files.rows import (
     CHUNK_ROWS,
     chunks,
     joined,
+    open_task_table,
     text_progress,
     unused,
 )
@@ -35,24 +35,23 @@ from bertine.inference.files.text_report import TextReport, pace
 from bertine.inference.files.unfinished import UnfinishedTable, input_identity, unfinished_table
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport, predict_squad
-from bertine.names import AnswerPrecision, TextFormat
-from bertine.options.names import option, text_option
-from bertine.options.types import check_types
+from bertine.options.answering import PredictOptions
+from bertine.options.names import option
+from bertine.options.verbs import takes_options
 from bertine.records.conll import WordColumns, named_columns
-from bertine.records.examples import Example, Examples, as_columns, columns_of_training, row_texts
+from bertine.records.examples import Example, Examples, row_texts
 from bertine.records.squad_files import load_squad
 from bertine.records.table_writer import TableWriter, is_stream, open_writer
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
-from bertine.tables.layout import LINE_COLUMN, TableLayout, written_layout
+from bertine.tables.layout import TableLayout, written_layout
 from bertine.tables.table import Table, TableRow
-from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.terminal.console import counted, quietly, visible_list, warn
 
 
 @dataclass(repr=False)
 class PredictReport(TextReport):
-    """What predicting a file did.
+    """The report of predicting a file.
 
     Attributes:
         columns: the names of the columns that were added.
@@ -75,15 +74,15 @@ class PredictReport(TextReport):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         rows = self.rows - self.rows_before
-        told = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
-        lines = [told + visible_list(self.columns)]
+        line = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
+        lines = [line + visible_list(self.columns)]
         if self.rows_before:
             there = counted(self.rows_before, "row", "that was", "that were")
             lines.append(f"went on after {there} there; now {self.rows}")
         return lines + self.warnings()
 
 
-@check_types
+@takes_options()
 def predict(
     model: Predictor | Path | str,
     input: Path | str | TableLike | None = None,
@@ -92,16 +91,10 @@ def predict(
     texts: Sequence[TextOrDict] | TextOrDict | None = None,
     question: str | None = None,
     context: str | None = None,
-    device: str | None = None,
-    precision: AnswerPrecision = "auto",
     all_probabilities: bool = False,
-    text_columns: Sequence[str] | str | None = None,
-    format: TextFormat | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-    word_column: int | None = None,
     resume: bool = False,
     show_progress: bool = True,
+    options: PredictOptions,
 ) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport:
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
@@ -112,7 +105,7 @@ def predict(
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
     object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is told at :func:`~bertine.inference.files.tag_file.tag_file`.
+    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -122,21 +115,13 @@ def predict(
         texts: to answer in place of a file: one or several. For a model of pairs two strings are
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"``, ``"bf16"`` or, on a CPU, ``"int8"``; a loaded model keeps
-            its own, and its device. On a CPU ``"auto"`` is fp32 for a page of text or less, as
-            trying others would take longer.
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
-        text_columns: where the texts are; None: where they were in training.
-        format: of the input; None: detected from its name and first line.
-        quotes: whether ``"`` quotes cells; None: as usual for the format.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        word_column: of column files, for a tagger: where the words are, from 1 on; None: as in
-            training.
         resume: go on where an earlier process was stopped
             (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
             For tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
+        options: what the other arguments say; a loaded model keeps its precision and device. On a
+            CPU ``"auto"`` is fp32 for a page of text or less, as trying others would take longer.
 
     Raises:
         BertineError: no such model; neither a file nor texts, or both; what reading the table
@@ -148,10 +133,10 @@ def predict(
         file = _named_file(texts)
         for name, value in {
             "input": input,
-            "text_columns": text_columns,
-            "format": format,
-            "quotes": quotes,
-            "word_column": word_column,
+            "text_columns": options.text_columns,
+            "format": options.format,
+            "quotes": options.quotes,
+            "word_column": options.word_column,
             "resume": resume or None,
         }.items():
             if value is not None:
@@ -162,9 +147,7 @@ def predict(
             warn(f"{file} is answered as a text; to read the file: {option('input', file)}")
         size = len(str((texts, question, context)))
         with quietly():
-            predictor = Predictor.opened(
-                model, device, **unmeasured(model, size, device, precision)
-            )
+            predictor = _opened(model, size, options)
         if texts is None:
             examples: list[TextOrDict] = list(question_texts(predictor.task, question, context))
         elif question is not None or context is not None:
@@ -180,36 +163,35 @@ def predict(
     lasting = _lasting(input, output)
     if resume and not lasting:
         raise BertineError("resume is for an input and an output that are files")
-    chosen = unmeasured(model, bytes_to_come(input), device, precision)
-    predictor = Predictor.opened(model, device, **chosen)
+    predictor = _opened(model, bytes_to_come(input), options)
     started = time.monotonic()
     task = predictor.task
     if task.reads_words:
         _refuse_resume(resume, "files of words")
-        if quotes is not None:
+        if options.quotes is not None:
             raise BertineError("files of words have no quotes; leave quotes out")
         trained = WordColumns.trained_with(task.text_columns, None)
         return tag_file(
             predictor,
             input,
             output,
-            named_columns(text_columns, None, word_column, None).merged(trained),
+            named_columns(options.text_columns, None, options.word_column, None).merged(trained),
             details=all_probabilities,
-            format=format,
-            strict=strict,
+            format=options.format,
+            strict=options.strict,
             show_progress=show_progress,
         )
-    if word_column is not None:
+    if options.word_column is not None:
         raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
     if all_probabilities and [*task.output_columns(True)] == [*task.output_columns(False)]:
         raise BertineError(
             f"the task {task.name!r} answers without probabilities; leave out "
             f"{option('all_probabilities', True)}"
         )
-    spans = task.reads_questions and format is None
+    spans = task.reads_questions and options.format is None
     content = load_squad(input) if spans else None
     if content is not None and not isinstance(input, GivenTable):
-        if text_columns is not None or quotes is not None:
+        if options.text_columns is not None or options.quotes is not None:
             raise BertineError(
                 f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
             )
@@ -220,61 +202,40 @@ def predict(
             content,
             output,
             n_best=all_probabilities,
-            strict=strict,
+            strict=options.strict,
             show_progress=show_progress,
         )
-    named = as_columns(text_columns)
-    columns = named or task.text_columns
-    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
-    with columns_of_training(() if named else columns):
-        opening = (
-            open_choices(input, cast(MultipleChoice, task), named, **reading)
-            if task.has_choices
-            else Table(input, wanted=columns, **reading)
-        )
-    with opening as table:
-        if table.layout.kind == "text":
-            if len(columns) != 1:
-                raise BertineError(
-                    f"{table.name}: is plain text (no header with {' and '.join(columns)}), but "
-                    "the model takes pairs; give csv, tsv or jsonl"
-                )
-            if text_columns is not None and columns != (LINE_COLUMN,):
-                raise BertineError(
-                    f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
-                    f"line; leave out {text_option()}, or give the format (csv, "
-                    "tsv or jsonl)"
-                )
-            columns = (LINE_COLUMN,)
-        rows: Iterable[TableRow] = table
-        notes: list[str] = []
-        if task.has_choices:
-            choosing = cast(MultipleChoice, task)
-            columns, notes = choices_of(table, choosing, named)
-            rows = choice_rows(table, choosing, columns, named)
-            predictor = predictor.over(columns)
-        job = _Job(predictor, table, rows, columns, all_probabilities)
+    with open_task_table(task, input, options) as opened:
+        table = opened.table
+        predictor = predictor.over(opened.columns)
+        job = _TablePrediction(predictor, table, opened.rows, opened.columns, all_probabilities)
         layout = written_layout(output, table.layout)
-        opened: AbstractContextManager[TableWriter | UnfinishedTable]
+        writing: AbstractContextManager[TableWriter | UnfinishedTable]
         if lasting and not isinstance(input, GivenTable):
             identity = partial(job.identity, input, layout)
-            opened = unfinished_table(Path(output), layout, job.names, identity, resume=resume)
+            writing = unfinished_table(Path(output), layout, job.names, identity, resume=resume)
         else:
-            opened = open_writer(output, layout, job.names)
+            writing = open_writer(output, layout, job.names)
         show = show_progress and str(output) != "-"
         with (
-            opened as writer,
+            writing as writer,
             text_progress("predict", input, table.layout, show=show) as advance,
         ):
             for count in job.run(writer):
                 advance(count)
         report = job.report
-        report.notes = notes + table.stats.notes(table.name)
+        report.notes = opened.notes + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
     return report
 
 
-class _Job:
+def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
+    """Load the model, unless it is loaded, to answer texts of so many bytes."""
+    chosen = unmeasured(model, size, options.device, options.precision)
+    return Predictor.opened(model, options.device, **chosen)
+
+
+class _TablePrediction:
     """A table being predicted; what is counted goes into `report`.
 
     Attributes:

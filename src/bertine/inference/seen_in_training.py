@@ -1,4 +1,4 @@
-"""Whether the examples that a model is scored on are those that it was trained on."""
+"""Tell whether the examples that a model is scored on are those that it was trained on."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CHUNK_QUESTIONS = 2048
 
 @dataclass(repr=False)
 class SquadPredictReport(TextReport):
-    """What answering a file in SQuAD's format did.
+    """The report of answering a file in SQuAD's format.
 
     Attributes:
         files: that were written.
@@ -38,11 +38,11 @@ class SquadPredictReport(TextReport):
 
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
-        told = f"answered {counted(self.rows, 'question')} {pace(self.rows, self.seconds)}"
-        told += f" from {counted(self.inputs, 'window')}"
+        line = f"answered {counted(self.rows, 'question')} {pace(self.rows, self.seconds)}"
+        line += f" from {counted(self.inputs, 'window')}"
         if self.silent:
-            told += f"; {self.silent} of them with no answer"
-        return [told, *self.warnings(), *(f"written: {name}" for name in self.files)]
+            line += f"; {self.silent} of them with no answer"
+        return [line, *self.warnings(), *(f"written: {name}" for name in self.files)]
 
 
 def predict_squad(

@@ -11,11 +11,11 @@ from bertine.options.reading import Mending, TableColumns, TableReading, TaggedC
 from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
 
 _AS_TRAINED = "as in training"
-_TOLD = "told by the name of the file and its first line"
+_DETECTED = "detected from the name of the file and its first line"
 
 
 class KnownTexts(Mending):
-    """How texts are read for a model that knows its columns."""
+    """Options that say how texts are read for a model that knows its columns."""
 
     text_columns: Sequence[str] | str | None = like(
         TableColumns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
@@ -23,7 +23,7 @@ class KnownTexts(Mending):
 
 
 class KnownExamples(TaggedColumns, KnownTexts):
-    """How labelled examples are read for a model that knows its columns."""
+    """Options that say how labelled examples are read for a model that knows its columns."""
 
     label_column: str | None = like(
         TableColumns, "label_column", otherwise=_AS_TRAINED, title="columns"
@@ -67,18 +67,18 @@ class PredictOptions(KnownTexts, AnsweringMachine):
 class ExplainOptions(KnownTexts, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
-    format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD, title="reading")
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")
 
 
 class PlainTexts(Mending):
-    """How a table of single texts is read."""
+    """Options that say how a table of single texts is read."""
 
     title = "reading"
 
     text_column: str | None = declare(
         None, "the text", otherwise="text, sentence, or the only column"
     )
-    format: PlainFormat | None = declare(None, "of the input", otherwise=_TOLD)
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED)
 
 
 class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):

@@ -10,7 +10,7 @@ from bertine.options.reading import Mending
 
 
 class CorpusReading(Mending):
-    """How a corpus is read (:class:`bertine.text.corpus.Corpus`)."""
+    """Options that say how a corpus is read (:class:`bertine.text.corpus.Corpus`)."""
 
     title = "reading"
 
@@ -37,7 +37,7 @@ class CorpusReading(Mending):
 
 
 class Vocabulary(OptionGroup):
-    """What a vocabulary has."""
+    """Options that say what a vocabulary has."""
 
     title = "vocabulary"
 
@@ -91,7 +91,7 @@ class VocabOptions(Vocabulary, CorpusReading):
 
 
 class StoreContent(OptionGroup):
-    """What becomes of the documents of a corpus, and who works on them."""
+    """Options that say what becomes of the documents of a corpus, and who works on them."""
 
     language: str = declare(
         "en",

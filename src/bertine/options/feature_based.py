@@ -12,7 +12,7 @@ from bertine.options.run import Resuming, Seed
 
 
 class BilstmRecipe(Seed):
-    """How a BiLSTM is built and trained."""
+    """Options that say how a BiLSTM is built and trained."""
 
     title = "recipe"
 
@@ -41,7 +41,7 @@ class FeatureBasedOptions(
     format: TaggedFormat | None = declare(
         None,
         "of the files",
-        otherwise="told by the name of the file and its first line",
+        otherwise="detected from the name of the file and its first line",
         title="reading",
     )
     strict: bool = like(

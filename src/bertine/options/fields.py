@@ -39,7 +39,7 @@ NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
 
 
 class Option(NamedTuple):
-    """What is said of an option beside its name, its type and its default.
+    """All that is said of an option beside its name, its type and its default.
 
     Attributes:
         help: what it is, for ``--help`` and the documentation; other options stand in single

@@ -19,7 +19,7 @@ from bertine.options.run import Loading, Resuming, RunOutput, Saving, Seed
 
 
 class FreshWeights(OptionGroup):
-    """Whether training begins with the model's weights."""
+    """Options that say whether training begins with the model's weights."""
 
     fresh_weights: bool = declare(
         False,
@@ -30,7 +30,7 @@ class FreshWeights(OptionGroup):
 
 
 class FinetuneRecipe(OptionGroup):
-    """Length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.plan`)."""
+    """The length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.plan`)."""
 
     title = "recipe"
 
@@ -57,7 +57,7 @@ class FinetuneRecipe(OptionGroup):
 
 
 class InputLength(OptionGroup):
-    """How much of a text is read."""
+    """Options that say how much of a text is read."""
 
     title = "recipe"
 
@@ -71,7 +71,7 @@ class InputLength(OptionGroup):
 
 
 class Layers(OptionGroup):
-    """Which layers are trained."""
+    """Options that say which layers are trained."""
 
     title = "schedule and layers"
 
@@ -97,7 +97,7 @@ class Layers(OptionGroup):
 
 
 class Judging(OptionGroup):
-    """What the score is put beside."""
+    """Options that say what the score is put beside."""
 
     title = "score"
 
@@ -111,7 +111,7 @@ class Judging(OptionGroup):
 
 
 class FinetuneLoading(Loading):
-    """Who makes the batches of fine-tuning, and whether the model is compiled."""
+    """Options that say who makes the batches of fine-tuning, and whether the model is compiled."""
 
     title = "run"
 

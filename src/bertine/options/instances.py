@@ -13,7 +13,7 @@ from bertine.options.run import Seed
 
 
 class InstanceForm(OptionGroup):
-    """What a sequence is, and which of its tokens may be hidden together."""
+    """Options that say what a sequence is, and which of its tokens may be hidden together."""
 
     title = "instances (the paper's: --config paper)"
 
@@ -37,7 +37,8 @@ class InstanceForm(OptionGroup):
 
 
 class InstanceOptions(InstanceForm, Seed):
-    """How batches of sequences are made, with what the model decides still open."""
+    """Options that say how batches of sequences are made, with what the model decides still
+    open."""
 
     title = "instances (the paper's: --config paper)"
 
@@ -80,7 +81,8 @@ class InstanceOptions(InstanceForm, Seed):
 
 
 class InstanceSettings(InstanceOptions):
-    """How batches of sequences are made, all that they depend on but store and tokenizer."""
+    """Options that say how batches of sequences are made, all that they depend on but store and
+    tokenizer."""
 
     input_format: InputFormat = like(
         InstanceForm, "input_format", default="segment-pair", otherwise=""
@@ -103,7 +105,7 @@ class InstanceSettings(InstanceOptions):
 
 
 class InspectionOptions(InstanceForm):
-    """Which instances of a store are shown."""
+    """Options that say which instances of a store are shown."""
 
     title = "of a store"
 

@@ -7,7 +7,7 @@ from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
 
 
 class Device(OptionGroup):
-    """Where to compute."""
+    """Options that say where to compute."""
 
     title = "run"
 
@@ -17,7 +17,7 @@ class Device(OptionGroup):
 
 
 class Machine(Device):
-    """Where, and in what numbers, to train."""
+    """Options that say where, and in what numbers, to train."""
 
     title = "run"
 
@@ -29,7 +29,7 @@ class Machine(Device):
 
 
 class AnsweringMachine(Device):
-    """Where, and in what numbers, to answer."""
+    """Options that say where, and in what numbers, to answer."""
 
     precision: AnswerPrecision = declare(
         "auto",
@@ -40,7 +40,7 @@ class AnsweringMachine(Device):
 
 
 class ScoringMachine(Device):
-    """Where, and in what numbers, to score."""
+    """Options that say where, and in what numbers, to score."""
 
     precision: AnswerPrecision = declare(
         "auto",
@@ -49,13 +49,13 @@ class ScoringMachine(Device):
 
 
 class TrainedMachine(Device):
-    """Where to answer, in the numbers of training."""
+    """Options that say where to answer, in the numbers of training."""
 
     precision: Precision = like(ScoringMachine, "precision")
 
 
 class VectorMachine(Device):
-    """Where, and in what numbers, to compute vectors."""
+    """Options that say where, and in what numbers, to compute vectors."""
 
     precision: AnswerPrecision = declare(
         "auto",
@@ -66,7 +66,7 @@ class VectorMachine(Device):
 
 
 class Sharding(OptionGroup):
-    """How several processes divide the model."""
+    """Options that say how several processes divide the model."""
 
     title = "run"
 

@@ -1,4 +1,4 @@
-"""What a message calls an option: ``--resume`` on the command line, ``resume=True`` in Python.
+"""Name options in messages: ``--resume`` on the command line, ``resume=True`` in Python.
 
 A message that tells the user to change an option is read in both places. It names the option by
 :func:`option`, and :mod:`bertine.cli` says that the command line is what the user sees.

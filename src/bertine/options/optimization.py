@@ -23,7 +23,7 @@ class Rate(OptionGroup):
 
 
 class WarmUp(OptionGroup):
-    """For how long the learning rate rises."""
+    """Options that say for how long the learning rate rises."""
 
     title = "optimizer"
     alternatives: ClassVar[tuple[str, ...]] = ("warmup_steps", "warmup_ratio")
@@ -46,7 +46,7 @@ class WarmUp(OptionGroup):
 
 
 class Updates(OptionGroup):
-    """How the weights are updated: AdamW with decoupled decay."""
+    """Options that say how the weights are updated: AdamW with decoupled decay."""
 
     title = "optimizer"
 
@@ -86,7 +86,7 @@ class Updates(OptionGroup):
 
 
 class DropoutRate(OptionGroup):
-    """Dropout of the model."""
+    """The rate of the model's dropout."""
 
     title = "optimizer"
 
@@ -96,7 +96,7 @@ class DropoutRate(OptionGroup):
 
 
 class Patience(OptionGroup):
-    """When to stop early."""
+    """Options that say when to stop early."""
 
     title = "schedule and layers"
 

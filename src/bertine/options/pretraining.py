@@ -14,7 +14,7 @@ from bertine.options.run import Loading, Resuming, RunOutput
 
 
 class Length(OptionGroup):
-    """How long to train."""
+    """Options that say how long to train."""
 
     title = "how long (one of them, or the most steps in the hours)"
     alternatives: ClassVar[tuple[str, ...]] = ("steps", "tokens", "hours")
@@ -37,7 +37,7 @@ class Length(OptionGroup):
 
 
 class Learning(OptionGroup):
-    """What is learnt, by which model, and what it is evaluated on."""
+    """Options that say what is learnt, by which model, and what it is evaluated on."""
 
     title = "what is learnt, on what"
 

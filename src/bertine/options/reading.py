@@ -9,7 +9,7 @@ from bertine.options.fields import OptionGroup, declare
 
 
 class GlueChoice(OptionGroup):
-    """Which task of GLUE."""
+    """Options that say which task of GLUE."""
 
     title = "GLUE"
 
@@ -24,7 +24,7 @@ class GlueChoice(OptionGroup):
 
 
 class TableColumns(OptionGroup):
-    """Where the texts and the labels of a table are."""
+    """Options that say where the texts and the labels of a table are."""
 
     title = "columns"
 
@@ -40,7 +40,7 @@ class TableColumns(OptionGroup):
 
 
 class Mending(OptionGroup):
-    """What is done with quotes, and with what is damaged."""
+    """Options that say what is done with quotes, and with what is damaged."""
 
     title = "reading"
 
@@ -55,19 +55,19 @@ class Mending(OptionGroup):
 
 
 class TableReading(Mending):
-    """How a table with labels is read."""
+    """Options that say how a table with labels is read."""
 
     title = "reading"
 
     format: LabelledFormat | None = declare(
         None,
         "of the table; columns are column files of words",
-        otherwise="told by the name of the file and its first lines",
+        otherwise="detected from the name of the file and its first lines",
     )
 
 
 class TaggedColumns(OptionGroup):
-    """Where words and tags are in a column file, and what the tags mean."""
+    """Options that say where words and tags are in a column file, and what the tags mean."""
 
     title = "tagging"
 
@@ -78,12 +78,12 @@ class TaggedColumns(OptionGroup):
         None, "number of the column of the tags", otherwise="the last", least=1
     )
     tag_scheme: TagScheme | None = declare(
-        None, "how the tags mark entities; plain: they do not", otherwise="told by the tags"
+        None, "how the tags mark entities; plain: they do not", otherwise="detected from the tags"
     )
 
 
 class DocumentContext(OptionGroup):
-    """What is read around a tagged sentence."""
+    """Options that say what is read around a tagged sentence."""
 
     title = "tagging"
 
@@ -95,7 +95,7 @@ class DocumentContext(OptionGroup):
 
 
 class OwnTable(OptionGroup):
-    """What can be said of one's own table, and of how it is learned from."""
+    """Options that say how one's own table is read, and how it is learned from."""
 
     title = "own data"
 
@@ -140,7 +140,7 @@ class OwnTable(OptionGroup):
 
 
 class SpanReading(OptionGroup):
-    """How questions and contexts are read."""
+    """Options that say how questions and contexts are read."""
 
     title = "spans"
 
@@ -156,7 +156,7 @@ class SpanReading(OptionGroup):
 
 
 class SplitSeed(OptionGroup):
-    """Which validation examples are held out."""
+    """Options that say which validation examples are held out."""
 
     title = "recipe"
 

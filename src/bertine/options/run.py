@@ -6,7 +6,7 @@ from bertine.options.fields import OptionGroup, declare
 
 
 class Seed(OptionGroup):
-    """Where random numbers come from."""
+    """Options that say where random numbers come from."""
 
     title = "run"
 
@@ -14,7 +14,7 @@ class Seed(OptionGroup):
 
 
 class Saving(OptionGroup):
-    """Which weights are saved."""
+    """Options that say which weights are saved."""
 
     title = "run"
 
@@ -32,7 +32,7 @@ class Saving(OptionGroup):
 
 
 class RunOutput(OptionGroup):
-    """What a run writes, and how often."""
+    """Options that say what a run writes, and how often."""
 
     title = "run"
 
@@ -71,7 +71,7 @@ class RunOutput(OptionGroup):
 
 
 class Loading(OptionGroup):
-    """Who makes the batches, and whether the model is compiled."""
+    """Options that say who makes the batches, and whether the model is compiled."""
 
     title = "run"
 
@@ -95,7 +95,7 @@ class Loading(OptionGroup):
 
 
 class Resuming(OptionGroup):
-    """Whether to go on."""
+    """Options that say whether to go on."""
 
     title = "run"
 

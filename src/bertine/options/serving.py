@@ -15,7 +15,7 @@ _DAY = 86_400
 
 
 class Address(OptionGroup):
-    """Where a server listens, and to whom."""
+    """Options that say where a server listens, and to whom."""
 
     host: str = declare(
         "127.0.0.1",
@@ -38,7 +38,7 @@ class Address(OptionGroup):
 
 
 class Bounds(OptionGroup):
-    """How much may be asked of a server.
+    """Options that say how much may be asked of a server.
 
     Raises:
         BertineError: a value is out of range, or the queue has no room for the texts of one

@@ -171,7 +171,7 @@ def _word(hint: Any) -> str:
 
 
 def _shown(value: Any, hint: Any) -> str:
-    """Return `value` with its type, and how to write it where that can be told."""
+    """Return `value` with its type, and how to write it where that is clear."""
     shown = f"{briefly(value)} (a {type(value).__name__})" if value is not None else "None"
     kinds = _alternatives(hint)
     if isinstance(value, str) and (float in kinds or int in kinds):

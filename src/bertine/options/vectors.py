@@ -8,7 +8,7 @@ from bertine.options.machine import Device
 
 
 class VectorForm(OptionGroup):
-    """Which states become a vector, and of how much text."""
+    """Options that say which states become a vector, and of how much text."""
 
     title = "vectors"
 
@@ -26,7 +26,7 @@ class VectorForm(OptionGroup):
 
 
 class TextVectors(VectorForm):
-    """How one vector is made of a text."""
+    """Options that say how one vector is made of a text."""
 
     title = "vectors"
 
@@ -38,7 +38,7 @@ class TextVectors(VectorForm):
 
 
 class AnyVectors(VectorForm):
-    """How one vector is made of a text, or one of each token."""
+    """Options that say how one vector is made of a text, or one of each token."""
 
     title = "vectors"
 
@@ -51,7 +51,7 @@ class AnyVectors(VectorForm):
 
 
 class Normalizing(OptionGroup):
-    """How long vectors are."""
+    """Options that say how long vectors are."""
 
     title = "vectors"
 
@@ -61,7 +61,7 @@ class Normalizing(OptionGroup):
 
 
 class Prompt(OptionGroup):
-    """What is put before texts."""
+    """Options that say what is put before texts."""
 
     title = "vectors"
 
@@ -73,4 +73,4 @@ class Prompt(OptionGroup):
 
 
 class VectorOptions(AnyVectors, Normalizing, Prompt, Device):
-    """What an :class:`~bertine.Embedder` is loaded with, beside its precision."""
+    """All options that an :class:`~bertine.Embedder` is loaded with, beside its precision."""

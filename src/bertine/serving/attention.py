@@ -1,4 +1,4 @@
-"""Where the heads of a model look: attention, which is no explanation of an answer.
+"""Show where the heads of a model look: attention, which is no explanation of an answer.
 
 Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
 """
@@ -42,7 +42,7 @@ class AttentionQuestion:
 
 
 class AttentionReader:
-    """Looks into a model that nobody else is using at the moment.
+    """A look into a model that nobody else is using at the moment.
 
     Args:
         model: in fp32, in evaluation mode.

@@ -36,7 +36,7 @@ Operation = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class QueueFull(Exception):
-    """There is no room for a request.
+    """An error: there is no room for a request.
 
     Attributes:
         retry_after: seconds, whole and at least 1, after which there should be some.
@@ -53,7 +53,7 @@ class Closed(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """What one request wants computed. `rest` are the inputs that are in no batch yet, by their
+    """All that one request wants computed. `rest` are the inputs that are in no batch yet, by their
     cost, (cost, index), the longest last; `left` inputs have no result yet."""
 
     operation: str

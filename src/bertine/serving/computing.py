@@ -12,8 +12,8 @@ Result = TypeVar("Result")
 
 
 class ComputingThread:
-    """Runs what others ask for, one after the other in the order in which they ask: several models
-    share the machine without one of them keeping it.
+    """A thread that runs what others ask for, one after the other in the order in which they ask:
+    several models share the machine without one of them keeping it.
 
     It has to be one thread, and models must be loaded in it too, because OpenMP keeps a team for
     each thread that ever computed. As soon as all teams together are larger than the machine,

@@ -1,4 +1,4 @@
-"""What a batch costs, learned from the batches that were computed."""
+"""Estimate what a batch costs, learned from the batches that were computed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ _KEPT = 0.98
 #: Batches before which the usual overhead is taken, and that overhead, in tokens: about what
 #: BERT-base and smaller models have on a CPU.
 _FEW, _USUAL = 20, 48.0
-#: Nothing can be told of batches whose sizes differ by less than a tenth: squared.
+#: Nothing can be learned from batches whose sizes differ by less than a tenth: squared.
 _ALIKE = 0.01
 #: So much overhead, in tokens, is as good as any more: batches are filled.
 _MOST = 1e6
 
 
 class Pace:
-    """Seconds of a batch as a fixed part and a part for each token, its padding among them: the
+    """The seconds of a batch as a fixed part and a part for each token, its padding among them: the
     line of least squares through the recent batches.
 
     Whether it is worth while to pad a text so that it goes along with longer ones depends on how

@@ -40,7 +40,7 @@ _LOADING = 30.0
 
 @dataclass(repr=False)
 class ServeReport(Shown):
-    """What a server did until it ended.
+    """The report of what a server did until it ended.
 
     Attributes:
         requests: answered, errors among them.

@@ -19,7 +19,7 @@ _KEEP_ALIVE = 15
 
 
 class Server(uvicorn.Server):
-    """uvicorn over the models of `service`, with our bounds on connections, and an ordinary end
+    """A uvicorn over the models of `service`, with our bounds on connections, and an ordinary end
     after a signal.
 
     Args:

@@ -1,5 +1,5 @@
-"""What the commands' arguments are made of: a parser that ends a mistake in one line, switches,
-and the kinds of value.
+"""The parts of commands' arguments: a parser that ends a mistake in one line, switches, and the
+kinds of value.
 
 The standard library's argparse and not jsonargparse: every command is flat, a list of scalars
 that one function takes, so that what jsonargparse adds (nested data classes, signatures) would
@@ -121,8 +121,8 @@ def line_width() -> int:
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Help with the default beside each option, and descriptions kept as they are written where
-    the terminal has room for them."""
+    """A formatter of help with the default beside each option, and descriptions kept as they are
+    written where the terminal has room for them."""
 
     def __init__(self, prog: str) -> None:
         width = line_width()
@@ -160,7 +160,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=HelpFormatter,
         )
         #: Keys of the configuration files of another command, which are taken here too, that do
-        #: not matter here or mean something else: as options, too, they are told as such.
+        #: not matter here or mean something else: as options, too, they are named as such.
         self.left_out: frozenset[str] = frozenset()
         self._alternatives: list[dict[argparse.Action, Any]] = []
 

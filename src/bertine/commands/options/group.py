@@ -64,7 +64,7 @@ def _flags(entry: Declared) -> tuple[str, ...]:
 
 
 def _arguments(entry: Declared) -> dict[str, Any]:
-    """Return what argparse is told of an option beside its flags and its help."""
+    """Return what argparse needs of an option beside its flags and its help."""
     arguments: dict[str, Any] = {"dest": entry.name}
     if entry.default is MISSING:
         arguments["required"] = True

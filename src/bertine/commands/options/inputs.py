@@ -1,4 +1,5 @@
-"""What several commands read: a corpus, texts on the command line, what is piped in."""
+"""Arguments for what several commands read: a corpus, texts on the command line, what is piped
+in."""
 
 from __future__ import annotations
 

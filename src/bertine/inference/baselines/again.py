@@ -37,7 +37,7 @@ def baselines_again(
         device: that they are computed on.
 
     Raises:
-        BertineError: the training examples are not to be had: they were given in memory, their
+        BertineError: the training examples are not available: they were given in memory, their
             file is gone or has changed since, or the model was trained elsewhere.
     """
     path, fingerprint = facts.get("data_path"), facts.get("examples_fingerprint")

@@ -141,8 +141,8 @@ def scaled_vectors(encoder: FrozenEncoder) -> Callable[[Sequence[Sequence[str]]]
 
 
 class Scaling:
-    """Dense features brought to mean 0 and, each of them, variance 1, as `matrix` (fp32 [N, D])
-    has them."""
+    """A scaling of dense features to mean 0 and, each of them, variance 1, as `matrix` (fp32 [N,
+    D]) has them."""
 
     def __init__(self, matrix: np.ndarray) -> None:
         self.mean = matrix.mean(0, dtype=np.float64)

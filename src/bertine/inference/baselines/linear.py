@@ -32,7 +32,7 @@ _ROTATED = 2_000
 
 
 class Targets(Protocol):
-    """What a linear model is to predict."""
+    """The targets of a linear model."""
 
     @property
     def outputs(self) -> int:
@@ -162,7 +162,7 @@ class ChoiceTargets:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """scores = x · weights + bias.
+    """A linear model: scores = x · weights + bias.
 
     Attributes:
         weights: fp64 [D, K].

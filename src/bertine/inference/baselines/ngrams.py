@@ -24,7 +24,7 @@ _CHARACTERS, _FEATURES = 5_000, 200_000
 
 
 class NgramFeatures:
-    """tf-idf of single words and pairs of words, and of 2 to 4 characters inside words, learned
+    """The tf-idf of single words and pairs of words, and of 2 to 4 characters inside words, learned
     from `texts`; where these are written without spaces, of 1 to 3 characters.
 
     Of pairs (two texts in each of `texts`) the features are those of both texts, what they have in

@@ -44,7 +44,7 @@ _PROBED = 256
 
 @dataclass
 class PrecisionCheck:
-    """Outputs in a lower precision compared with those in fp32.
+    """A comparison of outputs in a lower precision with those in fp32.
 
     Attributes:
         precision: what was chosen.

@@ -1,4 +1,4 @@
-"""How close vectors are to others of the same texts: their cosines, lowest and percentiles."""
+"""Say how close vectors are to others of the same texts: their cosines, lowest and percentiles."""
 
 from __future__ import annotations
 

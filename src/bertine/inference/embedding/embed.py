@@ -48,7 +48,7 @@ CHUNK_CHARACTERS_OF_TOKENS = 1 << 16
 
 @dataclass(repr=False)
 class EmbedReport(TextReport):
-    """What embedding a file did.
+    """The report of embedding a file.
 
     Attributes:
         dimensions: numbers of a vector.

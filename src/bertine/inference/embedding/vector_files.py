@@ -54,7 +54,7 @@ class VectorPart:
 
 
 class VectorWriter(Protocol):
-    """Takes the vectors of texts, part after part."""
+    """A writer that takes the vectors of texts, part after part."""
 
     def write(self, part: VectorPart) -> None: ...
 
@@ -125,7 +125,7 @@ def offsets_path(path: str | Path) -> Path:
 
 
 class NpyRows:
-    """Rows of a ``.npy`` that is being written; see :func:`open_npy`."""
+    """The rows of a ``.npy`` that is being written; see :func:`open_npy`."""
 
     def __init__(self, handle: BinaryIO, dtype: np.dtype[Any], width: int | None) -> None:
         self._handle, self._dtype, self._width = handle, dtype, width
@@ -198,7 +198,7 @@ def _shortest(vector: np.ndarray) -> list[float]:
 
 class _Parquet:
     """The row's columns and a list of fixed size ``vector``; of tokens lists of ``tokens`` and
-    ``vectors``. A column's type is told from the first part: texts, whole numbers, numbers, truth
+    ``vectors``. A column's type is that of the first part: texts, whole numbers, numbers, truth
     values; what is of several kinds, or a list or object, is written as JSON."""
 
     def __init__(

@@ -18,7 +18,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class VectorOrigin:
-    """How a file of vectors was made.
+    """The origin of a file of vectors: how it was made.
 
     Attributes:
         model: the name of the model's folder, for messages.

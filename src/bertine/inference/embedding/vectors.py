@@ -21,7 +21,8 @@ from bertine.tasks.features import Features, pad_features
 
 @dataclass(frozen=True)
 class PooledTexts:
-    """What :func:`~bertine.inference.compute.running.run_features` computes for vectors.
+    """The part of a task that :func:`~bertine.inference.compute.running.run_features` needs, for
+    vectors.
 
     Attributes:
         pooling: what becomes of the tokens' states.

@@ -1,4 +1,4 @@
-"""What an answer owes to each word: two ways to find out.
+"""Find out what an answer owes to each word, in two ways.
 
 ``leave-one-out`` (Li et al. 2016, arXiv 1612.08220) computes the score without each word, all in a
 few batches: what the score loses is the word's contribution. It is what most people mean by the
@@ -194,7 +194,7 @@ def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
 
 
 class _FromVectors(Model):
-    """Read vectors in place of the word embeddings of `model`."""
+    """A model that reads vectors in place of its word embeddings."""
 
     def __init__(self, model: Model, vectors: Tensor) -> None:
         nn.Module.__init__(self)

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.errors import BertineError
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explained_text import NoWords
 from bertine.inference.explaining.explanation import Explanation
 from bertine.inference.files.given_texts import TextOrDict, checked_texts
 from bertine.inference.files.predict_texts import grouped
-from bertine.inference.files.rows import joined, open_texts, text_progress, unused
+from bertine.inference.files.rows import (
+    TaskTable,
+    joined,
+    open_task_table,
+    open_texts,
+    text_progress,
+    unused,
+)
 from bertine.inference.predictor import Predictor
 from bertine.names import ExplanationMethod
 from bertine.options.answering import ExplainOptions, PlainTexts
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
-from bertine.records.examples import as_columns, columns_of_training, row_texts
+from bertine.records.examples import as_columns, row_texts
 from bertine.records.squad_files import load_squad
 from bertine.records.table_writer import open_writer
-from bertine.tables.layout import LINE_COLUMN, TableLayout, named_kind
+from bertine.tables.layout import TableLayout, named_kind
 from bertine.tables.parquet import is_parquet
-from bertine.tables.table import Table
-from bertine.tasks.choice import MultipleChoice
 from bertine.terminal.console import counted, shortened, visible
 from bertine.terminal.shown import Shown, html_of
 
@@ -35,11 +39,13 @@ from bertine.terminal.shown import Shown, html_of
 _HEAD = 100
 #: Explanations that a notebook shows.
 _IN_NOTEBOOK = 20
+#: The texts of an example, and a function that makes a row of their explanation.
+_Row = tuple[Any, Callable[..., dict[str, Any]]]
 
 
 @dataclass(repr=False)
 class Explanations(Shown):
-    """What :func:`explain` found: a sequence of explanations.
+    """The explanations of :func:`explain`, a sequence.
 
     Attributes:
         items: one for each text, in their order; empty where they were written to a file.
@@ -144,26 +150,25 @@ def explain(
         writer = None
         if output is not None:
             writer = stack.enter_context(open_writer(output, TableLayout("jsonl"), ()))
-        for parts, write in rows:
+        for parts, row_with in rows:
+            explanation = None
             try:
                 explanation = predictor.explain(parts, method=method, label=label)
             except NoWords:
                 if input is None:
                     raise
                 report.empty += 1
-                explanation = None
             if writer is not None:
-                writer.write(write(None if explanation is None else explanation.to_dict()))
+                content = None if explanation is None else explanation.to_dict()
+                writer.write(row_with(content))
                 report.written += explanation is not None
             elif explanation is not None:
                 report.items.append(explanation)
     return report
 
 
-def _given(
-    predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the texts of a program or a command line, and what makes a row of each."""
+def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> Iterator[_Row]:
+    """Yield the texts of a program or a command line, and what makes a row of each explanation."""
     examples = [
         predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
     ]
@@ -179,52 +184,33 @@ def _rows(
     options: ExplainOptions,
     show: bool,
     report: Explanations,
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the texts of a file, and what makes a row with an explanation of each of its rows."""
-    task = predictor.task
-    named = as_columns(options.text_columns)
-    columns = named or task.text_columns
-    reading = {name: getattr(options, name) for name in ("format", "quotes", "strict")}
-    rows: Iterable[Any]
+) -> Iterator[_Row]:
+    """Yield the texts of each row of a file, and what adds their explanation to the row."""
+    task, spans = predictor.task, predictor.task.reads_questions
     if task.reads_words:
+        named = as_columns(options.text_columns)
         if len(named) > 1:
             raise BertineError("a tagger takes one text column")
-        one = PlainTexts.of(options, text_column=next(iter(named), None))
-        table, column = stack.enter_context(open_texts(input, one))
-        columns, rows = (column,), table
-    elif task.has_choices:
-        choosing = cast(MultipleChoice, task)
-        with columns_of_training(() if named else columns):
-            table = stack.enter_context(open_choices(input, choosing, named, **reading))
-        columns, notes = choices_of(table, choosing, named)
-        report.notes += notes
-        rows = choice_rows(table, choosing, columns, named)
+        reading = PlainTexts.of(options, text_column=next(iter(named), None))
+        table, column = stack.enter_context(open_texts(input, reading))
+        opened = TaskTable(table, table, (column,), [])
+    elif spans and options.format is None and load_squad(input):
+        columns = as_columns(options.text_columns) or task.text_columns
+        raise BertineError(
+            f"{input}: is in SQuAD's format; give a table with the columns "
+            f"{' and '.join(columns)}, or a question and a context"
+        )
     else:
-        if task.reads_questions and options.format is None and load_squad(input):
-            raise BertineError(
-                f"{input}: is in SQuAD's format; give a table with the columns "
-                f"{' and '.join(columns)}, or a question and a context"
-            )
-        with columns_of_training(() if named else columns):
-            table = stack.enter_context(Table(input, wanted=columns, **reading))
-        if table.layout.kind == "text":
-            if len(columns) != 1:
-                raise BertineError(
-                    f"{table.name}: is plain text, but the model takes {' and '.join(columns)}; "
-                    "give csv, tsv or jsonl"
-                )
-            columns = (LINE_COLUMN,)
-        rows = table
+        opened = stack.enter_context(open_task_table(task, input, options))
+    table = opened.table
+    report.notes += opened.notes
     name = unused("explanation", table.columns, "predicted_")
     progress = text_progress("explain", input, table.layout, show=show)
     advance = stack.enter_context(progress)
 
-    def write(row: Any, explanation: Any) -> dict[str, Any]:
-        return joined(table.name, row, {name: explanation})
-
-    for row in rows:
-        texts = row_texts(table, row, columns)
+    for row in opened.rows:
+        texts = row_texts(table, row, opened.columns)
         parts = texts[0] if len(texts) == 1 else texts
-        yield parts, lambda found, row=row: write(row, found)
+        yield parts, lambda found, row=row: joined(table.name, row, {name: found})
         advance(1)
     report.notes += table.stats.notes(table.name)

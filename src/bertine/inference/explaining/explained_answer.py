@@ -46,7 +46,7 @@ Scorer = Callable[[Sequence[Tensor]], Tensor]
 
 @dataclass(frozen=True)
 class ExplainedAnswer:
-    """What is explained.
+    """An answer that is explained.
 
     Attributes:
         name: the label, the number, the column of the choice, the span's text, the types of the
@@ -78,8 +78,8 @@ def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What an answer is decided from: a text, the outputs for its inputs, the label that is asked
-    about, and the tokenizer."""
+    """All that an answer is decided from: a text, the outputs for its inputs, the label that is
+    asked about, and the tokenizer."""
 
     tokenizer: Tokenizer
     text: ExplainedText

@@ -37,7 +37,8 @@ from bertine.text.tokenizer import Tokenizer
 
 
 class Explainer:
-    """Says which words an answer owes to. Holds no state between calls, so threads may share it.
+    """A model that says which words an answer owes to. Holds no state between calls, so threads may
+    share it.
 
     Args:
         model: in evaluation mode; gradients are taken of it.
@@ -76,7 +77,7 @@ class Explainer:
         return self.task is not None or "mlm" in self.model.heads
 
     def check(self, method: str) -> None:
-        """Refuse a method that is not known, or not to be had with this model.
+        """Refuse a method that is not known, or that this model cannot have.
 
         Raises:
             BertineError: it is.

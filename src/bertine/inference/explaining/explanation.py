@@ -48,7 +48,7 @@ class WordContribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the words of a text contribute to an answer.
+    """The contributions of a text's words to an answer.
 
     Attributes:
         texts: the text, or those that belong together.

@@ -1,4 +1,4 @@
-"""Whether so little text is to come that measuring how to compute it fastest takes longer."""
+"""Tell whether so little text is to come that measuring how to compute it fastest takes longer."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:
         first: the number of the first one, for messages.
 
     Raises:
-        BertineError: something else; its number is told, from `first` on.
+        BertineError: something else; the message has its number, from `first` on.
     """
     return [
         text if isinstance(text, str) else _several(text, number)
@@ -68,7 +68,7 @@ def checked_singles(texts: Iterable[Any]) -> list[str]:
     ``sentence``, or as its only entry.
 
     Raises:
-        BertineError: something else; its number is told, from 1 on.
+        BertineError: something else; the message has its number, from 1 on.
     """
     if hasattr(texts, "columns"):
         raise BertineError(

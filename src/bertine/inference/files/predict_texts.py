@@ -20,7 +20,7 @@ from bertine.terminal.console import aligned
 
 
 class GivenTextsReport(TextReport):
-    """What predicting given texts did."""
+    """The report of predicting given texts."""
 
     def lines(self) -> list[str]:
         """Return what a person should know besides the answers: texts that were cut or are

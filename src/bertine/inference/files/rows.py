@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.errors import BertineError
 from bertine.files import os_errors
-from bertine.options.answering import PlainTexts
-from bertine.options.names import option
+from bertine.options.answering import ExplainOptions, PlainTexts, PredictOptions
+from bertine.options.names import option, text_option
+from bertine.records.examples import as_columns, columns_of_training
 from bertine.tables.given import GivenTable, Source
 from bertine.tables.layout import LINE_COLUMN, TableLayout
 from bertine.tables.parquet import count_rows, is_parquet
 from bertine.tables.streams import COMPRESSIONS
 from bertine.tables.table import Table, TableRow
 from bertine.tables.text_columns import choose_text_column
+from bertine.tasks.base import Task
+from bertine.tasks.choice import MultipleChoice
 from bertine.terminal.console import progress
 
 #: A chunk of rows: enough to sort by length, few enough to hold in memory.
@@ -117,7 +122,7 @@ def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]
     ``sentence``, or the only one.
 
     Raises:
-        BertineError: what reading the table raises; the column is not there, or none can be told;
+        BertineError: what reading the table raises; the column is not there, or none can be chosen;
             a column is named, and the file is plain text.
     """
     column = reading.text_column
@@ -140,6 +145,66 @@ def _text_column(table: Table, name: str | None) -> str:
             )
         return LINE_COLUMN
     return choose_text_column(table.name, table.columns, name)
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """A table of texts that a model is to answer.
+
+    Attributes:
+        table: as it is read.
+        rows: of it; of multiple choice those that have choices.
+        columns: of their texts.
+        notes: what was met in choosing them.
+    """
+
+    table: Table
+    rows: Iterable[TableRow]
+    columns: tuple[str, ...]
+    notes: list[str]
+
+
+@contextlib.contextmanager
+def open_task_table(
+    task: Task[Any], path: Source, options: PredictOptions | ExplainOptions
+) -> Iterator[TaskTable]:
+    """Open a table of texts for a model of `task`: with the columns that are named, else with
+    those of its training.
+
+    Raises:
+        BertineError: what reading the table raises; a column is missing; plain text for a model of
+            pairs, or with a column named.
+    """
+    named = as_columns(options.text_columns)
+    columns = named or task.text_columns
+    reading: dict[str, Any] = {
+        name: getattr(options, name) for name in ("format", "quotes", "strict")
+    }
+    with columns_of_training(() if named else columns):
+        opening = (
+            open_choices(path, cast(MultipleChoice, task), named, **reading)
+            if task.has_choices
+            else Table(path, wanted=columns, **reading)
+        )
+    with opening as table:
+        if table.layout.kind == "text":
+            if len(columns) != 1:
+                raise BertineError(
+                    f"{table.name}: is plain text (no header with {' and '.join(columns)}), but "
+                    "the model takes pairs; give csv, tsv or jsonl"
+                )
+            if named and columns != (LINE_COLUMN,):
+                raise BertineError(
+                    f"{table.name}: is plain text (no header with {columns[0]}), a text on each "
+                    f"line; leave out {text_option()}, or give the format (csv, tsv or jsonl)"
+                )
+            columns = (LINE_COLUMN,)
+        if not task.has_choices:
+            yield TaskTable(table, table, columns, [])
+            return
+        choosing = cast(MultipleChoice, task)
+        columns, notes = choices_of(table, choosing, named)
+        yield TaskTable(table, choice_rows(table, choosing, columns, named), columns, notes)
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:

@@ -61,7 +61,7 @@ _CHARACTERS = 7
 
 @dataclass(repr=False)
 class TagReport(Shown):
-    """What tagging a file did.
+    """The report of tagging a file.
 
     Attributes:
         sentences, words: that were tagged; a sentence is a line of plain text or JSON.
@@ -116,7 +116,7 @@ def tag_file(
         output: a file, complete or not there at all; or ``-`` for stdout.
         columns: where the words are.
         details: also the probability of each tag.
-        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: told by the suffix and the first
+        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: by the suffix and the first
             lines.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
@@ -143,7 +143,7 @@ def tag_file(
         layout = TableLayout("text")
         if kind != "columns":
             layout = written_layout(output, TableLayout("jsonl"), "texts with their tags")
-        job = _TaggedFile(predictor, table, columns, details, report)
+        job = _TaggingJob(predictor, table, columns, details, report)
         with (
             open_writer(output, layout, ()) as writer,
             text_progress("tag", input, show=show) as advance,
@@ -173,7 +173,7 @@ def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> st
     return kind
 
 
-class _TaggedFile:
+class _TaggingJob:
     """One file being tagged; what is counted goes into `report`."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a model did with a file of texts, counted and told."""
+"""Counts and warnings of a model's pass over a file of texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bertine.terminal.shown import Shown
 
 @dataclass(repr=False)
 class TextReport(Shown):
-    """What every verb over a file of texts counts.
+    """The counts of every verb over a file of texts.
 
     Attributes:
         rows: of the file that the model has seen.

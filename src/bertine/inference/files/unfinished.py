@@ -36,7 +36,7 @@ from bertine.terminal.console import say
 
 
 class UnfinishedTable:
-    """Rows on their way to a file.
+    """A table of rows on their way to a file.
 
     Attributes:
         rows_done: of the input, whose answers were written by an earlier process.

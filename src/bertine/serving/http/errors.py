@@ -67,7 +67,7 @@ def error_body(status: int, message: str, param: str | None = None) -> dict[str,
 
 def error_response(error: Exception) -> JSONResponse:
     """Return the answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
-    mistake, or a fault, of which nothing is told."""
+    mistake, or a fault, which is not described."""
     if isinstance(error, BertineError):
         return JSONResponse(error_body(422, str(error)), 422)
     if not isinstance(error, HTTPException):

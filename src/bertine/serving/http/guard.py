@@ -1,5 +1,5 @@
-"""What stands before the application: the host that is named, the key, the body's bounds, the time
-of a request.
+"""Guard the application: check the host that is named, the key, the body's bounds, the time of a
+request.
 
 A body is read here, whole, before anything looks at it: counted as it comes (a declared length is
 believed only where it is too large), within a time. Then whoever answers the path has until the
@@ -229,7 +229,7 @@ class Guard:
 
 
 class _Answered:
-    """``send`` that remembers the status, and may announce the connection's end."""
+    """A ``send`` that remembers the status, and may announce the connection's end."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

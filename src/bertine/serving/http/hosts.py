@@ -24,7 +24,7 @@ _ALLOWED = re.compile(r"\*|(?:\*\.)?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 
 
 class Hosts:
-    """Those that a request may name: ``localhost`` and the names under it, addresses, the name
+    """The hosts that a request may name: ``localhost`` and the names under it, addresses, the name
     that the server is bound to (of this machine, if it is bound to more than loopback), and the
     `allowed` ones.
 

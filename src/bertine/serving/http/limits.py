@@ -1,4 +1,4 @@
-"""What one request, and all of them together, may ask for."""
+"""Limits of what one request, and all of them together, may ask for."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAX_AHEAD = 128
 LEAST_READ = 16 << 10
 
 #: Why a connection was ended before the application had a say in it, and the status that the
-#: client is told, if any.
+#: client gets, if any.
 REFUSALS: dict[str, int | None] = {
     "too_many": 503,
     "no_http": 400,
@@ -223,8 +223,8 @@ class _Outgoing:
         self._transport.write(data)
 
     def taken(self) -> int:
-        """Count the bytes that are the client's: neither in the buffer here nor, where that can be
-        told, in the kernel's, which is megabytes on a fast line."""
+        """Count the bytes that are the client's: neither in the buffer here nor, where it is
+        known, in the kernel's, which is megabytes on a fast line."""
         return self.written - self._transport.get_write_buffer_size() - self._in_kernel()
 
     def _in_kernel(self) -> int:
