@@ -239,6 +239,7 @@ def test_what_was_predicted_rightly_is_not_among_the_worst(tmp_path: Path) -> No
         assert "The 1 of 9" in page
         assert ("a right one" in page) == (len(kept) == 1)
         assert ("of those predicted wrongly" in page) == (len(kept) == 2)
+        assert ("All of them are predicted rightly." in page) == (len(kept) != 2)
 
 
 def write_worst(folder: Path, example: dict[str, Any], name: str, columns: list[str]) -> str:

@@ -40,7 +40,7 @@ def test_smaller_models_need_more_and_larger_weights_less() -> None:
     assert from_tiny > from_mini > from_large > tokens_until_context(tiny, "mimetic")[0]
 
 
-@pytest.mark.parametrize("length", [{"steps": 3}, {"tokens": 600}, {"hours": 0.002}])
+@pytest.mark.parametrize("length", [{"steps": 3}, {"tokens": 600}, {"hours": 0.0003}])
 def test_pretrain_says_it_before_the_first_step(
     length: dict[str, float],
     tmp_path: Path,

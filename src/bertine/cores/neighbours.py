@@ -21,7 +21,8 @@ _LEAST = 1.0
 
 
 class OtherPrograms:
-    """Looks at what the system counts (Linux's ``/proc/stat``) while this process computes.
+    """A watch on other programs by what the system counts (Linux's ``/proc/stat``) while this
+    process computes.
 
     Args:
         least: seconds between two looks, at least; in between the last answer stays.

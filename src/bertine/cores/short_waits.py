@@ -64,7 +64,7 @@ class IdleTeam:
 
 
 class ShortWaits:
-    """Keeps an idle team while other programs use the cores."""
+    """An idle team that is kept while other programs use the cores."""
 
     def __init__(self) -> None:
         self._others = OtherPrograms(_LEAST, _MOST)

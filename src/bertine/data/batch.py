@@ -17,7 +17,7 @@ from bertine.data.unpadded import Packing, packing
 
 @dataclass
 class Batch:
-    """Model inputs, and what the objective or task compares the outputs with.
+    """The inputs of a model, and what the objective or task compares the outputs with.
 
     Attributes:
         input_ids: int64 [B, T], padded on the right with the tokenizer's ``[PAD]`` id.

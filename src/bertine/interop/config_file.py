@@ -58,7 +58,7 @@ COMMON_IGNORED = frozenset(
 
 @dataclass(frozen=True)
 class ConfigKeys:
-    """How the ``config.json`` of a model type is read and written.
+    """The keys of a model type in ``config.json``: how they are read and written.
 
     Attributes:
         required: the keys without which a file does not describe a model.
@@ -150,7 +150,7 @@ class ConfigKeys:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What a ``config.json`` says.
+    """The contents of a ``config.json``.
 
     Attributes:
         config: the architecture.

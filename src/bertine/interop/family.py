@@ -22,7 +22,7 @@ from bertine.terminal.text import briefly
 
 @dataclass(frozen=True)
 class Family:
-    """What one model type is made of.
+    """All that belongs to one model type.
 
     Attributes:
         config: the class of its configs.

@@ -21,7 +21,7 @@ from bertine.terminal.shown import Shown
 
 @dataclass(repr=False)
 class LoadReport(Shown):
-    """What became of the tensors of a file, by their canonical names.
+    """A report of what became of the tensors of a file, by their canonical names.
 
     Attributes:
         config: of the model.

@@ -57,7 +57,7 @@ _SETTINGS_IGNORED = frozenset({"__version__", "model_type", "similarity_fn_name"
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What the modules of a directory come to.
+    """The settings that the modules of a directory come to.
 
     Attributes:
         transformer: the folder of the encoder, mostly the directory itself.

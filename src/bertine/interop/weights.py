@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a weights file says of one tensor without its values."""
+    """The shape and dtype of a tensor in a weights file."""
 
     shape: tuple[int, ...]
     dtype: str

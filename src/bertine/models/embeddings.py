@@ -14,7 +14,7 @@ from bertine.models.precision import autocast_dtype
 
 
 class Embeddings(nn.Module):
-    """Add word, position and segment embeddings; then layer norm and dropout.
+    """The sum of word, position and segment embeddings; then layer norm and dropout.
 
     Where the first token's position is 0, positions count the places of a sequence. Elsewhere they
     count its real tokens from ``config.first_position`` on, and padding has the position

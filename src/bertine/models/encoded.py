@@ -24,7 +24,7 @@ class PackedRows(Protocol):
 
 
 class Inputs(Protocol):
-    """What a model reads of a batch: :class:`bertine.data.batch.Batch`."""
+    """The part of a batch that a model reads: :class:`bertine.data.batch.Batch`."""
 
     @property
     def input_ids(self) -> Tensor: ...
@@ -38,7 +38,7 @@ class Inputs(Protocol):
 
 @dataclass
 class TextInputs:
-    """Inputs without targets.
+    """The inputs of a model without targets.
 
     Attributes:
         input_ids: int64 [B, T].
@@ -54,7 +54,7 @@ class TextInputs:
 
 
 class Encoded(Protocol):
-    """What a backbone computes, under the names of transformers. A backbone for answers may
+    """The output of a backbone, under the names of transformers. A backbone for answers may
     compute the last layer only when it is asked for."""
 
     @property
@@ -87,7 +87,7 @@ class Encoded(Protocol):
 
 @dataclass
 class BackboneOutput:
-    """What a backbone computes, all of it at hand; see :class:`Encoded`."""
+    """The output of a backbone, all of it at hand; see :class:`Encoded`."""
 
     last_hidden_state: Tensor
     pooler_output: Tensor | None = None

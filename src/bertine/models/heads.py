@@ -24,7 +24,7 @@ from bertine.models.pooling import Pooling
 
 
 class MlmHead(nn.Module):
-    """Masked-LM head: dense, activation, layer norm, then the word embeddings as decoder.
+    """The masked-LM head: dense, activation, layer norm, then the word embeddings as decoder.
 
     The decoder's matrix is the backbone's word embedding (tied), so it is an argument, not a
     parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
@@ -50,7 +50,7 @@ class MlmHead(nn.Module):
 
 
 class NspHead(nn.Module):
-    """Next-sentence head on the pooled output; label 0 is "next", 1 is "random"."""
+    """The next-sentence head, on the pooled output; label 0 is "next", 1 is "random"."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -80,7 +80,7 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where the N rows that the layers compute stand in the batch [B, T].
+    """The places in the batch [B, T] of the N rows that the layers compute.
 
     Everything but attention treats each token by itself, so where there is much padding only
     real tokens are computed, and padded to [B, T] for the attention alone.

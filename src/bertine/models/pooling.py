@@ -30,7 +30,7 @@ _LAST = 4
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the states of a text's tokens become its vector.
+    """A way to make one vector of the states of a text's tokens.
 
     Attributes:
         modes: of :data:`POOLINGS` or :data:`PUBLISHED_POOLINGS`; of several the vectors are

@@ -89,12 +89,15 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     """Make the page of a run."""
     curves = pretraining_curves if files.task is None else finetuning_curves
     figures = curves(files.log, files.facts())
-    sections = [sections_of.diagnosis(files, findings)]
+    sections: list[Section | None] = [sections_of.diagnosis(files, findings)]
     if files.task is not None:
-        sections += run_scores.baselines(files)
-        sections += run_scores.validation(files)
-        sections += worst_section.worst(files)
-        sections += run_scores.data(files)
+        judging = (
+            run_scores.baselines,
+            run_scores.validation,
+            worst_section.worst,
+            run_scores.data,
+        )
+        sections += [make(files) for make in judging]
     lead = ""
     if figures and "log_every" in files.settings:
         steps = counted(files.settings["log_every"], "step")
@@ -102,16 +105,18 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
         lead += "running mean."
     training = Figures(figures) if figures else Note("Nothing logged yet.")
     sections.append(Section("Training", [training], lead))
-    sections += sections_of.held_out(files) if files.task is None else []
-    sections += sections_of.samples(files)
-    sections.append(sections_of.settings(files))
+    sections += [
+        sections_of.held_out(files) if files.task is None else None,
+        sections_of.samples(files),
+        sections_of.settings(files),
+    ]
     environment = files.environment
     versions = ", ".join(f"{k} {environment[k]}" for k in ("bertine", "torch") if k in environment)
     return html.Page(
         title=f"{'Pre-training' if files.task is None else 'Fine-tuning'}: {files.path.name}",
         lead=_lead(files),
         headline=_headline(files),
-        sections=sections,
+        sections=[section for section in sections if section is not None],
         footer=f"Made by bertine {__version__} with 'bertine report'."
         + (f" The run began with {versions}." if versions else ""),
     )

@@ -38,12 +38,12 @@ _SIZES = {
 }
 
 
-def baselines(run: RunFolder) -> list[Section]:
+def baselines(run: RunFolder) -> Section | None:
     """Compare the model with each baseline, the best first."""
     scored = run.scores.get("baselines")
     metrics = run.scores.get("final", {}).get("metrics", {})
     if not scored:
-        return []
+        return None
     judged = list(run.labels_and_columns.get("metrics") or ())
     with naming_damage(run.path / "scores.json"):
         names = [name for name in judged if name in scored[0]["metrics"]]
@@ -64,20 +64,18 @@ def baselines(run: RunFolder) -> list[Section]:
     blocks.append(
         PageTable(["", *map(score_name, names), "time"], cells, numeric=range(1, len(names) + 2))
     )
-    return [
-        Section(
-            "Compared with baselines",
-            blocks,
-            lead="Cheap models, fitted on the same training examples and judged on the same "
-            "validation examples. This model must beat them to be worth its time.",
-        )
-    ]
+    return Section(
+        "Compared with baselines",
+        blocks,
+        lead="Cheap models, fitted on the same training examples and judged on the same "
+        "validation examples. This model must beat them to be worth its time.",
+    )
 
 
-def data(run: RunFolder) -> list[Section]:
+def data(run: RunFolder) -> Section | None:
     """Show the counts of the labels, and what else was seen in the examples before training."""
     if not run.data:
-        return []
+        return None
     with naming_damage(run.path / "data.json"):
         sets = [run.data["train"], run.data["validation"]]
         blocks: list[html.Block] = [
@@ -111,7 +109,7 @@ def data(run: RunFolder) -> list[Section]:
                     ["label", "training", "validation"], kept, numeric=[1, 2], caption=caption
                 )
             )
-    return [Section("The data", blocks, lead="Checked before training.")]
+    return Section("The data", blocks, lead="Checked before training.")
 
 
 def _inner(counts: Mapping[str, Any], group: str, key: str) -> str:
@@ -119,7 +117,7 @@ def _inner(counts: Mapping[str, Any], group: str, key: str) -> str:
     return "" if value is None else f"{value:,.6g}"
 
 
-def validation(run: RunFolder) -> list[Section]:
+def validation(run: RunFolder) -> Section | None:
     """Show the scores of each epoch, and those of each label of the model that was saved."""
     evaluations = evaluations_of(run.log)
     final = run.scores.get("final", {})
@@ -139,20 +137,18 @@ def validation(run: RunFolder) -> list[Section]:
     notes = final.get("notes")
     blocks += [Note(sentence(str(note)), "warning") for note in notes or ()]
     if not blocks:
-        return []
+        return None
     labels: list[str] = list(final.get("labels") or [])
     positive = ""
     if "confusion" in final and "f1" in final.get("metrics", {}) and len(labels) == 2:
         positive = f" The score F1 is that of the class {labels[1]!r}."
     count = final.get("num_examples")
     source = f" of {Path(final['source']).name}" if final.get("source") else ""
-    return [
-        Section(
-            "On the validation examples",
-            blocks,
-            lead=f"{count:,} examples{source}, after each epoch.{saved}{positive}" if count else "",
-        )
-    ]
+    return Section(
+        "On the validation examples",
+        blocks,
+        lead=f"{count:,} examples{source}, after each epoch.{saved}{positive}" if count else "",
+    )
 
 
 def _details(final: Mapping[str, Any]) -> list[html.Block]:

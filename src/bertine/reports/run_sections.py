@@ -74,11 +74,11 @@ def evaluations_of(log: Iterable[LogRow]) -> list[tuple[int, dict[str, float]]]:
     return evaluations
 
 
-def held_out(run: RunFolder) -> list[Section]:
+def held_out(run: RunFolder) -> Section | None:
     """Show the scores on held-out text; nothing where there were no evaluations."""
     evaluations = evaluations_of(run.log)
     if not evaluations:
-        return []
+        return None
     sizes = {f"{name}_count": term.targets for name, term in TERMS.items()} | {"tokens": "tokens"}
     last = evaluations[-1][1]
     counted = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
@@ -88,14 +88,12 @@ def held_out(run: RunFolder) -> list[Section]:
         (step, {k: v for k, v in scores.items() if k not in left_out and not k.endswith(_SIZES)})
         for step, scores in evaluations
     ]
-    return [
-        Section(
-            "On held-out text",
-            [scores_table(shown, {})],
-            lead="Documents that the model is not trained on, the same instances and masks every "
-            "time" + (f": {', '.join(counted)}." if counted else "."),
-        )
-    ]
+    return Section(
+        "On held-out text",
+        [scores_table(shown, {})],
+        lead="Documents that the model is not trained on, the same instances and masks every "
+        "time" + (f": {', '.join(counted)}." if counted else "."),
+    )
 
 
 def scores_table(
@@ -115,27 +113,25 @@ def scores_table(
     return PageTable(columns, rows, numeric=range(len(columns)), caption=caption)
 
 
-def samples(run: RunFolder) -> list[Section]:
+def samples(run: RunFolder) -> Section | None:
     """Show how the guesses for the same masks changed."""
     if not run.samples:
-        return []
+        return None
     with naming_damage(run.path / "samples.jsonl"):
         histories = _histories(run.samples)
     if not histories:
-        return []
+        return None
     right = sum(
         [guess.token for guess in history.rows[-1].guesses[:1]] == [history.truth]
         for history in histories
     )
-    return [
-        Section(
-            "Masks filled along the way",
-            [html.MaskHistories(histories)],
-            lead="The same sentences, each with a word hidden, at several times of training: the "
-            "best guesses, and on the right the probability of the original word. At the end "
-            f"the best guess is right for {right} of {len(histories)}.",
-        )
-    ]
+    return Section(
+        "Masks filled along the way",
+        [html.MaskHistories(histories)],
+        lead="The same sentences, each with a word hidden, at several times of training: the "
+        "best guesses, and on the right the probability of the original word. At the end "
+        f"the best guess is right for {right} of {len(histories)}.",
+    )
 
 
 def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:

@@ -17,14 +17,14 @@ from bertine.text.spacing import close_up_places
 _SIDES = {"label": "actual", "answer": "predicted"}
 
 
-def worst(run: RunFolder) -> list[Section]:
+def worst(run: RunFolder) -> Section | None:
     """Show the examples with the highest loss; nothing where ``worst.json`` is missing.
 
     Raises:
         BertineError: the file is damaged.
     """
     if not run.worst:
-        return []
+        return None
     with naming_damage(run.path / "worst.json"):
         examples = run.worst["examples"]
         # With few validation examples the worst ones reach down to those predicted rightly.
@@ -36,15 +36,13 @@ def worst(run: RunFolder) -> list[Section]:
         mean, count = float(run.worst["mean_loss"]), int(run.worst["num_examples"])
         sources = {str(example.get("file", "")) for example in examples} - {""}
     source = f" of {Path(sources.pop()).name}" if len(sources) == 1 else ""
-    return [
-        Section(
-            "Predicted worst",
-            [TextCards(cards)],
-            lead=f"The {len(cards)} of {count:,} validation examples{source} with the highest "
-            f"loss{' of those predicted wrongly' if wrong else ''} (the mean of all is "
-            f"{mean:.3f}): what the model has not learned. Wrong labels are often among them.",
-        )
-    ]
+    lead = f"The {len(cards)} of {count:,} validation examples{source} with the highest loss"
+    if wrong:
+        lead += f" of those predicted wrongly (the mean of all is {mean:.3f}): what the model has "
+        lead += "not learned. Wrong labels are often among them."
+    else:
+        lead += f" (the mean of all is {mean:.3f}). All of them are predicted rightly."
+    return Section("Predicted worst", [TextCards(cards)], lead)
 
 
 def _card(example: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> TextCard:

@@ -22,7 +22,8 @@ _ADDRESS_SPACE = 10**9
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP has come. Treated as Ctrl-C is: whatever is half done is removed.
+    """The exception that SIGTERM and SIGHUP raise. Treated as Ctrl-C is: whatever is half done is
+    removed.
 
     Attributes:
         number: the signal.

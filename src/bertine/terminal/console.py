@@ -145,7 +145,7 @@ def visible_list(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class LineTable:
-    """What the lines of a table have in common.
+    """The properties that the lines of a table have in common.
 
     Attributes:
         left: the columns that are set left-aligned.

@@ -32,7 +32,7 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress(Progress):
-    """Bars that are one output of the cell, which changes in its place.
+    """A display of bars that are one output of the cell, which changes in its place.
 
     The columns of its base are not used. A task's fields ``facts`` and ``ends`` are those of
     :func:`bertine.terminal.console.progress`.

@@ -20,7 +20,7 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 class BoundedEncoder:
-    """What `tokenizers` gives for texts of any number and length.
+    """The library `tokenizers` for texts of any number and length, in bounded memory.
 
     Args:
         kind: the tokenizer; says where texts may be cut.

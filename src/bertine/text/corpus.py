@@ -78,7 +78,7 @@ class Document:
 
 @dataclass
 class CorpusStats(Repairs):
-    """What one pass over a corpus met. (`invalid_utf8` and `nul` are those of `Repairs`.)
+    """The counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Repairs`.)
 
     Attributes:
         files: files read to their end.

@@ -86,7 +86,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Template:
-    """Where the special tokens of a vocabulary stand; each None is a text.
+    """The places of the special tokens of a vocabulary; each None is a text.
 
     Segments are counted for every template, whether or not a model reads them: 0 is the first text
     with the special tokens before and behind it, 1 begins at the first piece of the second text.

@@ -26,7 +26,7 @@ from bertine.text.wordpiece import SPECIAL_TOKENS
 
 @dataclass(frozen=True, repr=False)
 class VocabReport(Shown):
-    """What came of training a vocabulary. A *word* here has a letter or digit; marks do not count.
+    """The result of training a vocabulary. A *word* here has a letter or digit; marks do not count.
 
     Attributes:
         out: the tokenizer's folder.
@@ -148,8 +148,6 @@ def train_vocab(
     if kind == "byte-bpe":
         _refuse_characters(options)
     base = None if options.extend is None else Tokenizer.load(options.extend)
-    # What an extended vocabulary does with text is its own.
-    reading: Tokenizer | VocabOptions = options if base is None else base
     if base is not None:
         if base.kind != "wordpiece":
             raise BertineError(
@@ -165,18 +163,7 @@ def train_vocab(
     documents = Corpus(corpus, **CorpusReading.of(options).values())
     documents.check_options()
     learner: VocabLearner
-    if kind == "byte-bpe":
-        learner = ByteBpeLearner(vocab_size, min_frequency=options.min_frequency)
-    else:
-        learner = WordPieceLearner(
-            vocab_size,
-            base=base,
-            lowercase=reading.lowercase is not False,
-            strip_accents=reading.strip_accents,
-            split_chinese=reading.split_chinese,
-            min_frequency=options.min_frequency,
-            limit_alphabet=options.limit_alphabet,
-        )
+    learner = ByteBpeLearner(options) if kind == "byte-bpe" else WordPieceLearner(options, base)
     # Before the long work, not after it: can `out` be written at all?
     with atomic_dir(out) as folder, progress() as display:
         if learner.counts:

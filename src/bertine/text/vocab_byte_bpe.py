@@ -16,6 +16,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bertine.errors import BertineError
+from bertine.options.corpus import Vocabulary
 from bertine.text.byte_bpe import ALPHABET, FIRST_TOKENS, ByteBpe
 from bertine.text.special import BYTE_BPE_MASK
 from bertine.text.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ _WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9ff
 
 
 class ByteBpeLearner(VocabLearner):
-    """Learns byte-level BPE; see :func:`bertine.train_vocab` for its arguments.
+    """A learner of byte-level BPE; see :func:`bertine.train_vocab` for its arguments.
 
     Raises:
         BertineError: `vocab_size` has no room for the bytes.
@@ -38,22 +39,22 @@ class ByteBpeLearner(VocabLearner):
 
     alphabet_size = characters_seen = len(ALPHABET)
 
-    def __init__(self, vocab_size: int, *, min_frequency: int) -> None:
+    def __init__(self, options: Vocabulary) -> None:
         least = len(FIRST_TOKENS) + len(ALPHABET) + 2
-        if vocab_size < least:
+        if options.vocab_size < least:
             raise BertineError(
-                f"vocab_size {vocab_size} is too small for the {len(ALPHABET)} bytes and the "
-                f"special tokens; give at least {least}"
+                f"vocab_size {options.vocab_size} is too small for the {len(ALPHABET)} bytes and "
+                f"the special tokens; give at least {least}"
             )
-        self._vocab_size, self._min_frequency = vocab_size, min_frequency
+        self._options = options
 
     def learn(self, lines: Iterator[list[str]]) -> Tokenizer:
         """Learn the pieces of the lines."""
         backend = tokenizers.Tokenizer(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=self._vocab_size - 1,
-            min_frequency=self._min_frequency,
+            vocab_size=self._options.vocab_size - 1,
+            min_frequency=self._options.min_frequency,
             show_progress=False,
             special_tokens=list(FIRST_TOKENS),
             initial_alphabet=sorted(ALPHABET),

@@ -64,7 +64,7 @@ class Quality:
 
 
 class VocabLearner:
-    """Learns the vocabulary of one kind of tokenizer.
+    """A learner of the vocabulary of one kind of tokenizer.
 
     Attributes:
         counts: whether the documents are counted before anything is learnt, by :meth:`count` for

@@ -12,10 +12,12 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bertine.errors import BertineError
+from bertine.options.corpus import Vocabulary
 from bertine.text import wordpiece
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab_learner import LINE_PART, VocabLearner
@@ -34,29 +36,23 @@ _CODE_POINTS = sys.maxunicode + 1
 
 
 class WordPieceLearner(VocabLearner):
-    """Learns a WordPiece vocabulary; see :func:`bertine.train_vocab` for its arguments."""
+    """A learner of WordPiece vocabularies; see :func:`bertine.train_vocab` for its arguments."""
 
     counts = True
 
-    def __init__(
-        self,
-        vocab_size: int,
-        *,
-        base: Tokenizer | None,
-        lowercase: bool,
-        strip_accents: bool | None,
-        split_chinese: bool,
-        min_frequency: int,
-        limit_alphabet: int | None,
-    ) -> None:
-        self._vocab_size, self._min_frequency = vocab_size, min_frequency
-        self._limit, self._base = limit_alphabet, base
-        self._lowercase, self._strip_accents = lowercase, strip_accents
-        self._split_chinese = split_chinese
+    def __init__(self, options: Vocabulary, base: Tokenizer | None) -> None:
+        """`base`: the tokenizer whose vocabulary is extended, which says how text is read."""
+        self._options, self._base = options, base
+        reading: Tokenizer | Vocabulary = options if base is None else base
+        self._reading: dict[str, Any] = {
+            "lowercase": reading.lowercase is not False,
+            "strip_accents": reading.strip_accents,
+            "split_chinese": reading.split_chinese,
+        }
         self._backend = tokenizers.Tokenizer(
             models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=MAX_CHARS_PER_WORD)
         )
-        self._backend.normalizer = wordpiece.normalizer(lowercase, strip_accents, split_chinese)
+        self._backend.normalizer = wordpiece.normalizer(**self._reading)
         self._backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self._counts = np.zeros(_CODE_POINTS, np.int64)
 
@@ -74,9 +70,7 @@ class WordPieceLearner(VocabLearner):
             BertineError: the vocabulary is too small for it.
         """
         base = () if self._base is None else self._base.tokens
-        self._alphabet = _Alphabet.choose(
-            self._backend, self._counts, self._vocab_size, self._limit, base
-        )
+        self._alphabet = _Alphabet.choose(self._backend, self._counts, self._options, base)
         self.alphabet_size = len(self._alphabet.characters)
         self.characters_seen, self.coverage = self._alphabet.seen, self._alphabet.coverage
         self.full_size = self._alphabet.full_size
@@ -84,8 +78,8 @@ class WordPieceLearner(VocabLearner):
     def learn(self, lines: Iterator[list[str]]) -> Tokenizer:
         """Learn the pieces of the lines."""
         trainer = trainers.WordPieceTrainer(
-            vocab_size=self._vocab_size,
-            min_frequency=self._min_frequency,
+            vocab_size=self._options.vocab_size,
+            min_frequency=self._options.min_frequency,
             show_progress=False,
             # In this order they get their ids; that they are "special" is dropped below.
             special_tokens=[*SPECIAL_TOKENS, *self._alphabet.tokens],
@@ -98,13 +92,11 @@ class WordPieceLearner(VocabLearner):
         if self._base is not None:
             kept = set(self._base.tokens)
             added = [token for token in tokens if token not in kept]
-            tokens = [*self._base.tokens, *added[: self._vocab_size - self._base.vocab_size]]
-        return Tokenizer.from_vocab(
-            tokens,
-            lowercase=self._lowercase,
-            strip_accents=self._strip_accents,
-            split_chinese=self._split_chinese,
-        )
+            tokens = [
+                *self._base.tokens,
+                *added[: self._options.vocab_size - self._base.vocab_size],
+            ]
+        return Tokenizer.from_vocab(tokens, **self._reading)
 
 
 @dataclass(frozen=True)
@@ -122,8 +114,7 @@ class _Alphabet:
     def choose(
         backend: tokenizers.Tokenizer,
         raw_counts: np.ndarray,
-        vocab_size: int,
-        limit: int | None,
+        options: Vocabulary,
         base: Sequence[str],
     ) -> _Alphabet:
         """Choose from counts of raw characters [code points], normalized here one by one.
@@ -131,6 +122,7 @@ class _Alphabet:
         (BERT's normalization works on single characters, so that this equals counting the
         normalized text.) What the tokens of `base` hold takes no room.
         """
+        vocab_size, limit = options.vocab_size, options.limit_alphabet
         counts: dict[str, int] = {}
         for point in np.flatnonzero(raw_counts):
             for character in backend.normalizer.normalize_str(chr(point)):

@@ -54,7 +54,7 @@ class Draws:
 
 
 class Corruption(Protocol):
-    """What turns instances into the batch that a model is trained on."""
+    """A way to turn instances into the batch that a model is trained on."""
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch of `instances`; all that is random comes from `draws`."""

@@ -16,6 +16,7 @@ is a word, too, where spaces belong to pieces and nothing marks its beginning.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ class MaskedTokens:
 
 
 class InstanceDraws:
-    """Random numbers that belong to an instance, not to the batch it stands in: static masking.
+    """The random numbers that belong to an instance, not to the batch it stands in: static masking.
 
     It makes the choices that a :class:`numpy.random.Generator` makes for a batch as a whole, for
     each sequence from words of its own, so that a sequence is masked alike in any batch.
@@ -85,7 +86,7 @@ class InstanceDraws:
 
 
 class TokenMasking:
-    """Hide some tokens of each sequence: the corruption of BERT and RoBERTa.
+    """The corruption of BERT and RoBERTa: some tokens of each sequence are hidden.
 
     Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1);
     static masking hides the same ones whenever a sequence comes again.
@@ -100,12 +101,7 @@ class TokenMasking:
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
-        self.masked_lm_prob = settings.masked_lm_prob
-        self.max_predictions_per_seq = settings.max_predictions_per_seq
-        self.mask_split = tuple(settings.mask_split)
-        self.max_seq_length = settings.max_seq_length
-        self.whole_words = settings.whole_word_mask
-        self.static = settings.masking == "static"
+        self.settings = settings
         self.mask_token_id = tokenizer.require_mask("masked language modelling")
         self._padder = Padder(tokenizer, settings.input_format)
         # The unknown token is special here too: there is nothing to learn from guessing that a
@@ -117,7 +113,8 @@ class TokenMasking:
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch, with targets ``mlm_positions`` [P] and ``mlm_labels`` [P]."""
-        padded = self._padder.pad(instances)
+        padded, settings = self._padder.pad(instances), self.settings
+        whole_words = settings.whole_word_mask
         masked = mask_tokens(
             padded.input_ids,
             padded.lengths,
@@ -125,10 +122,10 @@ class TokenMasking:
             self._numbers(draws),
             mask_token_id=self.mask_token_id,
             random_ids=self._ordinary_ids,
-            continues=self._is_continuation[padded.input_ids] if self.whole_words else None,
-            masked_lm_prob=self.masked_lm_prob,
-            max_predictions_per_seq=self.max_predictions_per_seq,
-            mask_split=self.mask_split,
+            continues=self._is_continuation[padded.input_ids] if whole_words else None,
+            masked_lm_prob=settings.masked_lm_prob,
+            max_predictions_per_seq=settings.max_predictions_per_seq,
+            mask_split=settings.mask_split,
         )
         return padded.batch(
             masked.input_ids, mlm_positions=masked.positions, mlm_labels=masked.labels
@@ -136,27 +133,28 @@ class TokenMasking:
 
     def _numbers(self, draws: Draws) -> np.random.Generator | InstanceDraws:
         """Take the random numbers of the step, or of each of its instances."""
-        if not self.static:
+        if self.settings.masking != "static":
             return draws.of_batch("masking")
         # Two words a token, for an even number of tokens.
-        words = 4 * -(-self.max_seq_length // 2)
+        words = 4 * -(-self.settings.max_seq_length // 2)
         return InstanceDraws(draws.of_instances("static masking", words))
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
         """List what a person should know of the rates."""
         lines = []
-        full = round(self.masked_lm_prob * self.max_seq_length)
-        limit = self.max_predictions_per_seq
+        share, length = self.settings.masked_lm_prob, self.settings.max_seq_length
+        full, limit = round(share * length), self.settings.max_predictions_per_seq
         if limit is not None and full > limit:
             lines.append(
                 f"max_predictions_per_seq {limit} limits a full sequence to "
-                f"{limit / self.max_seq_length:.1%} predictions instead of "
-                f"{self.masked_lm_prob:.0%} ({full} tokens); raise it to {full} or more"
+                f"{limit / length:.1%} predictions instead of "
+                f"{share:.0%} ({full} tokens); raise it to {full} or more"
             )
-        share = self._chosen_of_whole_words(samples) if self.whole_words else 1.0
-        if share < 0.9:
+        whole = self.settings.whole_word_mask
+        chosen = self._chosen_of_whole_words(samples) if whole else 1.0
+        if chosen < 0.9:
             lines.append(
-                f"with whole words only {share:.0%} as many tokens are predicted as with single "
+                f"with whole words only {chosen:.0%} as many tokens are predicted as with single "
                 "ones: many words have more pieces than are chosen of a sequence; use longer "
                 "sequences, a larger vocabulary, or single tokens"
             )
@@ -166,7 +164,7 @@ class TokenMasking:
         """Compare how many tokens are chosen as whole words with how many one by one, in a few
         hundred sequences: a share."""
         single = copy.copy(self)
-        single.whole_words = False
+        single.settings = dataclasses.replace(self.settings, whole_word_mask=False)
         words = tokens = seen = 0
         for instances, draws in samples:
             words += self(instances, draws).targets["mlm_labels"].numel()

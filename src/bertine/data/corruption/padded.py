@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaddedInstances:
-    """Instances with their special tokens, padded on the right.
+    """A batch of instances with their special tokens, padded on the right.
 
     Attributes:
         input_ids: int64 [B, T].
@@ -58,7 +58,7 @@ class ForeignId(ValueError):
 
 
 class Padder:
-    """Pad the instances of one format.
+    """A way to lay out the instances of one format as arrays.
 
     Args:
         tokenizer: whose special tokens stand around the segments, and whose padding behind them.

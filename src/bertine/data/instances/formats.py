@@ -20,7 +20,7 @@ LEAST_SEQ_LENGTH = 8
 
 
 class Instances(Protocol):
-    """Make the endless sequence of instances of one format, each a pure function of (store, seed,
+    """The endless sequence of instances of one format, each a pure function of (store, seed,
     index).
 
     Attributes:
@@ -37,7 +37,7 @@ class Instances(Protocol):
 
 @dataclass(frozen=True)
 class Label:
-    """Say what the labels of a format's instances mean.
+    """The meaning of the labels of a format's instances.
 
     Attributes:
         target: their name among the targets of a batch.
@@ -50,7 +50,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Format:
-    """Say what the sequences of one format are made of.
+    """A format of sequences: what they are made of.
 
     Attributes:
         make: makes the instances of a store, ``make(store, max_tokens=…, seed=…)``; `max_tokens`

@@ -103,7 +103,7 @@ class FullSentences:
 
 
 class DocSentences:
-    """As :class:`FullSentences`, but no sequence goes over the end of a document."""
+    """The same as :class:`FullSentences`, but no sequence goes over the end of a document."""
 
     def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
         _check_tokens(store)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 class Instance(NamedTuple):
-    """What one sequence is made of, without its special tokens.
+    """The texts of one sequence, without its special tokens.
 
     Attributes:
         segments: ids, views into the store, one array for each stretch of text between special

@@ -11,7 +11,7 @@ from bertine.rng import Permutation
 
 
 class Epochs:
-    """Put the instances of each epoch into an order, and draw one number for it.
+    """The order of the instances of each epoch, and one number that is drawn for it.
 
     Args:
         size: instances of an epoch.
@@ -40,7 +40,7 @@ class Epochs:
 
 
 class Counted:
-    """Number the things of a store through, by a table of one number a record batch.
+    """The things of a store, numbered through, by a table of one number a record batch.
 
     Making it looks once at every record batch (about a million tokens each), at what `count`
     reads of it and no more.

@@ -22,7 +22,7 @@ _PROBES = 1024
 
 
 class PhasedData:
-    """``batch(step)`` of one data set after another, each from its own beginning.
+    """The batches of one data set after another, each from its own beginning.
 
     Args:
         phases: at least one data set, in their order.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PretrainingData:
-    """Make the batches of pre-training from a store.
+    """The batches of pre-training from a store.
 
     ``batch(step)`` depends on the store, the seed and the step, and on nothing else: not on which
     steps were asked for before, nor on the process that asks. A run is resumed at any step, and

@@ -20,7 +20,8 @@ from bertine.data.store import Chunk, TokenStore
 
 
 class Walk:
-    """Consecutive sequences of whole sentences, begun at the boundary nearest to a place.
+    """A walk over consecutive sequences of whole sentences, begun at the boundary nearest to a
+    place.
 
     Args:
         store: the documents.

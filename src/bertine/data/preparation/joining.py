@@ -29,8 +29,9 @@ from bertine.data.preparation.parts import (
     part_counts,
     read_part,
 )
-from bertine.data.store import UNIGRAM_COUNTS
+from bertine.data.store import UNIGRAM_COUNTS, token_dtype
 from bertine.files import os_errors, sha256_file
+from bertine.options.corpus import PrepareOptions
 from bertine.text.corpus import CorpusStats
 
 #: Called with (what is done, steps done, steps in all).
@@ -41,7 +42,7 @@ _ADDED = ("num_documents", "num_sentences", "num_tokens", "single_sentence_docum
 
 @dataclass
 class Joined:
-    """What the parts hold together.
+    """The counts of all parts together.
 
     Attributes:
         counted: as :meth:`bertine.data.preparation.writer.StoreWriter.close` returns it.
@@ -61,12 +62,9 @@ class Joined:
 def join_parts(
     parts: Sequence[CorpusPart],
     folder: Path,
+    options: PrepareOptions,
     *,
     vocab_size: int,
-    token_dtype: str,
-    drop_duplicates: bool,
-    near_duplicates: str,
-    similarity: float,
     report: OnProgress,
 ) -> Joined:
     """Put the shards of `parts` into `folder`, with the frequencies of the ids.
@@ -74,10 +72,8 @@ def join_parts(
     Args:
         parts: made, in the order of the corpus.
         folder: exists, empty.
-        vocab_size, token_dtype: of the ids, for the manifest.
-        drop_duplicates: leave out documents with the words of an earlier one.
-        near_duplicates: ``"ignore"``, ``"count"`` or ``"drop"``.
-        similarity: from which on documents are near-duplicates.
+        options: say which documents are left out.
+        vocab_size: of the ids, for the manifest.
         report: what is being done, and how far it is.
 
     Raises:
@@ -89,11 +85,11 @@ def join_parts(
             "dropped": {"documents_without_tokens": 0, "sentences_without_tokens": 0},
             "cut_sentences": 0,
             "vocab_size": vocab_size,
-            "token_dtype": token_dtype,
+            "token_dtype": token_dtype(vocab_size).name,
             "shards": [],
         }
     )
-    left_out = _left_out(parts, joined, drop_duplicates, near_duplicates, similarity, report)
+    left_out = _left_out(parts, joined, options, report)
     counts = np.zeros(vocab_size, np.int64)
     for number, (part, rows) in enumerate(zip(parts, left_out, strict=True)):
         facts = read_part(part)
@@ -128,9 +124,7 @@ def _add(joined: Joined, facts: dict[str, Any]) -> None:
 def _left_out(
     parts: Sequence[CorpusPart],
     joined: Joined,
-    drop_duplicates: bool,
-    near_duplicates: str,
-    similarity: float,
+    options: PrepareOptions,
     report: OnProgress,
 ) -> list[npt.NDArray[np.bool_] | None]:
     """Tell for each part which of its stored documents are left out (bool); None: none of them."""
@@ -144,26 +138,29 @@ def _left_out(
         stored = _stored(part)
         copy = ~seen.add_many(fingerprints)
         copies.append(copy[stored])
-        if drop_duplicates:
+        if options.drop_duplicates:
             _forget_losses(part, copy, joined)
         report("comparing documents", number + 1, len(parts))
     joined.copies = joined.documents - len(seen)
     del seen
     near: list[npt.NDArray[np.bool_]] = []
-    if near_duplicates != "ignore":
+    if options.near_duplicates != "ignore":
         files = [_signature_file(part) for part in parts]
         alive = ~np.concatenate(copies)
         marks = find_near_duplicates(
-            files, alive, similarity, lambda *steps: report("comparing signatures", *steps)
+            files,
+            alive,
+            options.similarity,
+            lambda *steps: report("comparing signatures", *steps),
         )
         joined.near = int(marks.sum())
         near = np.split(marks, np.cumsum([len(rows) for rows in copies])[:-1])
     result: list[npt.NDArray[np.bool_] | None] = []
     for number, copy in enumerate(copies):
         rows = np.zeros(len(copy), bool)
-        if drop_duplicates:
+        if options.drop_duplicates:
             rows |= copy
-        if near_duplicates == "drop" and near[number].any():
+        if options.near_duplicates == "drop" and near[number].any():
             stored = _stored(parts[number])
             documents = np.zeros(len(stored), bool)
             documents[stored] = near[number]

@@ -33,6 +33,7 @@ from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
 from bertine.data.store import UNIGRAM_COUNTS
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, os_errors, read_json_object, write_json
+from bertine.options.corpus import CorpusReading
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
 from bertine.text.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ _PARTS_VERSION = 3
 
 @dataclass(frozen=True)
 class PartSettings:
-    """What the content of a part depends on, besides its files and the tokenizer.
+    """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
         language, document_per_file, text_column, quotes, strict, drop_duplicates, shard_tokens:
@@ -79,7 +80,7 @@ class PartSettings:
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """Some files that are worked through together.
+    """A part of a corpus: files that are worked through together.
 
     Attributes:
         files: their paths, in the order of the corpus.
@@ -113,7 +114,7 @@ class CorpusPart:
 
 @dataclass
 class PartProgress:
-    """How far the making of a part is.
+    """The progress of making a part.
 
     Attributes:
         position: bytes of the files on disk that have been read.
@@ -203,14 +204,8 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
         BertineError: a file cannot be read, or the disk is full.
     """
     settings = part.settings
-    corpus = Corpus(
-        part.files,
-        document_per_file=settings.document_per_file,
-        text_column=settings.text_column,
-        quotes=settings.quotes,
-        strict=settings.strict,
-        allow_empty=True,
-    )
+    reading = CorpusReading.of(settings).values()
+    corpus = Corpus(part.files, **reading, allow_empty=True)
     splitter = _Splitter(
         corpus, settings.language, settings.drop_duplicates, tokenizer.keeps_spaces
     )
@@ -265,7 +260,7 @@ def part_counts(part: CorpusPart) -> npt.NDArray[np.int64]:
 
 @dataclass
 class _Sentences:
-    """Sentences to be tokenized together.
+    """A batch of sentences to be tokenized together.
 
     Attributes:
         texts: the sentences.
@@ -283,7 +278,7 @@ class _Sentences:
 
 
 class _Sums:
-    """Adds up over the sentences of each document, which may go over several batches."""
+    """A sum over the sentences of each document, which may go over several batches."""
 
     def __init__(self) -> None:
         self._open = 0  # of the document that the batches have not yet ended
@@ -302,7 +297,7 @@ class _Sums:
 
 
 class _Splitter:
-    """Documents into batches of sentences."""
+    """A splitter of documents into batches of sentences."""
 
     def __init__(
         self, corpus: Corpus, language: str, drop_duplicates: bool, keeps_spaces: bool

@@ -28,7 +28,7 @@ from bertine.data.preparation.part_runners import (
 from bertine.data.preparation.parts import CorpusPart, PartProgress, PartSettings, plan_parts
 from bertine.data.preparation.report import PrepareReport, store_warnings
 from bertine.data.preparation.writer import write_manifest
-from bertine.data.store import TOKENIZER, TokenStore, is_store, token_dtype
+from bertine.data.store import TOKENIZER, TokenStore, is_store
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable, lock_handle, os_errors
 from bertine.options.corpus import CorpusReading, PrepareOptions
@@ -312,16 +312,7 @@ def _join(
             if bar and task is not None:
                 bar.update(task, description=what, completed=done, total=total)
 
-        return join_parts(
-            parts,
-            folder,
-            vocab_size=encoder.vocab_size,
-            token_dtype=token_dtype(encoder.vocab_size).name,
-            drop_duplicates=options.drop_duplicates,
-            near_duplicates=options.near_duplicates,
-            similarity=options.similarity,
-            report=report,
-        )
+        return join_parts(parts, folder, options, vocab_size=encoder.vocab_size, report=report)
 
 
 def _facts(

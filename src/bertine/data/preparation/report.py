@@ -22,7 +22,7 @@ _MANY_UNKNOWN = 0.02
 
 @dataclass(frozen=True, repr=False)
 class PrepareReport(Shown):
-    """What :func:`bertine.prepare` did.
+    """The result of :func:`bertine.prepare`.
 
     Attributes:
         path: the store's folder.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def write_manifest(folder: Path, facts: dict[str, Any], counted: dict[str, Any])
 
 
 class StoreWriter:
-    """Writes documents into an existing folder; the caller makes the folder atomic.
+    """A writer of documents into an existing folder; the caller makes the folder atomic.
 
     Use it as a context manager, and call :meth:`close` when all is written.
 
@@ -107,17 +106,12 @@ class StoreWriter:
     def __enter__(self) -> StoreWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         # After a failure (a full disk) closing may fail again; the folder is thrown away anyhow.
         try:
             self._close_shard()
         except Exception:
-            if error is None:
+            if kind is None:
                 raise
 
     def append(

@@ -33,7 +33,7 @@ _WORTH = 1.08
 
 
 class PackedOutput:
-    """What a :class:`PackedBackbone` computes: :class:`bertine.models.encoded.Encoded`, whose
+    """The output of a :class:`PackedBackbone`: :class:`bertine.models.encoded.Encoded`, whose
     last layer is computed when it is asked for, and for the first tokens alone where nobody wants
     the others. A twelfth of the work of bert-base is spared so, a sixth of MiniLM's.
 

@@ -78,7 +78,7 @@ class Range:
 
 @dataclass
 class LayerRanges:
-    """What goes into the four products of a layer."""
+    """The ranges of what goes into the four products of a layer."""
 
     qkv: Range = field(default_factory=Range)
     out: Range = field(default_factory=Range)
@@ -87,8 +87,7 @@ class LayerRanges:
 
 
 class RangeObserver:
-    """Note in `ranges`, one a layer, what goes into the products of `backbone`, while it is
-    entered."""
+    """A context that notes in `ranges`, one a layer, what goes into the products of `backbone`."""
 
     def __init__(self, backbone: Encoder) -> None:
         self.ranges = [LayerRanges() for _ in backbone.layers]
@@ -117,7 +116,7 @@ class RangeObserver:
 
 @dataclass(frozen=True)
 class ByteGrid:
-    """Real numbers as unsigned bytes: (byte - zero) * scale."""
+    """A grid of real numbers as unsigned bytes: (byte - zero) * scale."""
 
     scale: float
     zero: int
@@ -158,7 +157,7 @@ def _has_quantize() -> bool:
 
 
 class Int8Linear:
-    """x W' + b of bytes and a weight of signed bytes.
+    """The product x W' + b of bytes and a weight of signed bytes.
 
     Args:
         weight: fp32 [F, K].

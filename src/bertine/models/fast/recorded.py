@@ -25,7 +25,7 @@ _BEFORE = 8
 
 
 class Recorded:
-    """`work`, from its ninth call on as TorchScript.
+    """A function that is called as TorchScript from its ninth call on.
 
     Where it cannot be recorded, or the recording does not give the same, `work` is called as it is.
 

@@ -43,7 +43,7 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             ``num_tokens``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
             ``phase_starts``: the steps after which another sequence length began;
             ``duplicate_share``: share of the documents that are copies of others;
-            of fine-tuning what :meth:`bertine.runs.files.RunFiles.facts` adds: ``final``,
+            of fine-tuning what :meth:`bertine.runs.files.RunFolder.facts` adds: ``final``,
             the report on the saved model, ``constant_loss``, ``baselines``, ``data``.
     """
     rows = list(log)

@@ -108,12 +108,8 @@ def _cause(evidence: Evidence) -> Finding | None:
             how = f"the training loss fell to {low:.2f} about step {step:,} and rose to {now:.2f}"
         elif evidence.jumps:
             how += f", and on the way it jumped to {float(evidence.losses[1:].max()):.2f}"
-        return evidence.finding(
-            "rate-too-high",
-            severity,
-            f"{why}The learning rate is too high: {how}",
-            learning_rate=evidence.lower_rate,
-        )
+        text = f"{why}The learning rate is too high: {how}"
+        return evidence.finding("rate-too-high", severity, text, learning_rate=evidence.lower_rate)
     little = evidence.distance < _STILL
     if (
         little
@@ -123,36 +119,22 @@ def _cause(evidence: Evidence) -> Finding | None:
         change: dict[str, Any] = {"learning_rate": evidence.suited_rate}
         if evidence.updates < _FEW_UPDATES:
             change |= evidence.longer
-        return evidence.finding(
-            "rate-too-low",
-            severity,
-            f"{why}The learning rate is too low for the weights to move: {after} at no more than "
-            f"{exact_rate(rate)} {losses}",
-            **change,
-        )
+        text = f"{why}The learning rate is too low for the weights to move: {after} at no more "
+        text += f"than {exact_rate(rate)} {losses}"
+        return evidence.finding("rate-too-low", severity, text, **change)
     if little or evidence.updates < _FEW_UPDATES:
-        return evidence.finding(
-            "few-updates",
-            severity,
-            f"{why}There were too few updates: {after.replace('after', 'after only')} {losses}",
-            **evidence.longer,
-        )
+        text = f"{why}There were too few updates: {after.replace('after', 'after only')} {losses}"
+        return evidence.finding("few-updates", severity, text, **evidence.longer)
     if nothing:
-        return evidence.finding(
-            "nothing-learned",
-            severity,
+        text = (
             f"{why}Nothing was learned: {after} at up to {exact_rate(rate)} {losses}. The labels "
-            "may not follow from the texts: look at them, and at the columns that were read",
-            evidence.asked.worst(),
         )
+        text += "may not follow from the texts: look at them, and at the columns that were read"
+        return evidence.finding("nothing-learned", severity, text, evidence.asked.worst())
     if evidence.no_better or not _still_falling(evidence):
         return None
-    return evidence.finding(
-        "undertrained",
-        "warning",
-        f"{why}The run was too short: {after} {losses}, and it was still falling",
-        **evidence.longer,
-    )
+    text = f"{why}The run was too short: {after} {losses}, and it was still falling"
+    return evidence.finding("undertrained", "warning", text, **evidence.longer)
 
 
 def _symptom(evidence: Evidence) -> str:
@@ -277,16 +259,12 @@ def _past_its_best(evidence: Evidence) -> list[Finding]:
         return []
     if evidence.count and not enough_examples(top - saved, evidence.count):
         return []
-    return [
-        evidence.finding(
-            "overfitting",
-            "warning",
-            f"the {score_name(metric)} was best after step {steps[best]:,} "
-            f"({score_text(metric, top)}) and is {score_text(metric, scores[-1])} at the end, as "
-            "the model learned its training examples by heart. Keep the best epoch",
-            patience=3,
-        )
-    ]
+    text = (
+        f"the {score_name(metric)} was best after step {steps[best]:,} ({score_text(metric, top)}) "
+        f"and is {score_text(metric, scores[-1])} at the end, as the model learned its training "
+        "examples by heart. Keep the best epoch"
+    )
+    return [evidence.finding("overfitting", "warning", text, patience=3)]
 
 
 def _still_falling(evidence: Evidence) -> list[Finding]:
@@ -314,15 +292,9 @@ def _still_falling(evidence: Evidence) -> list[Finding]:
             f"{score_name(metric)} {score_text(metric, scores[-2])}, then "
             f"{score_text(metric, scores[-1])}"
         )
-    return [
-        evidence.finding(
-            "still-falling",
-            "advice",
-            f"the run ended while it was getting better ({shown}; training loss "
-            f"{float(before.mean()):.2f}, then {level:.2f}). Train longer",
-            **evidence.longer,
-        )
-    ]
+    text = f"the run ended while it was getting better ({shown}; training loss "
+    text += f"{float(before.mean()):.2f}, then {level:.2f}). Train longer"
+    return [evidence.finding("still-falling", "advice", text, **evidence.longer)]
 
 
 def _score(evidence: Evidence) -> str:

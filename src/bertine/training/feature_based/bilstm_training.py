@@ -44,13 +44,12 @@ def train_row(
     sets: dict[str, TaggedStates],
     task: Tagging,
     recipe: BilstmRecipe,
-    hidden_size: int,
     device: torch.device,
     dtype: torch.dtype,
     metric: str,
 ) -> dict[str, Any]:
-    """Train a BiLSTM on the states of some layers, and score it; `dtype` is bf16 (by autocast) or
-    fp32."""
+    """Train a BiLSTM on the states of some layers, and score it by `metric`; `dtype` is bf16 (by
+    autocast) or fp32."""
     began = time.monotonic()
     states = {word: tagged.states.layers(layers) for word, tagged in sets.items()}
     train = sets["train"]
@@ -60,7 +59,7 @@ def train_row(
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         tagger = BiLstmTagger(
-            hidden_size,
+            states["train"][0].shape[1],
             len(layers),
             len(task.labels),
             concatenate=ROWS[name].concatenate,

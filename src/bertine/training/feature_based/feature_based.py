@@ -166,15 +166,7 @@ def feature_based(
             else:
                 layers = ROWS[name].layers(config.num_hidden_layers)
                 results[name] = train_row(
-                    name,
-                    layers,
-                    prepared,
-                    task,
-                    recipe,
-                    config.hidden_size,
-                    where,
-                    dtype,
-                    report.metric,
+                    name, layers, prepared, task, recipe, where, dtype, report.metric
                 )
         report.rows[name] = results[name]
         write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})

@@ -117,7 +117,7 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
 
 @dataclass(frozen=True)
 class FittedHead:
-    """What fitting the head alone came to.
+    """The result of fitting the head alone.
 
     Attributes:
         seconds: that it took.
@@ -186,7 +186,7 @@ def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str,
 
 
 class _PairVectors:
-    """What running features computes for the head on pairs: all that it reads of each."""
+    """The vectors of pairs, as a task for running features: all that the head on pairs reads."""
 
     def __init__(self, task: Task[Any]) -> None:
         self.task = task

@@ -1,4 +1,4 @@
-"""A fine-tuned model in the hand of whoever trained it: validate, look, predict, keep."""
+"""The result of fine-tuning: validate, inspect errors, predict, keep."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """How a run's examples can be read again, and where its model computes.
+    """The origin of a run: how its examples are read again, and where its model computes.
 
     Attributes:
         read: reads them as the run did.
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True, repr=False)
 class Learner(Shown):
-    """What a fine-tuning run ended with, and what is done with it next.
+    """The result of a fine-tuning run: validate it, inspect its errors, predict, save.
 
     A learner is light: the model is loaded from its directory, and the validation examples are
     read again, when they are first asked for. It is therefore the same whether the run has just

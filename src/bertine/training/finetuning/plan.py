@@ -58,7 +58,7 @@ class TrainingPlan:
 
 
 class Wishes(FinetuneRecipe, Rate, Saving, Patience):
-    """What the user says of a run's length, batches and rate; None: the rule chooses. See
+    """The wishes of the user for a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
 
     def plan(self, config: Config, num_examples: int) -> TrainingPlan:

@@ -33,7 +33,7 @@ DATA = "data.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run ended with; see :class:`~bertine.training.finetuning.learner.Learner`."""
+    """The outcome of a run; see :class:`~bertine.training.finetuning.learner.Learner`."""
 
     scores: list[dict[str, Any]]
     report: EvaluationReport | None

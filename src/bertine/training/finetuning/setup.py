@@ -45,7 +45,7 @@ class Start(FreshWeights, DropoutRate, Layers):
 
 @dataclass(frozen=True)
 class FeaturedExamples:
-    """Examples, and the features that were made of them."""
+    """Labelled examples, and the features that were made of them."""
 
     examples: Examples[Any]
     features: Sequence[Features]
