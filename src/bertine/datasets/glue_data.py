@@ -199,7 +199,9 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
     for written, name in task.test.items():
         # Single-sentence tasks have the same columns: the folder of another one is no mistake that
         # would show.
-        places = _folders(data, task) + [Path(data)] * (not _of_another(Path(data), task, name))
+        places = _folders(data, task)
+        if not _of_another(Path(data), task, name):
+            places.append(Path(data))
         names = (name, *task.alone)
         paths = [place / file for place in places for file in names if (place / file).is_file()]
         path = paths[0] if paths else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -33,7 +33,7 @@ from bertine.records.examples import Example, Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import Answer, short
 from bertine.tasks.base import Task, setting
-from bertine.tasks.features import Features
+from bertine.tasks.features import Features, by_example
 from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
 from bertine.tasks.losses import NONE, cross_entropy
 from bertine.tasks.metrics import mean_log_loss
@@ -340,8 +340,8 @@ class MultipleChoice(Task[ChoicePrediction]):
     ) -> list[ChoicePrediction]:
         """Turn the score [] of each feature into softmax (in fp64) over those of an example."""
         answers = []
-        for group in _by_example(outputs, features):
-            scores = np.array([score for score, _ in group], dtype=np.float64)
+        for outputs_of_choices, _ in by_example(outputs, features):
+            scores = np.array(list(map(float, outputs_of_choices)))
             exp = np.exp(scores - scores.max())
             choice = int(scores.argmax())
             probabilities = tuple((exp / exp.sum()).tolist())
@@ -351,10 +351,10 @@ class MultipleChoice(Task[ChoicePrediction]):
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
         """Compute the cross-entropy of the softmax over each example's choices."""
         losses = []
-        for group in _by_example(outputs, features):
-            scores, marks = zip(*group, strict=True)
-            right = marks.index(1.0) if 1.0 in marks else None
-            losses.append(NONE if right is None else cross_entropy(np.array(scores), right))
+        for scores, choices in by_example(outputs, features):
+            marks = [choice.label for choice in choices]
+            logits = np.array(list(map(float, scores)))
+            losses.append(cross_entropy(logits, marks.index(1.0)) if 1.0 in marks else NONE)
         return losses
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
@@ -463,15 +463,6 @@ class MultipleChoice(Task[ChoicePrediction]):
 
 def _probability(number: int, answer: ChoicePrediction) -> float:
     return round(dict(enumerate(answer.probabilities)).get(number, 0.0), 6)
-
-
-def _by_example(
-    outputs: Sequence[np.ndarray], features: Sequence[Features]
-) -> Iterator[list[tuple[float, float | None]]]:
-    """Yield the score and the label of each choice, the choices of an example together."""
-    pairs = zip(outputs, features, strict=True)
-    for _, group in groupby(pairs, key=lambda pair: pair[1].row):
-        yield [(float(output), feature.label) for output, feature in group]
 
 
 def _sizes(rows: Sequence[int]) -> list[int]:

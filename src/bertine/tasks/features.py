@@ -7,8 +7,9 @@ Shape legend: B sequences in a batch, T tokens of the longest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,16 @@ class Features:
     label: Any = None
     num_truncated: int = 0
     group: int | None = None
+
+
+def by_example(
+    outputs: Iterable[Any], features: Iterable[Any]
+) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield what was computed for the features of each example, and these features."""
+    pairs = zip(outputs, features, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: pair[1].row):
+        computed, own = zip(*group, strict=True)
+        yield list(computed), list(own)
 
 
 #: Lengths of batches are multiples of it: a matrix product of a shape that was seen before is

@@ -10,12 +10,11 @@ outputs is the text's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.tasks.features import Features
+from bertine.tasks.features import Features, by_example
 from bertine.text.template import Frame
 
 LONG_TEXT = ("head", "tail", "head-tail", "windows")
@@ -72,8 +71,7 @@ def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Seque
     Where no text has more than one, they are returned as they are."""
     if len({feature.row for feature in features}) == len(features):
         return outputs
-    scored = zip(outputs, features, strict=True)
     return [
-        np.asarray(np.mean([output for output, _ in windows], axis=0, dtype=np.float64))
-        for _, windows in groupby(scored, key=lambda pair: pair[1].row)
+        np.asarray(np.mean(of_windows, axis=0, dtype=np.float64))
+        for of_windows, _ in by_example(outputs, features)
     ]

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 import numpy as np
 
-from bertine.tasks.features import Features
+from bertine.tasks.features import Features, by_example
 
 #: What an example without a target has for a loss.
 NONE = float("nan")
@@ -55,8 +54,4 @@ def label_entropy(labels: Iterable[str | None]) -> float | None:
 
 def of_examples(losses: Sequence[float], features: Sequence[Features]) -> list[float]:
     """Turn the losses of features into one for each example: the mean over its windows."""
-    both = zip(losses, features, strict=True)
-    return [
-        float(np.mean([loss for loss, _ in windows]))
-        for _, windows in groupby(both, key=lambda pair: pair[1].row)
-    ]
+    return [float(np.mean(of_windows)) for of_windows, _ in by_example(losses, features)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import Task, setting
-from bertine.tasks.features import pad_features
+from bertine.tasks.features import by_example, pad_features
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tasks.spans.decoding import SpanPrediction, answer_question
@@ -39,7 +39,6 @@ from bertine.tasks.spans.report import SpanReport, span_report
 from bertine.tasks.spans.windows import (
     LEAST_BESIDE,
     SpanFeatures,
-    by_row,
     check_room_beside,
     encode_spans,
     span_notes,
@@ -261,7 +260,7 @@ class SpanExtraction(Task[SpanPrediction]):
                 unanswerable=self.unanswerable,
                 threshold=self.null_threshold or 0.0,
             )
-            for tables, windows in _by_question(outputs, features)
+            for tables, windows in by_example(outputs, features)
         ]
 
     def losses(
@@ -271,7 +270,7 @@ class SpanExtraction(Task[SpanPrediction]):
         over the windows that hold the answer, where it may be found in any of them; the mean over
         all windows where none does, as then each has to say so."""
         losses = []
-        for tables, windows in _by_question(outputs, features):
+        for tables, windows in by_example(outputs, features):
             of_windows = list(map(_window_loss, tables, windows))
             holding = [
                 loss
@@ -342,15 +341,6 @@ class _JsonList(list[Any]):
 
     def __str__(self) -> str:
         return json.dumps(self, ensure_ascii=False)
-
-
-def _by_question(
-    outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
-) -> Iterator[tuple[list[np.ndarray], list[SpanFeatures]]]:
-    """Yield the outputs and the windows of each question."""
-    rest = iter(outputs)
-    for _, windows in by_row(features):
-        yield list(islice(rest, len(windows))), windows
 
 
 def _window_loss(output: np.ndarray, window: SpanFeatures) -> float:

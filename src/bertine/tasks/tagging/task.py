@@ -9,9 +9,8 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -40,7 +39,7 @@ from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import Task, setting
-from bertine.tasks.features import Features, pad_features
+from bertine.tasks.features import Features, by_example, pad_features
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import check_labels, known_labels
 from bertine.tasks.losses import NONE, cross_entropies, label_entropy
@@ -269,11 +268,11 @@ class Tagging(Task[Tags]):
         """Turn logits [T, K] of each window into the tags of each sentence, by the highest logit;
         probabilities by softmax (in fp64)."""
         answers: list[Tags] = []
-        for parts in _by_sentence(outputs, features):
-            size = parts[0][1].num_words
+        for tables, windows in by_example(outputs, features):
+            size = windows[0].num_words
             ids = np.full(size, -1, np.int64)
             chances = np.ones(size)
-            for logits, window in parts:
+            for logits, window in zip(tables, windows, strict=True):
                 ids[window.words], chances[window.words] = _best(logits[window.positions])
             answers.append(
                 Tags(
@@ -288,10 +287,10 @@ class Tagging(Task[Tags]):
         """Compute the cross-entropy of each sentence, the mean over the words that are predicted;
         nan where there are none."""
         losses = []
-        for parts in _by_sentence(outputs, features):
+        for tables, windows in by_example(outputs, features):
             of_words = [
                 cross_entropies(logits[window.positions], window.tags)
-                for logits, window in parts
+                for logits, window in zip(tables, windows, strict=True)
                 if window.tags is not None and len(window.tags)
             ]
             losses.append(float(np.concatenate(of_words).mean()) if of_words else NONE)
@@ -388,15 +387,6 @@ class Tagging(Task[Tags]):
         return {LINE_COLUMN: answer.text} | {
             name: json_value(getattr(answer, name)) for name in names
         }
-
-
-def _by_sentence(
-    outputs: Sequence[np.ndarray], features: Sequence[Features]
-) -> Iterator[list[tuple[np.ndarray, WordFeatures]]]:
-    """Yield the outputs and the windows of each sentence."""
-    windows = zip(outputs, cast(Sequence[WordFeatures], features), strict=True)
-    for _, group in groupby(windows, key=lambda pair: pair[1].row):
-        yield list(group)
 
 
 def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
