@@ -127,7 +127,7 @@ def _lead(files: RunFolder) -> str:
     done, total = files.steps, files.total_steps
     settings = files.settings
     if files.task is None:
-        what = f"A BERT{_size(settings.get('architecture'))}"
+        what = f"A model{_size(settings.get('architecture'))}"
         if settings.get("num_tokens"):
             what += f", pre-trained on {human_count(settings['num_tokens'])} tokens of text"
     else:
