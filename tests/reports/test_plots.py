@@ -126,7 +126,7 @@ def test_wilson_interval() -> None:
     assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
     assert wilson_interval(20, 20) == pytest.approx((0.8389, 1.0), abs=1e-4)
     assert wilson_interval(0, 0) == (0.0, 1.0)
-    with pytest.raises(ValueError, match="no share"):
+    with pytest.raises(ValueError, match="is not a share"):
         wilson_interval(3, 2)
 
 
