@@ -177,7 +177,8 @@ def check(
     for task in TASKS:
         if all(run.done for run in runs if run.task == task):
             continue
-        if read_glue(glue, glue_task(task.task)).validation is None:
+        _, dev_sets = read_glue(glue, glue_task(task.task))
+        if not dev_sets:
             raise bertine.BertineError(f"{glue}: has no dev.tsv of {task.task} to score it on")
 
 

@@ -27,7 +27,7 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _no_drawing() -> Iterator[None]:
     """Pages of runs take half a second each; tests/reports looks at them."""
     with pytest.MonkeyPatch.context() as patched:
