@@ -4,7 +4,6 @@ libraries below keep of it: freed blocks, kernels of oneDNN."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from pathlib import Path
@@ -112,6 +111,8 @@ def keep_freed_memory() -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
+    import ctypes  # a millisecond, which ``--help`` need not spend
+
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL("libc.so.6").mallopt
         kept = bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))

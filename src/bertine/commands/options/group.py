@@ -7,10 +7,12 @@ from argparse import Action
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from bertine.commands.options.arguments import Gather, Kind, Parser, Switch, real, whole
-from bertine.options.fields import Declared, OptionGroup, alternatives_of, as_flags, declared
+
+if TYPE_CHECKING:
+    from bertine.options.fields import Declared, OptionGroup
 
 
 def add_options(
@@ -32,6 +34,9 @@ def add_options(
         help: by name, what an option is here.
         title: of the part of the help in which all of them stand; None: each in its own.
     """
+    # Here, because ``bertine --help`` lists the commands without their options.
+    from bertine.options.fields import alternatives_of, as_flags, declared
+
     listed = [entry for entry in declared(group) if entry.name not in but]
     flags = {
         action.dest: action.option_strings[0]
