@@ -874,7 +874,7 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, or masked tokens only; None: as in the model's
-            paper: mlm-nsp for BERT, mlm for RoBERTa.
+            paper: mlm-nsp for BERT, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -893,8 +893,9 @@ def pretrain(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; the last two need objective mlm; None: as in the
-            model's paper: segment pairs for BERT, full sentences for RoBERTa. One of segment-pair,
-            sentence-pair, full-sentences and doc-sentences (:mod:`bertine.data.instances.formats`).
+            model's paper: segment pairs for BERT, full sentences for the others. One of
+            segment-pair, sentence-pair, full-sentences and doc-sentences
+            (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.

@@ -335,7 +335,7 @@ def test_impossible_choices_are_refused(data, options, message: str):
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 def test_an_id_outside_the_vocabulary_is_laid_to_its_document(data, input_format: str):
-    made = data([[9, 9]] * 4, input_format=input_format, max_seq_length=32)
+    made = data([[9, 9]] * 4, input_format=input_format, max_seq_length=32, whole_word_mask=True)
     chunk, wrong = made.store.chunk(0), made.store.vocab_size
     more = wrong - 41  # document 2 begins with the id 41
     chunk.input_ids = chunk.input_ids + np.uint16(more)
@@ -345,3 +345,5 @@ def test_an_id_outside_the_vocabulary_is_laid_to_its_document(data, input_format
     document, held = int(found[found.index("document") + 1]), int(found[found.index("id") + 1])
     assert held >= wrong
     assert document == (held - more - 5) // 18
+    with pytest.raises(BertineError, match=r"document [23] holds the id \d+, but"):
+        made.warnings()  # which looks at batches, before the first step

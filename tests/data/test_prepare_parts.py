@@ -418,6 +418,12 @@ def test_ray_makes_the_same_store(folder: Path) -> None:
     assert toys.tree(folder / "there") == toys.tree(folder / "here")
 
 
+def test_a_machine_of_a_cluster_that_sees_no_tokenizer_says_so(tmp_path: Path) -> None:
+    assert part_runners._ray_task("{}", str(tmp_path / "nowhere")) == {
+        "error": f"{tmp_path / 'nowhere'}: No such file or directory while loading the tokenizer"
+    }
+
+
 def test_no_ray_cluster_there_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
 

@@ -83,6 +83,10 @@ def test_an_argument_that_is_not_there_is_pythons_own_error() -> None:
 
     with pytest.raises(TypeError, match=r"water\(\) got an unexpected keyword argument 'row'"):
         water(row=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^embed\(\) got an unexpected keyword argument 'imput'"):
+        bertine.embed("model", input="a.csv", output="b.npy", imput="c")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^embed\(\) missing a required argument: 'input'"):
+        bertine.embed("model")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", sorted(set(VERBS) - UNCHECKED))

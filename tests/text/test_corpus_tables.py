@@ -105,7 +105,7 @@ def test_options_that_have_nothing_to_say_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\n")
     with pytest.raises(BertineError, match="plain text, which has no columns; leave out text_col"):
         Corpus(tmp_path, text_column="body").check_options()
-    with pytest.raises(BertineError, match=r"no csv or tsv.*leave out quotes=False"):
+    with pytest.raises(BertineError, match=r"is not csv or tsv.*leave out quotes=False"):
         Corpus(tmp_path, quotes=False).check_options()
     (tmp_path / "b.csv").write_text("body\nTwo.\n")
     Corpus(tmp_path, text_column="body", quotes=True).check_options()

@@ -65,8 +65,8 @@ class RobertaConfig(Config):
         return 2
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return a bare encoder and multiple choice have one; published models that fill masks,
-        classify or tag have none."""
+        """Tell whether a model with these heads gets a pooler: a bare encoder and multiple choice
+        have one; published models that fill masks, classify or tag have none."""
         names = set(heads)
         return not names or any(self.heads[name].reads == "pooled" for name in names)
 

@@ -113,7 +113,7 @@ class StoreContent(OptionGroup):
         0.8,
         "of near-duplicates: common 5-grams of tokens, as a share of all of both",
         metavar="SHARE",
-        above=0,
+        least=0.01,
         most=1,
     )
     processes: int | None = declare(

@@ -130,7 +130,7 @@ def declare(default: Any, help: str, **words: Any) -> Any:
 
     Args:
         default: its value where nobody gives one; ``MISSING``: it must be given.
-        help, said: as the attributes of :class:`Option`.
+        help, words: as the attributes of :class:`Option`.
     """
     return field(default=default, metadata={_KEY: Option(help, **words)})
 

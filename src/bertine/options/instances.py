@@ -23,7 +23,7 @@ class InstanceForm(OptionGroup):
     input_format: InputFormat | None = declare(
         None,
         "what a sequence is made of; the last two need objective mlm",
-        otherwise="as in the model's paper: segment pairs for BERT, full sentences for RoBERTa",
+        otherwise="as in the model's paper: segment pairs for BERT, full sentences for the others",
         more="One of segment-pair, sentence-pair, full-sentences and doc-sentences "
         "(:mod:`bertine.data.instances.formats`).",
     )

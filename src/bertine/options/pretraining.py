@@ -44,7 +44,7 @@ class Learning(OptionGroup):
     objective: ObjectiveName | None = declare(
         None,
         "masked tokens and next sentences, or masked tokens only",
-        otherwise="as in the model's paper: mlm-nsp for BERT, mlm for RoBERTa",
+        otherwise="as in the model's paper: mlm-nsp for BERT, mlm for the others",
     )
     initialization: Initialization = declare(
         "normal",

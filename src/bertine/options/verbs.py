@@ -60,7 +60,10 @@ def takes_options(
 
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Result:
-            bound = signature.bind(*args, **kwargs)  # refuses what it does not know
+            try:
+                bound = signature.bind(*args, **kwargs)  # refuses what it does not know
+            except TypeError as error:
+                raise TypeError(f"{verb.__name__}() {error}") from None
             bound.apply_defaults()
             arguments = bound.arguments
             for name, listed in members.items():

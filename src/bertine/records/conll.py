@@ -75,7 +75,7 @@ class WordColumns:
     def merged(self, other: WordColumns) -> WordColumns:
         """Return these, with what is None from `other`."""
         names = ("word_column", "tag_column", "word_key", "tag_key")
-        lacking = {name: getattr(other, name) for name in names if getattr(self, name) is None}
+        lacking = {name: getattr(other, name) for name in names if not getattr(self, name)}
         return replace(self, **lacking)
 
     def require(self, name: str, kind: str) -> None:

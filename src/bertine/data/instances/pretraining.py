@@ -150,6 +150,13 @@ class PretrainingData:
         except ForeignId:
             raise self._foreign(instances) from None
 
+    def _known(self, step: int) -> list[Instance]:
+        """Return the instances of batch `step`, whose ids are all in the vocabulary."""
+        instances, size = self.instances(step), self.store.vocab_size
+        if any(ids.max() >= size for instance in instances for ids in instance.segments):
+            raise self._foreign(instances)
+        return instances
+
     def _foreign(self, instances: Sequence[Instance]) -> BertineError:
         """Return the error that names the document of an id outside the vocabulary."""
         size = self.store.vocab_size
@@ -183,7 +190,7 @@ class PretrainingData:
         lines = list(self._idle)
         if isinstance(self.corruption, WarningCorruption):
             lines += self.corruption.warnings(
-                (self.instances(step), self.draws(step)) for step in itertools.count()
+                (self._known(step), self.draws(step)) for step in itertools.count()
             )
         single = self.store.manifest["single_sentence_documents"]
         if self.format.label == NEXT_SENTENCE and single > 0.1 * self.store.num_documents:

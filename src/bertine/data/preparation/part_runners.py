@@ -109,7 +109,10 @@ def _ray_task(line: str, tokenizer: str) -> dict[str, Any]:
     """Make a part on some machine of a Ray cluster, and return its last message."""
     # The task has one core; `tokenizers` would take all. It counts them when it is first used.
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
-    return _outcome(line, _loaded(tokenizer))
+    try:
+        return _outcome(line, _loaded(tokenizer))
+    except BertineError as error:  # this machine does not see the folder, say
+        return {"error": str(error)}
 
 
 #: Reads a tokenizer, once in each process.

@@ -189,9 +189,10 @@ def open_task_table(
     with opening as table:
         if table.layout.kind == "text":
             if len(columns) != 1:
+                several = "pairs" if len(columns) == 2 else f"{len(columns)} texts"
                 raise BertineError(
                     f"{table.name}: is plain text (no header with {' and '.join(columns)}), but "
-                    "the model takes pairs; give csv, tsv or jsonl"
+                    f"the model takes {several}; give csv, tsv or jsonl"
                 )
             if named and columns != (LINE_COLUMN,):
                 raise BertineError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bertine.intervals import enough_examples
@@ -50,7 +51,7 @@ def finetuning_findings(evidence: Evidence) -> list[Finding]:
     """
     if not evidence.log:
         return []
-    with naming_damage(evidence.asked.folder / "scores.json"):
+    with naming_damage(Path(evidence.facts.get("folder") or "run") / "scores.json"):
         if evidence.facts.get("instead_of"):  # the curves are those of another model
             findings = under_baseline(evidence, None) + head_alone(evidence)
             return findings + leak(evidence) + few_examples(evidence)

@@ -174,7 +174,7 @@ def _write_start(
     Args:
         folder: of the run.
         verb: the function that was called.
-        given: all its arguments, by name; those that are not the defaults are kept.
+        values: all its arguments, by name; those that are not the defaults are kept.
         prepared: what the run starts from.
     """
     defaults = {
