@@ -63,8 +63,8 @@ class ConfigKeys:
     Attributes:
         required: the keys without which a file does not describe a model.
         only: keys that would change what is computed: the values that our model implements, the
-            one to write first, and what another value would ask for.
-        written: keys that are written besides, with their values.
+            usual one first, and what another value would ask for. Nothing of it is written.
+        written: keys that are written besides the fields, with their values.
         renamed: our field → their key, where they differ.
         ignored: keys of this type that say nothing about what the model computes.
         absent: our fields that files of this type have no key for; they stay at the defaults of
