@@ -24,7 +24,7 @@ SOURCE = Path(bertine.__file__).parent
 #: Where a module stands in two rooms, the longer name counts.
 BASE = {
     *("errors", "names", "registry", "version", "terms", "rng", "intervals", "packages", "bundled"),
-    *("strict_json", "files", "taskinfo"),
+    *("scores", "strict_json", "files", "taskinfo"),
     *("cores", "terminal", "options", "system"),
     "text.special",
 }
@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text.special": set(),
     "rng": set(),
     "intervals": set(),
+    "scores": {"terms"},
     "cores": set(),
     "packages": {"errors"},
     "terminal": {"errors", "cores"},

@@ -14,7 +14,7 @@ from bertine import report
 from bertine.errors import BertineError
 from bertine.records.entities import Counts
 from bertine.reports.plots import scatter
-from bertine.reports.scores import score_text
+from bertine.scores import score_text
 from bertine.tasks.report import ClassificationReport
 from bertine.tasks.spans.report import SpanReport
 from bertine.tasks.tagging.report import TaggingReport

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bertine.reports.scores import rate_text
+from bertine.scores import rate_text
 from bertine.training.rate.curve import Bracket, RateCurve
 from bertine.training.rate.page import rate_plot, write_files
 from bertine.training.rate.report import LrFindReport

@@ -25,9 +25,10 @@ from bertine.interop.export import INPUTS
 from bertine.interop.export_check import Runner
 from bertine.intervals import jackknife_interval
 from bertine.models.model import Model
+from bertine.scores import is_share, score_text
 from bertine.tables.given import TableLike, as_data
 from bertine.tasks.base import Task
-from bertine.tasks.baseline_scores import is_share, score_text, shown_metrics
+from bertine.tasks.baseline_scores import shown_metrics
 from bertine.tasks.features import Features
 from bertine.tasks.report import ClassificationReport
 from bertine.terminal.console import aligned, counted, progress

@@ -8,8 +8,8 @@ from typing import Any
 
 from bertine.reports.html import Figure
 from bertine.reports.plots import curve
-from bertine.reports.scores import is_share, score_name
 from bertine.runs.log import LogRow, series
+from bertine.scores import is_share, score_name
 from bertine.terminal.console import counted
 from bertine.terms import TERMS
 

@@ -20,9 +20,9 @@ from bertine.reports.checks.diagnosis import diagnose
 from bertine.reports.checks.log_view import Finding
 from bertine.reports.html import Fact, Figures, Note, Section
 from bertine.reports.run_curves import finetuning_curves, pretraining_curves
-from bertine.reports.scores import score_name, score_text
 from bertine.runs.files import RunFolder
 from bertine.runs.log import series
+from bertine.scores import score_name, score_text
 from bertine.terminal.console import counted, human_count, human_time
 from bertine.terminal.shown import Shown
 from bertine.terms import TERMS, main_term

@@ -11,8 +11,8 @@ from bertine.reports import html
 from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
 from bertine.reports.plots import scatter
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
-from bertine.reports.scores import score_name, score_text
 from bertine.runs.files import RunFolder, naming_damage
+from bertine.scores import score_name, score_text
 
 #: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
 _MATRIX_LIMIT = 30

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from bertine.reports import html
 from bertine.reports.checks.log_view import SHORT_LOG, Finding
 from bertine.reports.html import Fact, FactList, Note, PageTable, Section
-from bertine.reports.scores import score_name, score_text
 from bertine.runs.files import RunFolder, naming_damage
 from bertine.runs.log import LogRow
+from bertine.scores import score_name, score_text
 from bertine.terminal.console import counted
 from bertine.terms import TERMS, terms_among
 from bertine.text.spacing import close_up

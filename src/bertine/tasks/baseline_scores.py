@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bertine.scores import score_text
 from bertine.tasks.metrics import official_score
 from bertine.terminal.console import aligned
 
-#: How the names of scores end that are no shares of 1.
-_NOT_SHARES = ("loss", "matthews", "pearson", "spearman", "error")
 #: Scores in a table, beside those by which a task is judged.
 _SHOWN = 3
 
@@ -94,15 +93,3 @@ def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[s
     others = [name for name in metrics if name not in order]
     others.sort(key=lambda name: name.endswith(("loss", "error")))
     return [*order, *others][: max(_SHOWN, len(order))]
-
-
-def is_share(metric: str) -> bool:
-    """Tell whether the score called `metric` is a share of 1."""
-    return not metric.endswith(_NOT_SHARES)
-
-
-def score_text(metric: str, value: float | None) -> str:
-    """Write a score as a table shows it: shares as percentages, "-" for None."""
-    if value is None:
-        return "-"
-    return f"{value:.2%}" if is_share(metric) else f"{value:.4f}"

@@ -25,8 +25,8 @@ from bertine.reports.checks.score_checks import (
     under_baseline,
     weights_help,
 )
-from bertine.reports.scores import exact_rate, score_name, score_text
 from bertine.runs.files import naming_damage
+from bertine.scores import exact_rate, score_name, score_text
 from bertine.terminal.console import counted, visible, visible_list
 
 #: Below this share of the labels' uncertainty explained, a model has learned nothing; above the

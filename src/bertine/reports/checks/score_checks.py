@@ -7,7 +7,7 @@ from typing import Any
 
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding
-from bertine.reports.scores import score_name, score_text
+from bertine.scores import score_name, score_text
 from bertine.terminal.console import counted, visible
 
 #: Training examples of a label below which it can hardly be learned.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertine.reports.scores import score_name, score_text
+from bertine.scores import score_name, score_text
 from bertine.training.loop.best import Best, Choice
 
 

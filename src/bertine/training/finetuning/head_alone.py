@@ -16,7 +16,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.options.names import option
-from bertine.reports.scores import score_text
+from bertine.scores import score_text
 from bertine.tasks.metrics import official_score
 from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import say, warn

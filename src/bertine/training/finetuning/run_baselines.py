@@ -12,7 +12,7 @@ from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
 from bertine.inference.baselines.frozen import FrozenEncoder, pooling_of
 from bertine.inference.baselines.measure import measure_baselines
-from bertine.reports.scores import score_name, score_text
+from bertine.scores import score_name, score_text
 from bertine.tasks.baseline_scores import BaselineScore
 from bertine.terminal.console import human_time, say
 from bertine.training.finetuning.setup import Prepared

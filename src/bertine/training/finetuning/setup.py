@@ -27,7 +27,7 @@ from bertine.options.finetuning import FreshWeights, Layers
 from bertine.options.names import option
 from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples
-from bertine.reports.scores import exact_rate
+from bertine.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features

@@ -30,7 +30,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.options.search import RisingRates
 from bertine.options.verbs import takes_options
-from bertine.reports.scores import rate_text
+from bertine.scores import rate_text
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import names_one_task, reading_of
 from bertine.training.distributed.world import World

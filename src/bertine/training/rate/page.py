@@ -30,7 +30,7 @@ from bertine.reports.plot_style import (
     to_svg,
 )
 from bertine.reports.run_sections import sentence, setting_facts
-from bertine.reports.scores import rate_text
+from bertine.scores import rate_text
 from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve
 from bertine.training.rate.report import CURVE, PAGE, PLOT, LrFindReport
 from bertine.version import __version__

@@ -11,7 +11,7 @@ from typing import Any
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.reports.checks.next_command import finetune_command
-from bertine.reports.scores import exact_rate, rate_text
+from bertine.scores import exact_rate, rate_text
 from bertine.terminal.console import aligned, human_time
 from bertine.terminal.shown import Shown
 from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve, bracket_of, loss_at

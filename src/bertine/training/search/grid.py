@@ -16,7 +16,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.options.search import SearchOptions
-from bertine.reports.scores import exact_rate
+from bertine.scores import exact_rate
 from bertine.training.finetuning.plan import TrainingPlan
 
 #: The paper's grid, by the names of the arguments.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import spread
-from bertine.reports.scores import hundredfold, score_name
+from bertine.scores import hundredfold, score_name
 from bertine.training.search.table import COLUMNS, SearchResult, SettingRow, cells
 from bertine.version import __version__
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.reports.scores import exact_rate, hundredfold
+from bertine.scores import exact_rate, hundredfold
 from bertine.terminal.console import aligned, human_time
 from bertine.terminal.shown import Shown
 from bertine.training.search.grid import Setting, Trial

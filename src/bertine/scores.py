@@ -31,9 +31,11 @@ def score_name(name: str, beside: Collection[str] = ()) -> str:
     return " ".join(titles.get(word, word) for word in name.split("_"))
 
 
-def score_text(name: str, value: float) -> str:
+def score_text(name: str, value: float | None) -> str:
     """Write a score: a share in percent, a perplexity with two decimals, others with four, if they
-    are not large."""
+    are not large; ``-`` for None."""
+    if value is None:
+        return "-"
     if name.endswith("perplexity"):
         return f"{value:,.2f}"
     if is_share(name) and 0 <= value <= 1:
