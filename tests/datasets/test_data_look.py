@@ -14,6 +14,7 @@ from bertine.records.examples import Example, Examples, read_examples
 from bertine.records.label_sets import JOINT
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.span_examples import Gold, Question, SpanExamples
+from bertine.tasks import TASKS
 
 
 def _examples(pairs: list[tuple[str, str]], source: str = "train.csv") -> Examples[Example]:
@@ -28,7 +29,7 @@ def _many(label: str, count: int) -> list[tuple[str, str]]:
 def _look(
     train: list[tuple[str, str]], held: list[tuple[str, str]], kind: str = "text"
 ) -> DataLook:
-    return look_at(kind, _examples(train), _examples(held, "dev.csv"))
+    return look_at(TASKS[kind], _examples(train), _examples(held, "dev.csv"))
 
 
 def test_nothing_is_said_of_data_that_are_as_they_should_be() -> None:
@@ -49,7 +50,7 @@ def test_rare_labels_are_named() -> None:
     assert "class_weights='balanced'" in uneven
     # Who has asked for weights is not told to.
     weighed = look_at(
-        "text",
+        TASKS["text"],
         _examples([*_many("x", 60), *_many("y", 5)]),
         _examples([("n", "x"), ("m", "y")]),
         weighed=True,
@@ -94,16 +95,16 @@ def test_numbers_and_sets_of_labels() -> None:
 def test_entities_count_where_they_begin_and_answers_by_whether_there_is_one() -> None:
     words = Sentence(("a", "b", "c"), ("B-per", "I-per", "O"), 1)
     tagged = Sentences("t", ("w",), "t", [words, words])
-    look = look_at("tagging", tagged, Sentences("t", ("w",), "t", []))
+    look = look_at(TASKS["tagging"], tagged, Sentences("t", ("w",), "t", []))
     assert look.train["labels"] == {"per": 2}
     plain = Sentences("t", ("w",), "t", [Sentence(("a", "b"), ("NOUN", "VERB"), 1)])
-    assert look_at("tagging", plain, plain).train["labels"] == {"NOUN": 1, "VERB": 1}
+    assert look_at(TASKS["tagging"], plain, plain).train["labels"] == {"NOUN": 1, "VERB": 1}
     questions = [
         Question(("q", "c"), Gold(("c",), (0, 1), v2=True), 1),
         Question(("q2", "c"), Gold((), None, v2=True), 2),
     ]
     spans = SpanExamples("s", ("question", "context"), "answer", questions)
-    assert look_at("spans", spans, spans).train["labels"] == {
+    assert look_at(TASKS["spans"], spans, spans).train["labels"] == {
         "with an answer": 1,
         "without an answer": 1,
     }

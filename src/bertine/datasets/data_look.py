@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from bertine.options.names import option
-from bertine.records.entities import OUTSIDE, split_tag
 from bertine.records.examples import Examples
-from bertine.records.label_sets import labels_in
+from bertine.tasks.base import Task
 from bertine.tasks.features import Features
 from bertine.terminal.console import counted, visible, visible_list
 from bertine.terminal.shown import Shown
@@ -74,7 +73,7 @@ class DataLook(Shown):
 
 
 def look_at(
-    kind: str,
+    task: type[Task[Any]],
     train: Examples[Any],
     validation: Examples[Any],
     train_features: Sequence[Features] = (),
@@ -85,18 +84,18 @@ def look_at(
     """Look at the examples of a task.
 
     Args:
-        kind: the task's name.
+        task: its class.
         train, validation: labelled; validation may be empty.
         train_features, validation_features: what was made of them, for the lengths; may be empty.
         weighed: the classes have weights in training.
     """
     facts = [
-        _facts(kind, train, train_features),
-        _facts(kind, validation, validation_features),
+        _facts(task, train, train_features),
+        _facts(task, validation, validation_features),
     ]
     counts = facts[0].get("labels", {}), facts[1].get("labels", {})
-    findings = _of_labels(kind, *counts, weighed=weighed)
-    findings += _of_texts(kind, train)
+    findings = _of_labels(task, *counts, weighed=weighed)
+    findings += _of_texts(task, train)
     known = {_key(item): item for item in train.items}
     both = [item for item in validation.items if _key(item) in known]
     facts[1]["in_training"] = len(both)
@@ -111,10 +110,12 @@ def look_at(
     return DataLook(facts[0], facts[1], [*notes, *findings])
 
 
-def _facts(kind: str, examples: Examples[Any], features: Sequence[Features]) -> dict[str, Any]:
+def _facts(
+    task: type[Task[Any]], examples: Examples[Any], features: Sequence[Features]
+) -> dict[str, Any]:
     items = examples.items
     facts: dict[str, Any] = {"examples": len(items)}
-    if kind == "regression":
+    if task.numeric:
         values = np.array([float(item.label) for item in items if item.label is not None])
         if len(values):
             facts["numbers"] = {
@@ -124,7 +125,7 @@ def _facts(kind: str, examples: Examples[Any], features: Sequence[Features]) -> 
                 "deviation": float(values.std()),
             }
     else:
-        facts["labels"] = _counts(kind, items)
+        facts["labels"] = _counts(task, items)
     keys = Counter(map(_key, items))
     facts["empty"] = sum(1 for item in items if not any(text.strip() for text in item.texts))
     facts["duplicates"] = len(items) - len(keys)
@@ -149,37 +150,22 @@ def _facts(kind: str, examples: Examples[Any], features: Sequence[Features]) -> 
     return facts
 
 
-def _counts(kind: str, items: Sequence[Any]) -> dict[str, int]:
+def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
     """Count how many there are of each label, the most frequent first."""
     counts: Counter[str] = Counter()
     for item in items:
-        counts.update(_labels(kind, item.label))
+        if item.label is not None:
+            counts.update(task.names_in(item.label))
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _labels(kind: str, label: Any) -> list[str]:
-    """Return the labels that an example counts for."""
-    if label is None:
-        return []
-    if kind == "multi-label":
-        return labels_in(label) or ["(none)"]
-    if kind == "spans":
-        return ["with an answer" if label.answerable else "without an answer"]
-    if kind == "tagging":
-        # An entity counts once, where it begins; a tag that marks none, for each word.
-        begun = [split_tag(tag) for tag in label if tag != OUTSIDE]
-        marked = any(prefix in ("B", "I") and kind for prefix, kind in begun)
-        return [name for prefix, name in begun if prefix == "B"] if marked else list(label)
-    return [str(label)]
-
-
 def _of_labels(
-    kind: str, train: dict[str, int], validation: dict[str, int], *, weighed: bool
+    task: type[Task[Any]], train: dict[str, int], validation: dict[str, int], *, weighed: bool
 ) -> list[str]:
     """Say what stands out in how often labels occur."""
-    if kind in ("spans", "choice", "regression"):
+    what = task.label_noun
+    if not what:
         return []
-    what = "entity type" if kind == "tagging" else "label"
     findings = []
     single = [name for name, count in train.items() if count == 1]
     few = [f"{visible(name)} ({count})" for name, count in train.items() if 1 < count < FEW]
@@ -203,7 +189,7 @@ def _of_labels(
         )
     most = max(train, key=lambda name: train[name], default="")
     least = min(train.values(), default=0)
-    if kind == "text" and train and train[most] >= _UNEVEN * max(least, 1):
+    if task.one_label and train and train[most] >= _UNEVEN * max(least, 1):
         share = train[most] / sum(train.values())
         advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
         findings.append(
@@ -213,11 +199,11 @@ def _of_labels(
     return findings
 
 
-def _of_texts(kind: str, train: Examples[Any]) -> list[str]:
+def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
     """Say what stands out in texts that are there twice."""
     findings = []
     conflicts = _conflicts(train.items)
-    if conflicts and kind != "regression":
+    if conflicts and not task.numeric:
         rows = [item for group in conflicts for item in group]
         findings.append(
             f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -20,20 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from bertine.data.batch import Batch
-from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
-from bertine.records.examples import Example, Examples
-from bertine.tables.layout import LINE_COLUMN
+from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.answer import Answer, json_value, short
 from bertine.tasks.features import Features, pad_features, truncation_note
 from bertine.tasks.input_lengths import require_positions
 from bertine.tasks.report import EvaluationReport
-from bertine.terminal.console import aligned, counted
+from bertine.tasks.user_side import UserSide
 from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")
@@ -52,15 +49,13 @@ def setting(default: Any, *, always: bool = False) -> Any:
     return dataclasses.field(default=default, metadata={_ALWAYS: always})
 
 
-class Task(ABC, Generic[Prediction]):
+class Task(UserSide, ABC, Generic[Prediction]):
     """Base of the fine-tuning tasks, which are frozen dataclasses; see the module's text.
 
-    Attributes:
+    Attributes, beside those of :class:`UserSide`:
         name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
         primary_metric: the metric (higher is better) by which models are chosen, where no other
             is named for the data (`metric_names`).
-        answer: the class of its answers.
-        text_columns: the columns that hold an example's texts.
         label_column: the column that holds the label, None when not known.
         max_length: longest input in pieces, special tokens included.
         metric_names: the metrics by which the task is judged.
@@ -72,17 +67,22 @@ class Task(ABC, Generic[Prediction]):
         reads_questions: whether its texts are a question and a context.
         has_choices: whether any number of its columns are choices.
         single_output: whether the output for a sequence is one number.
+        label_noun: what a label is called where each is learned from its examples, of which there
+            may be too few; "" where how often it occurs says nothing.
+        one_label: whether an answer is just one of its labels.
+        numeric: whether its labels are numbers on a scale.
     """
 
     name: ClassVar[str]
     primary_metric: ClassVar[str]
-    answer: ClassVar[type[Answer]]
     reads_words: ClassVar[bool] = False
     reads_questions: ClassVar[bool] = False
     has_choices: ClassVar[bool] = False
     single_output: ClassVar[bool] = False
+    label_noun: ClassVar[str] = ""
+    one_label: ClassVar[bool] = False
+    numeric: ClassVar[bool] = False
 
-    text_columns: tuple[str, ...]
     label_column: str | None
     max_length: int
     metric_names: tuple[str, ...]
@@ -115,6 +115,11 @@ class Task(ABC, Generic[Prediction]):
     def ids(self) -> dict[str, int]:
         """The numbers of its labels."""
         return {label: number for number, label in enumerate(self.labels)}
+
+    @classmethod
+    def names_in(cls, label: Any) -> list[str]:
+        """Return the names under which an example with this label is counted."""
+        return [str(label)]
 
     # What a model directory says of it
 
@@ -304,111 +309,3 @@ class Task(ABC, Generic[Prediction]):
         Raises:
             BertineError: there are no examples.
         """
-
-    # Texts that users give, and what they get
-
-    def examples_of(
-        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
-    ) -> Examples:
-        """Make examples without labels of texts.
-
-        Args:
-            texts: N strings, or several that belong together.
-            source: of them, for messages.
-            lines: of the source, one for each text; None: 1, 2, ….
-        """
-        numbers = range(1, len(texts) + 1) if lines is None else lines
-        items = [
-            Example((text,) if isinstance(text, str) else tuple(text), line=line)
-            for text, line in zip(texts, numbers, strict=True)
-        ]
-        return Examples(source, self.text_columns, None, items)
-
-    def answers(self, examples: Examples, predictions: Sequence[Prediction]) -> list[Any]:
-        """Make what a user gets of the `predictions` for what :meth:`examples_of` returned."""
-        return list(predictions)
-
-    def misfit(self, text: str | Sequence[str]) -> str | None:
-        """Say why a text, or several, is not what the task takes; None: it is."""
-        columns, parts = self.text_columns, 1 if isinstance(text, str) else len(text)
-        if parts == len(columns):
-            return None
-        wanted = "one text" if len(columns) == 1 else f"a list of {len(columns)} texts"
-        return f"has {parts} parts; give {wanted} ({', '.join(columns)})"
-
-    def group(self, strings: Sequence[str]) -> list[Any]:
-        """Deal strings out to examples, as many to each as there are columns.
-
-        Raises:
-            BertineError: their number does not fit.
-        """
-        columns, step = self.text_columns, len(self.text_columns)
-        if step == 1:
-            return list(strings)
-        if len(strings) % step:
-            raise BertineError(
-                f"{counted(len(strings), 'text')} given, but the model takes "
-                f"{step} for each answer: {' and '.join(map(repr, columns))}"
-            )
-        return [tuple(strings[start : start + step]) for start in range(0, len(strings), step)]
-
-    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
-        """Choose the columns of texts that come by `names`, and how many of the last ones may be
-        missing."""
-        return self.text_columns, 0
-
-    def columns_for(self, count: int) -> tuple[str, ...]:
-        """Return the columns for `count` texts of an example."""
-        return self.text_columns
-
-    def over(self, columns: Sequence[str]) -> Self:
-        """Return the task for a table with these text columns."""
-        return self
-
-    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
-        """Make an input of the task's kind for each of `texts`: the text, or, where an input has
-        several, the text and those after it."""
-        width = len(self.text_columns)
-        if width == 1:
-            return list(texts)
-        return [
-            tuple(texts[(start + shift) % len(texts)] for shift in range(width))
-            for start in range(len(texts))
-        ]
-
-    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
-        """Return an answer to `texts` and its probability, or nothing, for a person."""
-        cells: tuple[str, str] = answer.cells()
-        return cells
-
-    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
-        """Return what might be answered to `texts`, with its probability."""
-        chances: list[tuple[str, float]] = answer.chances()
-        return chances
-
-    def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
-        """Return what a person reads below an answer: with `details` its chances, the best
-        first."""
-        chances = self.chances_of(texts, answer) if details else []
-        chances.sort(key=lambda pair: -pair[1])
-        return aligned([(short(name), f"{chance:.1%}") for name, chance in chances])
-
-    def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
-        """Return `texts` by their columns, a single one as that of a line, and their answer as the
-        row of a table."""
-        columns = self.text_columns if len(self.text_columns) > 1 else (LINE_COLUMN,)
-        return dict(zip(columns, texts, strict=True)) | self.values_of(answer, details)
-
-    def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
-        """Return what a file of answers holds of one, by the name of the column."""
-        return {name: value(answer) for name, value in self.output_columns(details).items()}
-
-    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
-        """Return the columns that a file of answers gets, more of them with `details`: by name,
-        what makes the value of one, in JSON, of an answer. Usually those that
-        :attr:`Answer.written` names."""
-        return {name: _value_under(name) for name in self.answer.names(details)}
-
-
-def _value_under(name: str) -> Callable[[Any], Any]:
-    return lambda answer: json_value(getattr(answer, name))

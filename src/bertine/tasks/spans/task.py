@@ -125,6 +125,11 @@ class SpanExtraction(Task[SpanPrediction]):
         check_room_beside(self.max_length, self.limits.max_question_length, LEAST_BESIDE)
 
     @classmethod
+    def names_in(cls, label: Gold) -> list[str]:
+        """Say whether there is an answer."""
+        return ["with an answer" if label.answerable else "without an answer"]
+
+    @classmethod
     def from_examples(
         cls,
         examples: Examples[Question],

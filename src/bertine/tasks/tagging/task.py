@@ -81,6 +81,7 @@ class Tagging(Task[Tags]):
     primary_metric: ClassVar[str] = "f1"
     answer: ClassVar[type[TaggedText]] = TaggedText
     reads_words: ClassVar[bool] = True
+    label_noun: ClassVar[str] = "entity type"
     head = "token_classifier"
 
     labels: tuple[str, ...] = field()  # without a default, as others have
@@ -111,6 +112,13 @@ class Tagging(Task[Tags]):
             if prefix != OUTSIDE:
                 prefixes.setdefault(kind, set()).add(prefix)
         return all(used <= {"B", "I"} and used != {"I"} for used in prefixes.values())
+
+    @classmethod
+    def names_in(cls, label: Sequence[str]) -> list[str]:
+        """Return the type of each entity, where it begins; or every tag, where none marks one."""
+        parts = [split_tag(tag) for tag in label if tag != OUTSIDE]
+        marked = any(prefix in ("B", "I") and kind for prefix, kind in parts)
+        return [kind for prefix, kind in parts if prefix == "B"] if marked else list(label)
 
     @classmethod
     def from_examples(
@@ -220,13 +228,11 @@ class Tagging(Task[Tags]):
                 f"{counted(len(item.tags), 'tag')}; each word needs one"
             )
         pairs = zip(item.tags, item.words, strict=True)
-        return np.array(
-            [
-                self.label_id(tag, sentences.where(item, number), word)
-                for number, (tag, word) in enumerate(pairs)
-            ],
-            dtype=np.int64,
-        )
+        ids = [
+            self.label_id(tag, sentences.where(item, number), word)
+            for number, (tag, word) in enumerate(pairs)
+        ]
+        return np.array(ids, dtype=np.int64)
 
     def notes(self, features: Sequence[Features]) -> list[str]:
         """Return no notes; :meth:`featurize` adds them to the sentences."""

@@ -92,6 +92,8 @@ class TextClassification(WholeTextTask[Prediction]):
     kind: ClassVar[str] = "classification"
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[Prediction]] = Prediction
+    label_noun: ClassVar[str] = "label"
+    one_label: ClassVar[bool] = True
 
     labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)

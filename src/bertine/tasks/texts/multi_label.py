@@ -98,6 +98,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     kind: ClassVar[str] = "multi-label"
     primary_metric: ClassVar[str] = "micro_f1"
     answer: ClassVar[type[LabelSet]] = LabelSet
+    label_noun: ClassVar[str] = "label"
 
     labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
@@ -117,6 +118,11 @@ class MultiLabel(WholeTextTask[LabelSet]):
         if not 0.0 < self.threshold < 1.0:
             raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
         super().__post_init__()
+
+    @classmethod
+    def names_in(cls, label: str) -> list[str]:
+        """Return the labels, or "(none)"."""
+        return labels_in(label) or ["(none)"]
 
     @classmethod
     def from_examples(

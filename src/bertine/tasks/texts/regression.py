@@ -128,6 +128,7 @@ class TextRegression(WholeTextTask[Score]):
     answer: ClassVar[type[Score]] = Score
     fp32_head: ClassVar[bool] = True  # bf16 has three digits
     single_output: ClassVar[bool] = True
+    numeric: ClassVar[bool] = True
 
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None

@@ -149,7 +149,7 @@ def prepare(
         for word, examples in (labelled.others if judged else {}).items()
     }
     weighed = getattr(built, "class_weights", None) is not None
-    look = look_at(built.name, train, validation, features, held, weighed=weighed)
+    look = look_at(type(built), train, validation, features, held, weighed=weighed)
     _say_what(loaded, train, validation, built.notes(features), look)
     plan = wishes.plan(config, len(train))
     if judged and not start.frozen:
