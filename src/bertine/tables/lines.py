@@ -13,6 +13,8 @@ from bertine.terminal.console import counted
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
 MAX_LINE_BYTES = 16 * 2**20
+#: Blank lines in a table: so many, and two for each row.
+_MOST_BLANK_LINES = 100_000
 #: So many lines are named where something is counted.
 _SHOWN = 10
 
@@ -73,7 +75,7 @@ class TableLines:
     """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line."""
 
     def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
-        self._handle, self._name, self._strict, self._stats = handle, name, strict, stats
+        self._handle, self.name, self._strict, self._stats = handle, name, strict, stats
         self._path = Path(name)
         self.number = 0
 
@@ -86,7 +88,7 @@ class TableLines:
         if not raw:
             raise StopIteration
         self.number += 1
-        where = f"{self._name}:{self.number}"
+        where = f"{self.name}:{self.number}"
         if len(raw) > MAX_LINE_BYTES:
             raise BertineError(
                 f"{where}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB; split it"
@@ -121,3 +123,15 @@ class TableLines:
             text = raw.decode("utf-8", errors="replace")
             self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
             return text
+
+    def skip_blank(self) -> None:
+        """Count a blank line; a file of nothing else would be read for minutes without a sign.
+
+        Raises:
+            BertineError: there are too many of them.
+        """
+        self._stats.blank_lines += 1
+        if self._stats.blank_lines > _MOST_BLANK_LINES + 2 * self._stats.rows:
+            raise BertineError(
+                f"{self.name}: {self._stats.blank_lines:,} lines are blank; remove them (grep .)"
+            )

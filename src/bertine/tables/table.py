@@ -9,7 +9,6 @@ on the way (invalid UTF-8, NUL bytes, blank lines) is counted in
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 import re
 import sys
@@ -22,7 +21,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from bertine.errors import BertineError
-from bertine.options.names import option
+from bertine.tables.cells import split_cells
 from bertine.tables.column_names import MOST_COLUMNS, missing_column, require_columns
 from bertine.tables.given import GivenTable, Source
 from bertine.tables.json_rows import encodable, json_kind, json_row
@@ -33,18 +32,11 @@ from bertine.tables.layout import (
     inner_suffix,
     strip_newline,
 )
-from bertine.tables.lines import MAX_LINE_BYTES, TableLines, TableStats
+from bertine.tables.lines import TableLines, TableStats
 from bertine.tables.parquet import class_names, is_parquet, open_parquet
 from bertine.tables.streams import Stream, open_stream
 from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
-
-#: Lines of one row of csv, whose cells may hold line breaks. A quote that is not closed has more.
-_MOST_LINES_OF_A_ROW = 100_000
-#: Blank lines in a table: so many, and two for each row.
-_MOST_BLANK_LINES = 100_000
-
-csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +104,6 @@ class Table:
         self._header, self._skip_damaged = header, skip_damaged
         self.strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
-        self._record_lines = 0
         self._stream: Stream | None = None
         #: Whether every row has all columns, with values of their own types.
         self._typed = is_parquet(path) or isinstance(path, GivenTable)
@@ -302,7 +293,7 @@ class Table:
                 raise BertineError(f"{self.name}: the file is empty")
             self.columns = list(head.values)
             return chain([head], rows)
-        cells = self._cells(first)
+        cells = split_cells(first, self._lines, self.layout)
         if self._header is not None:
             self.columns = list(self._header)
             return self._cell_rows(cells)
@@ -330,7 +321,7 @@ class Table:
         for line in chain([first], self._lines):
             number = self._lines.number
             if not line.strip():
-                self._skip_blank()
+                self._lines.skip_blank()
                 continue
             yield TableRow(number, self.json_object(line, number))
 
@@ -361,59 +352,6 @@ class Table:
             )
         self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
         return re.sub("[\ud800-\udfff]", "�", value)
-
-    def _cells(self, first: str) -> Iterator[tuple[int, list[str]]]:
-        """Yield (line number, cells) of the header and of every row that is not blank."""
-        if not self.layout.quotes:
-            for line in chain([first], self._lines):
-                line = strip_newline(line)
-                if line:
-                    yield self._lines.number, line.split(self.layout.delimiter)
-                else:
-                    self._skip_blank()
-            return
-        reader = csv.reader(
-            self._bounded(chain([first], self._lines)),
-            delimiter=self.layout.delimiter,
-            doublequote=True,
-            strict=True,
-        )
-        while True:
-            start = reader.line_num + 1
-            self._record_lines = 0
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise BertineError(
-                    f"{self.name}:{start}: not valid csv ({error}); double the quotes inside a "
-                    f'cell, or read with {option("quotes", False)} if " is an ordinary character'
-                ) from error
-            if cells:
-                yield start, cells
-            else:
-                self._skip_blank()
-
-    def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
-        """Yield `lines`, as long as they can be those of one row."""
-        for line in lines:
-            self._record_lines += 1
-            if self._record_lines > _MOST_LINES_OF_A_ROW:
-                raise BertineError(
-                    f"{self.name}:{self._lines.number - _MOST_LINES_OF_A_ROW}: a quoted cell goes "
-                    f"on for more than {_MOST_LINES_OF_A_ROW:,} lines; close or double the quotes, "
-                    f'or read with {option("quotes", False)} if " is an ordinary character'
-                )
-            yield line
-
-    def _skip_blank(self) -> None:
-        """Count a blank line; a file of nothing else would be read for minutes without a sign."""
-        self.stats.blank_lines += 1
-        if self.stats.blank_lines > _MOST_BLANK_LINES + 2 * self.stats.rows:
-            raise BertineError(
-                f"{self.name}: {self.stats.blank_lines:,} lines are blank; remove them (grep .)"
-            )
 
     def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
         width = len(self.columns)
