@@ -26,7 +26,8 @@ from bertine.records.examples import (
 from bertine.tables.column_names import listed, require_columns, untold
 from bertine.tables.given import Source
 from bertine.tables.table import Table, TableRow
-from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.choice_columns import SWAG_CHOICES, SWAG_PROMPT
 
 SWAG = "swag"
 _SWAG_LABEL = "label"
@@ -87,9 +88,8 @@ def read_choices(
 
     Raises:
         BertineError: a column is missing or cannot be recognized; a row of JSON lines has a choice
-        that
-            the first has not, where nobody names them; there are choices that SWAG has not; what
-            reading the table raises.
+            that the first has not, where nobody names them; there are choices that SWAG has not;
+            what reading the table raises.
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
