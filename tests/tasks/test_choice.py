@@ -15,7 +15,7 @@ import toys
 from bertine.data.batch import Batch
 from bertine.data.batching import FeatureBatches
 from bertine.data.split import members, plan, split
-from bertine.datasets.choice_data import choice_task, read_choices
+from bertine.datasets.choice_data import read_choices
 from bertine.datasets.own_data import read_for, read_own
 from bertine.errors import BertineError
 from bertine.inference.files.text_report import TextReport
@@ -72,8 +72,7 @@ def batch_of(task: MultipleChoice, examples: Examples) -> Batch:
 
 def test_swags_sequences_are_those_of_the_paper(tmp_path: Path) -> None:
     examples, choices = read_choices(swag_file(tmp_path / "train.csv"), swag=True)
-    task = choice_task(examples, choices, 40, swag=True)
-    assert task.dataset == "swag"
+    task = MultipleChoice.from_examples(examples, max_length=40, labels=choices)
     assert [item.label for item in examples.items] == ["0", "1"]
     features = task.featurize(examples, toys.tokenizer())
     assert [feature.row for feature in features] == [0] * 4 + [1] * 4
@@ -89,13 +88,18 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
     path.write_text("question,option A,option B,label\na,b,c,option B\n", encoding="utf-8")
     examples, choices = read_choices(path)
     assert choices == ("option A", "option B")
-    task = choice_task(examples, choices, 24, swag=False)
+    task = MultipleChoice.from_examples(examples, max_length=24, labels=choices)
     assert (task.prompt_columns, task.dataset) == (("question",), None)
     path.write_text("frage,x,y,z,gut\na,b,c,d,2\n", encoding="utf-8")
     examples, choices = read_choices(
         path, text_columns="frage", choice_columns=["x", "y", "z"], label_column="gut"
     )
-    assert choice_task(examples, choices, 24, swag=False).text_columns == ("frage", "x", "y", "z")
+    assert MultipleChoice.from_examples(examples, max_length=24, labels=choices).text_columns == (
+        "frage",
+        "x",
+        "y",
+        "z",
+    )
     with pytest.raises(BertineError, match=r"train.csv: cannot tell which columns hold the choice"):
         read_choices(path, text_columns="frage", label_column="gut")
     with pytest.raises(BertineError, match=r"cannot tell which column holds the text before"):
@@ -145,7 +149,7 @@ def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
     assert examples.notes == [
         f"{path}: 2 of 3 rows have no key 'choice2' and are read without it (lines 1, 3)"
     ]
-    task = choice_task(examples, choices, 24, swag=False)
+    task = MultipleChoice.from_examples(examples, max_length=24, labels=choices)
     assert [item.label for item in read_for(task, path).items] == ["0"] * 3
     with pytest.raises(BertineError, match=r"train\.jsonl: there is no column 'choice3'"):
         read_choices(path, choice_columns=(*named, "choice3"))

@@ -7,9 +7,8 @@ ending1, ending2, ending3, label`` behind a nameless number. As the paper's sent
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bertine.errors import BertineError
@@ -101,25 +100,22 @@ def read_choices(
                 table.name, table.columns, text_columns, choice_columns
             )
     columns = (*prompts, *choices)
-    keys = all_columns(path, columns, **reading)
-    if not choice_columns:
-        refuse_added(str(path), keys, choices, swag=swag)
-    if not swag:
-        require_columns(str(path), list(keys), choices)
-    return (
-        read_examples(
-            path,
-            text_columns=columns,
-            label_column=label_column,
-            optional=choices[2:],
-            known=(),
-            **reading,
-        ),
-        choices,
+    if choice_columns:
+        require_columns(str(path), list(_all_columns(path, columns, **reading)), choices)
+    else:
+        refuse_added(path, columns, choices, swag=swag, **reading)
+    examples = read_examples(
+        path,
+        text_columns=columns,
+        label_column=label_column,
+        optional=choices[2:],
+        known=(),
+        **reading,
     )
+    return examples, choices
 
 
-def all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
+def _all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
     """Find every column of a table, of JSON lines every key of any row, and the line that has it
     first.
 
@@ -141,21 +137,27 @@ def all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str
 
 
 def refuse_added(
-    name: str, keys: Mapping[str, int], choices: Sequence[str], *, swag: bool = False
+    path: Source,
+    wanted: Sequence[str],
+    choices: Sequence[str],
+    *,
+    swag: bool = False,
+    **reading: Any,
 ) -> None:
-    """Refuse a file `name` with a choice that is none of `choices`, which nobody has named.
+    """Refuse a table with a choice that is none of `choices`, which nobody has named.
 
     Args:
-        keys: of the file, each with the first line that has it.
-        swag: they are those of SWAG.
+        wanted: columns that show a header to be one, and no text.
+        swag: the choices are those of SWAG.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: a key looks like another choice; names its line.
+        BertineError: a column looks like another choice, with its line; what reading raises.
     """
-    for key, line in keys.items():
+    for key, line in _all_columns(path, wanted, **reading).items():
         if key not in choices and _CHOICE.fullmatch(key):
             raise BertineError(
-                f"{name}:{line}: has the choice {key!r} besides those of "
+                f"{path}:{line}: has the choice {key!r} besides those of "
                 + (
                     f"SWAG ({', '.join(choices)}); fine-tune on it as your own data (bertine "
                     "finetune choice)"
@@ -277,23 +279,6 @@ def _place(name: str) -> tuple[str, int] | None:
     if match[2].isdecimal():
         return f"{match[1]}0", int(match[2])
     return f"{match[1]}{'A' if match[2].isupper() else 'a'}", ord(match[2])
-
-
-def choice_task(
-    examples: Examples,
-    choices: tuple[str, ...],
-    max_length: int,
-    *,
-    swag: bool,
-    named: bool = False,
-) -> MultipleChoice:
-    """Make the task of training examples whose last columns are `choices`; `named`: by a user.
-
-    Raises:
-        BertineError: what :meth:`MultipleChoice.from_examples` raises.
-    """
-    task = MultipleChoice.from_examples(examples, max_length=max_length, labels=choices)
-    return dataclasses.replace(task, dataset=SWAG if swag else None, named_choices=named)
 
 
 def read_trained_choices(

@@ -152,10 +152,8 @@ def _facts(
 
 def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
     """Count how many there are of each label, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for item in items:
-        if item.label is not None:
-            counts.update(task.names_in(item.label))
+    labels = [item.label for item in items if item.label is not None]
+    counts = Counter(name for label in labels for name in task.names_in(label))
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -228,23 +226,13 @@ def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
     groups: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for item in items:
         groups[_key(item)].append(item)
-    return [
-        group
-        for group in groups.values()
-        if len(group) > 1 and len({str(item.label) for item in group}) > 1
-    ]
+    return [group for group in groups.values() if len({str(item.label) for item in group}) > 1]
 
 
 def _repeated(items: Sequence[Any]) -> list[Any]:
     """Find the examples whose text came before."""
-    seen: set[tuple[str, ...]] = set()
-    repeated = []
-    for item in items:
-        key = _key(item)
-        if key in seen:
-            repeated.append(item)
-        seen.add(key)
-    return repeated
+    first: dict[tuple[str, ...], Any] = {}
+    return [item for item in items if first.setdefault(_key(item), item) is not item]
 
 
 def _some(names: Sequence[str]) -> str:

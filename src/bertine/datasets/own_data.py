@@ -7,13 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from bertine.datasets.choice_data import (
-    all_columns,
-    choice_task,
-    read_choices,
-    read_trained_choices,
-    refuse_added,
-)
+from bertine.datasets.choice_data import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.errors import BertineError
 from bertine.records.examples import Examples, Splits, as_columns, read_examples
 from bertine.records.label_sets import labels_in, read_label_sets
@@ -43,8 +37,8 @@ def read_own(
     **reading: Any,
 ) -> tuple[Examples, Examples, Build]:
     """Read training and validation examples, and what makes the task they describe of the longest
-    input. Where
-    there is no validation file, a tenth is held out, stratified by label (unless it is a score).
+    input. Where there is no validation file, a tenth is held out, stratified by label (unless it
+    is a score).
 
     Args:
         kind: the class of the task.
@@ -159,16 +153,19 @@ class _ChoiceTables(_LabelledTables):
         if not self.options.choice_columns:
             columns = ("text_columns", "label_column")
             reading = {name: value for name, value in named.items() if name not in columns}
-            keys = all_columns(path, train.text_columns, **reading)
-            refuse_added(str(path), keys, self.choices, swag=self.swag)
+            refuse_added(path, train.text_columns, self.choices, swag=self.swag, **reading)
         return read_examples(path, optional=self.choices[2:], known=(), **named)
 
     def stratified(self, train: Examples) -> bool:
         return True
 
     def task(self, train: Examples, max_length: int) -> MultipleChoice:
-        named = bool(self.options.choice_columns)
-        return choice_task(train, self.choices, max_length, swag=self.swag, named=named)
+        task = MultipleChoice.from_examples(train, max_length=max_length, labels=self.choices)
+        return dataclasses.replace(
+            task,
+            dataset=SWAG if self.swag else None,
+            named_choices=bool(self.options.choice_columns),
+        )
 
 
 #: How tables are read, by the tasks whose rows do not have one label, or one score, each.

@@ -165,9 +165,7 @@ class Table:
 
     def _mended(self, value: Any, number: int) -> Any:
         """Return a text without NUL bytes and half surrogate pairs, as in the other formats."""
-        if not isinstance(value, str):
-            return self._encodable(value, number)
-        if "\0" in value:
+        if isinstance(value, str) and "\0" in value:
             if self.strict:
                 raise BertineError(
                     f"{self.name}:{number}: NUL byte; remove it, or read without strict"

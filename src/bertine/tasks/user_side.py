@@ -92,15 +92,13 @@ class UserSide:
             for start in range(len(texts))
         ]
 
-    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
+    def summary(self, texts: Sequence[str], answer: Answer) -> tuple[str, str]:
         """Return an answer to `texts` and its probability, or nothing, for a person."""
-        cells: tuple[str, str] = answer.cells()
-        return cells
+        return answer.cells()
 
-    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
+    def chances_of(self, texts: Sequence[str], answer: Answer) -> list[tuple[str, float]]:
         """Return what might be answered to `texts`, with its probability."""
-        chances: list[tuple[str, float]] = answer.chances()
-        return chances
+        return answer.chances()
 
     def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
         """Return what a person reads below an answer: with `details` its chances, the best
