@@ -193,17 +193,14 @@ class ChoiceColumns(Task[Prediction]):
             BertineError: there are fewer than two choices among them.
         """
         self.optional(columns)
-        prompts = len(self.prompt_columns)
-        renamed = not set(columns[prompts:]) & set(self.choice_columns)
-        if tuple(columns) == self.text_columns or (
-            renamed and len(columns) == len(self.text_columns)
+        count = len(self.prompt_columns)
+        prompts, choices = tuple(columns[:count]), tuple(columns[count:])
+        renamed = not set(choices) & set(self.choice_columns)
+        if (*prompts, *choices) == self.text_columns or (
+            renamed and len(choices) == len(self.choice_columns)
         ):
             return self
-        return replace(
-            self,
-            prompt_columns=tuple(columns[:prompts]),
-            choice_columns=tuple(columns[prompts:]),
-        )
+        return replace(self, prompt_columns=prompts, choice_columns=choices)
 
     def misfit(self, text: str | Sequence[str]) -> str | None:
         """Say what is wrong with the number of texts, or that a choice is empty."""
