@@ -128,7 +128,7 @@ def finetune(
         **dataclasses.asdict(config),
     }
     settings |= options.recorded()
-    with Run.held(out, settings, options.resume, world=world, shard=options.shard) as run:
+    with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
             outcome = read_outcome(run, world, save_best=bool(save_best))
         else:
