@@ -25,7 +25,7 @@ from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
 from bertine.training.finetuning.result import SAVED, final_of, saved_of
 from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
-from bertine.training.finetuning.setup import FeaturedExamples, Prepared
+from bertine.training.finetuning.setup import Prepared
 from bertine.training.loop.best import Best, Choice, clearly_better, load_best, recorded_best
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
@@ -209,23 +209,24 @@ class _Finetuning:
         return scores
 
     def _judge(self, judged: Prepared) -> EvaluationReport:
-        """Return the evaluation of a model on the validation examples, and the further ones."""
-        report = self._judge_on(judged, judged.validation)
-        for word, part in judged.others.items():
-            add_metrics(report, word, self._judge_on(judged, part))
-        return report
-
-    def _judge_on(self, judged: Prepared, part: FeaturedExamples) -> EvaluationReport:
-        report = evaluate_examples(
-            judged.loaded.model,
-            judged.task,
-            part.examples,
-            judged.loaded.tokenizer,
-            features=part.features,
-            dtype=self.dtype,
+        """Return the evaluation of a model on the validation examples, with the metrics of the
+        further ones."""
+        loaded = judged.loaded
+        report, *others = (
+            evaluate_examples(
+                loaded.model,
+                judged.task,
+                part.examples,
+                loaded.tokenizer,
+                features=part.features,
+                dtype=self.dtype,
+            )
+            for part in (judged.validation, *judged.others.values())
         )
         if isinstance(report, ClassificationReport):
             report.training_majority = self.majority
+        for word, other in zip(judged.others, others, strict=True):
+            add_metrics(report, word, other)
         return report
 
     def _take_weights(self, save_best: bool | None) -> tuple[int, str]:
