@@ -62,7 +62,8 @@ def test_a_run_learns_and_logs_its_share_of_the_ceiling(
     model, loss = toys.pretraining_model(), NextToken()
     before = score_batches(model, loss, data.batch, tokens=500)
     config = FitConfig(steps=40, learning_rate=5e-3, log_every=20)
-    fit(model, loss, data.batch, config, Run.open(tmp_path / "run", {}, resume=False))
+    with Run.open(tmp_path / "run", {}, resume=False) as run:
+        fit(model, loss, data.batch, config, run)
     after = score_batches(model, loss, data.batch, tokens=500)
     assert after["mlm_loss"] < before["mlm_loss"] - 0.3
     assert after["mlm_count"] > 400, "every token but the last is asked about"

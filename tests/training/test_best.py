@@ -43,7 +43,6 @@ def train(
     """One life of a run that is evaluated every two steps; the weights at its end."""
     data = toys.pretraining_data(store)
     model = toys.pretraining_model()
-    run = Run.open(folder, {}, resume=True)
 
     def batch(step: int) -> Batch:
         if step == stop_before:
@@ -57,7 +56,9 @@ def train(
         steps=STEPS, learning_rate=1e-3, log_every=5, checkpoint_every=checkpoint_every
     )
     choose = Choice("score", highest=highest)
-    fit(model, MlmNsp(), batch, config, run, evaluate=evaluate, evaluate_every=2, choose=choose)
+    options: dict[str, Any] = {"evaluate": evaluate, "evaluate_every": 2, "choose": choose}
+    with Run.open(folder, {}, resume=True) as run:
+        fit(model, MlmNsp(), batch, config, run, **options)
     return model.state_dict()
 
 

@@ -162,7 +162,8 @@ def test_a_long_run_logs_its_share_and_is_the_same_run(
         model = toys.pretraining_model()
         config = FitConfig(steps=6, learning_rate=1e-3, log_every=2)
         data = toys.pretraining_data(store)
-        fit(model, MlmNsp(), data.batch, config, Run.open(folder, {}, resume=False))
+        with Run.open(folder, {}, resume=False) as opened:
+            fit(model, MlmNsp(), data.batch, config, opened)
         return model.state_dict()
 
     short = run(tmp_path / "short")

@@ -172,16 +172,17 @@ def patient(store: Path, folder: Path, patience: int | None, stop_before: int | 
         return {"score": SCORES[step // 2 - 1]}
 
     config = FitConfig(steps=12, learning_rate=1e-3, checkpoint_every=2, patience=patience)
-    fit(
-        toys.pretraining_model(),
-        MlmNsp(),
-        batch,
-        config,
-        Run.open(folder, {}, resume=True),
-        evaluate=evaluate,
-        evaluate_every=2,
-        choose=Choice("score", highest=True),
-    )
+    with Run.open(folder, {}, resume=True) as opened:
+        fit(
+            toys.pretraining_model(),
+            MlmNsp(),
+            batch,
+            config,
+            opened,
+            evaluate=evaluate,
+            evaluate_every=2,
+            choose=Choice("score", highest=True),
+        )
     return steps
 
 

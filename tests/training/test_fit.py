@@ -90,8 +90,8 @@ def test_finetuning_separates_what_is_separable(
 
 def run_fit(folder: Path, batch: Any, **changes: Any) -> list[dict[str, Any]]:
     settings = {"steps": 4, "learning_rate": 1e-3, "log_every": 1, **changes}
-    run = Run.open(folder, settings, resume=False)
-    fit(toys.pretraining_model(), MlmNsp(), batch, FitConfig(**settings), run)
+    with Run.open(folder, settings, resume=False) as run:
+        fit(toys.pretraining_model(), MlmNsp(), batch, FitConfig(**settings), run)
     return toys.log(folder)
 
 
@@ -140,8 +140,8 @@ def test_the_gradients_norm_is_that_of_all_of_them(store: Path, tmp_path: Path) 
     sum(term.total / term.count for term in terms.values()).backward()
     norms = torch.stack([p.grad.norm() for p in twin.parameters() if p.grad is not None])
     config = FitConfig(steps=1, learning_rate=1e-3, log_every=1, precision="fp32")
-    run = Run.open(tmp_path / "run", {}, resume=False)
-    fit(model, MlmNsp(), lambda step: batch, config, run)
+    with Run.open(tmp_path / "run", {}, resume=False) as run:
+        fit(model, MlmNsp(), lambda step: batch, config, run)
     assert toys.log(tmp_path / "run")[0]["grad_norm"] == pytest.approx(norms.norm().item(), 1e-4)
 
 
@@ -163,8 +163,10 @@ def test_a_loss_that_is_not_finite_ends_the_run(store: Path, tmp_path: Path, val
         return data.batch(step)
 
     config = FitConfig(steps=5, learning_rate=1e-3, log_every=1, checkpoint_every=1)
-    run = Run.open(tmp_path / "run", {}, resume=False)
-    with pytest.raises(BertineError, match=r"step 3: the gradient is not finite; lower the learn"):
+    with (
+        pytest.raises(BertineError, match=r"step 3: the gradient is not finite; lower the learn"),
+        Run.open(tmp_path / "run", {}, resume=False) as run,
+    ):
         fit(model, MlmNsp(), batch, config, run)
     # The last checkpoint is of before.
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())

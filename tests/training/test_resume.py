@@ -57,7 +57,6 @@ def train(
     model = toys.pretraining_model(
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
     )
-    run = Run.open(folder, {"seed": config.seed}, resume=True)
 
     def batch(step: int) -> Batch:
         if step == stop_before:
@@ -65,7 +64,8 @@ def train(
         during(step)
         return data.batch(step)
 
-    fit(model, MlmNsp(), batch, config, run)
+    with Run.open(folder, {"seed": config.seed}, resume=True) as run:
+        fit(model, MlmNsp(), batch, config, run)
     return model.state_dict()
 
 

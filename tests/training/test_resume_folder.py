@@ -118,7 +118,7 @@ def test_a_damaged_line_about_training_is_not_taken_for_the_end(
 @pytest.mark.parametrize("text", ["[]", '{"settings": null}', '{"settings": {'])
 def test_a_damaged_file_of_settings_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
-    for resume in (lambda: Run.open(tmp_path, {}, True), lambda: Run.steps(tmp_path)):
+    for resume in (Run.open(tmp_path, {}, True).__enter__, lambda: Run.steps(tmp_path)):
         with pytest.raises(BertineError, match=r"run\.json: (damaged|not valid JSON)"):
             resume()
 

@@ -56,7 +56,7 @@ _OWN = own_of_processes(_TRAINING) | {"data_path", "model_path"}
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, opened by :meth:`open` or :meth:`held`.
+    """A run's folder, opened by :meth:`open`.
 
     Attributes:
         folder: the run's folder.
@@ -78,37 +78,6 @@ class Run:
 
     @classmethod
     @contextlib.contextmanager
-    def held(
-        cls,
-        folder: Path | str,
-        settings: dict[str, Any],
-        resume: bool,
-        *,
-        world: World | None = None,
-        shard: bool = False,
-    ) -> Iterator[Run]:
-        """Do what :meth:`open` does, and keep all other processes that would train there out of the
-        folder.
-
-        Raises:
-            BertineError: as :meth:`open`; or another process is at it.
-        """
-        with contextlib.ExitStack() as hold:
-            yield cls.open(folder, settings, resume, world=world, shard=shard, hold=hold)
-
-    @classmethod
-    def _hold(cls, folder: Path, resume: bool, hold: contextlib.ExitStack) -> None:
-        cls.check(folder, resume)
-        new = not folder.exists()
-        with os_errors(folder, "writing it"):
-            folder.mkdir(parents=True, exist_ok=True)
-        if new:
-            hold.callback(_remove_if_empty, folder)
-        busy = "another process is training there; wait until it ends, or end it"
-        # Those that made batches for a killed process end a moment after it.
-        hold.enter_context(lock_folder(folder, busy, patience=_PATIENCE))
-
-    @classmethod
     def open(
         cls,
         folder: Path | str,
@@ -117,44 +86,47 @@ class Run:
         *,
         world: World | None = None,
         shard: bool = False,
-        hold: contextlib.ExitStack | None = None,
-    ) -> Run:
-        """Start a run in `folder`, or find where it stopped.
+    ) -> Iterator[Run]:
+        """Start a run in `folder`, or find where it stopped, and keep all other processes that
+        would train there out of the folder until the end.
 
         Args:
-            folder: made if missing.
+            folder: made if missing, and then removed again if nothing came into it.
             settings: everything that decides the result, as JSON values.
             resume: go on with the run that is there; without one, start.
             world: the processes of the run, which all call this; the first one alone looks into
                 the folder. A run may be resumed by another number of them.
             shard: whether they divide the weights.
-            hold: gets what keeps other processes out of the folder; None: nothing does.
 
         Raises:
             BertineError: a run is there and `resume` is False; or it was made with other
-                settings than these; or not all processes have the same.
+                settings than these; or not all processes have the same; or another process is at
+                it.
         """
-        world = world or World()
+        folder, world = Path(folder), world or World()
         if shard and world.size == 1:
             warn("shard: this is one process, which has nothing to divide; see torchrun")
         world.same({k: v for k, v in settings.items() if k not in _OWN}, "setting")
-        processes = {} if world.size == 1 else {"processes": world.size, "sharded": shard}
+        environment = _environment()
+        if world.size > 1:
+            environment |= {"processes": world.size, "sharded": shard}
+        with contextlib.ExitStack() as hold:
 
-        def look() -> tuple[str | None, bool]:
-            if hold is not None:
-                cls._hold(Path(folder), resume, hold)
-            return cls._open(Path(folder), settings, resume, _environment() | processes)
+            def enter() -> tuple[str | None, bool]:
+                cls.check(folder, resume)
+                hold.enter_context(_held(folder))
+                return cls._begin(folder, settings, resume, environment)
 
-        checkpoint, finished = world.alone(look)
-        return cls(Path(folder), None if checkpoint is None else Path(checkpoint), finished)
+            checkpoint, finished = world.alone(enter)
+            yield cls(folder, None if checkpoint is None else Path(checkpoint), finished)
 
     @classmethod
-    def _open(
+    def _begin(
         cls, folder: Path, settings: dict[str, Any], resume: bool, environment: dict[str, Any]
     ) -> tuple[str | None, bool]:
         """Return the checkpoint to go on from and whether the run is finished; starts it if need
         be."""
-        known = cls.check(folder, resume)
+        known = cls.check(folder, resume)  # another process may have begun one until now
         file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
         if known:
@@ -164,13 +136,7 @@ class Run:
             remove_leftovers(folder)
             remove_torn(folder / "checkpoints")
         else:
-            new = not folder.exists()
-            try:
-                write_json(file, {"settings": settings, "environment": environment})
-            except BertineError:
-                if new:
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
+            write_json(file, {"settings": settings, "environment": environment})
         steps = checkpoints(folder / "checkpoints")
         finished = (folder / "model").exists()
         if known and not steps and not finished:
@@ -237,6 +203,22 @@ class Run:
         for name in ("checkpoints", "tensorboard"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         _remove_if_empty(self.folder)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Make the folder if need be, and keep other processes out of it."""
+    new = not folder.exists()
+    with os_errors(folder, "writing it"):
+        folder.mkdir(parents=True, exist_ok=True)
+    busy = "another process is training there; wait until it ends, or end it"
+    try:
+        # Those that made batches for a killed process end a moment after it.
+        with lock_folder(folder, busy, patience=_PATIENCE):
+            yield
+    finally:
+        if new:
+            _remove_if_empty(folder)
 
 
 def _remove_if_empty(folder: Path) -> None:

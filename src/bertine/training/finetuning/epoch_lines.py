@@ -49,7 +49,7 @@ class EpochLines:
             return None
         number = f"{epoch_of(step, self._epoch)} of {epoch_of(self._steps, self._epoch)}"
         names = [*self._judged, *(["loss"] if "loss" not in self._judged else [])]
-        shown = ", ".join(_told(name, scores[name], scores) for name in names if name in scores)
+        shown = ", ".join(_scored(name, scores[name], scores) for name in names if name in scores)
         if step < self._steps:
             shown += " (the best so far)"
         elif self._best is not None and not is_best:
@@ -63,7 +63,7 @@ class EpochLines:
         name = self._judged[0]
         if name not in scores:
             return "-"
-        return f"{_told(name, scores[name], scores)} (epoch {epoch_of(step, self._epoch)})"
+        return f"{_scored(name, scores[name], scores)} (epoch {epoch_of(step, self._epoch)})"
 
 
 def epoch_of(step: int, epoch: int) -> int:
@@ -112,5 +112,6 @@ def saved_line(
     )
 
 
-def _told(name: str, value: float, beside: Mapping[str, float]) -> str:
+def _scored(name: str, value: float, beside: Mapping[str, float]) -> str:
+    """Return a score after its name, as it is called `beside` the others."""
     return f"{score_name(name, beside)} {score_text(name, value)}"

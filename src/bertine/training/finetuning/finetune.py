@@ -23,7 +23,7 @@ from bertine.training.finetuning.frozen_head import check_frozen
 from bertine.training.finetuning.glue import finetune_all
 from bertine.training.finetuning.learner import Learner, Origin
 from bertine.training.finetuning.plan import Wishes
-from bertine.training.finetuning.run import found, train
+from bertine.training.finetuning.run import read_outcome, train
 from bertine.training.finetuning.run_baselines import kept_baselines
 from bertine.training.finetuning.setup import Prepared, Start, prepare, read_or_given
 from bertine.training.loop.fit import FitConfig
@@ -128,9 +128,9 @@ def finetune(
         **dataclasses.asdict(config),
     }
     settings |= options.recorded()
-    with Run.held(out, settings, options.resume, world=world, shard=options.shard) as run:
+    with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
-            outcome = found(run, world, save_best=bool(save_best))
+            outcome = read_outcome(run, world, save_best=bool(save_best))
         else:
             world.alone(lambda: _write_start(run.folder, finetune, arguments, prepared))
             outcome = train(

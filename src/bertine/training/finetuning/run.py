@@ -4,14 +4,19 @@ directory."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from bertine.files import write_json, write_text
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
+from bertine.runs.files import DATA
 from bertine.runs.log import read_log
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.training.distributed.world import World
@@ -20,15 +25,12 @@ from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
 from bertine.training.finetuning.result import SAVED, final_of, saved_of
 from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
-from bertine.training.finetuning.setup import FeaturedExamples, Prepared
-from bertine.training.loop.best import Choice, clearly_better, load_best, recorded_best
+from bertine.training.finetuning.setup import Prepared
+from bertine.training.loop.best import Best, Choice, clearly_better, load_best, recorded_best
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.freezing import frozen
 from bertine.training.run import Run
-
-#: What was seen in the examples.
-DATA = "data.json"
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,20 @@ class Outcome:
     saved: str
 
 
-def found(run: Run, world: World, *, save_best: bool) -> Outcome:
+def read_outcome(run: Run, world: World, *, save_best: bool) -> Outcome:
     """Read what a run that had finished before ended with, and remove its checkpoints.
 
     `save_best`: as given in this call; a warning says so if the run saved other weights.
     """
 
-    def look() -> tuple[list[dict[str, Any]], float, dict[str, float], str]:
+    def read() -> dict[str, Any]:
         run.say_finished(save_best)
         run.remove_checkpoints()  # it may have been killed on the way
         # Of the model that is there: not the last scores where the best one was saved.
-        final = final_of(run.folder).get("metrics", {})
-        return _scores(run), _elapsed(run), final, saved_of(run.folder)
+        final, saved = final_of(run.folder).get("metrics", {}), saved_of(run.folder)
+        return {"scores": _scores(run), "elapsed": _elapsed(run), "final": final, "saved": saved}
 
-    scores, elapsed, final, saved = world.alone(look)
-    return Outcome(scores, None, elapsed, final, saved)
+    return Outcome(report=None, **world.alone(read))
 
 
 def train(
@@ -85,161 +86,207 @@ def train(
     Raises:
         BertineError: what `fit` raises; the model cannot be written.
     """
-    task, model = prepared.task, prepared.loaded.model
-    epoch, held = prepared.batches.steps_per_epoch, prepared.validation.features
+    world.alone(lambda: _write_data_files(prepared, run.folder))
     dtype = resolve_precision(config.precision, world.device)
-
-    def write_extra_files() -> None:
-        parts = (prepared.train, prepared.validation)
-        extra = task.extra_files([(part.examples, part.features) for part in parts])
-        write_json(run.folder / DATA, prepared.look.to_dict())
-        for name, content in extra.items():
-            if content:
-                write_json(run.folder / name, content)
-
-    world.alone(write_extra_files)
     beside: list[dict[str, Any]] = []
     if baselines:
         beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
-    majority = task.majority(prepared.train.examples)
-    reports: list[EvaluationReport] = []
-    heads: list[FittedHead] = []
+    finetuning = _Finetuning(prepared, config, run, world, dtype, beside)
+    if prepared.start.frozen:
+        world.alone(finetuning.fit_head_alone)
+    else:
+        finetuning.fit(shard)
+    ended = world.alone(lambda: finetuning.save(settings, save_best))
+    return Outcome(report=finetuning.report, **ended)
 
-    def score(judged: Prepared) -> EvaluationReport:
-        def score_on(part: FeaturedExamples) -> EvaluationReport:
-            report = evaluate_examples(
-                judged.loaded.model,
-                judged.task,
-                part.examples,
-                judged.loaded.tokenizer,
-                features=part.features,
-                dtype=dtype,
+
+def _write_data_files(prepared: Prepared, folder: Path) -> None:
+    """Write what was seen in the examples into the `folder` of a run."""
+    parts = (prepared.train, prepared.validation)
+    extra = prepared.task.extra_files([(part.examples, part.features) for part in parts])
+    write_json(folder / DATA, prepared.look.to_dict())
+    for name, content in extra.items():
+        if content:
+            write_json(folder / name, content)
+
+
+class _Finetuning:
+    """A run of :func:`train` from its first step, or the one it is resumed at, to its end.
+
+    Attributes:
+        report: the latest evaluation on the validation examples; in the first process only.
+        head: how the head was fitted, where the latest evaluation is that of one fitted alone.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        config: FitConfig,
+        run: Run,
+        world: World,
+        dtype: torch.dtype,
+        baselines: list[dict[str, Any]],
+    ) -> None:
+        self.prepared, self.config, self.run, self.world = prepared, config, run, world
+        self.dtype, self.baselines = dtype, baselines
+        self.epoch, self.held = prepared.batches.steps_per_epoch, prepared.validation.features
+        self.majority = prepared.task.majority(prepared.train.examples)
+        self.report: EvaluationReport | None = None
+        self.head: FittedHead | None = None
+        self.lines = EpochLines(
+            prepared.metric_names, epoch=self.epoch, steps=config.steps, earlier=_scores(run)
+        )
+
+    def fit(self, shard: bool) -> None:
+        """Train all weights but those that are to stay as they are."""
+        prepared, start = self.prepared, self.prepared.start
+        model = prepared.loaded.model
+        with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
+            fit(
+                model,
+                prepared.task,
+                prepared.batches.batch,
+                self.config,
+                self.run,
+                title="finetune",
+                evaluate=self._evaluate if self.held else None,
+                evaluate_every=self.epoch,
+                # Also where it is not asked for yet: it may be when the run is resumed.
+                choose=Choice(prepared.metric_names[0], highest=True),
+                world=self.world,
+                shard=shard,
             )
-            if isinstance(report, ClassificationReport):
-                report.training_majority = majority
-            return report
 
-        report = score_on(judged.validation)
-        for word, part in judged.others.items():
-            add_metrics(report, word, score_on(part))
-        return report
+    def fit_head_alone(self) -> None:
+        """Fit the head on the encoder as it is, and write the one line of the log."""
+        self.head = fit_head(self.prepared, self.dtype)
+        entry = {"step": self.config.steps, "elapsed": self.head.seconds}
+        if self.held:
+            self.report = self._judge(self.prepared)
+            entry |= {f"eval_{name}": value for name, value in self.report.metrics.items()}
+        write_text(self.run.folder / "log.jsonl", json.dumps(entry) + "\n")
 
-    def score_once() -> EvaluationReport:
-        reports.append(score(prepared))
-        return reports[-1]
+    def save(self, settings: dict[str, Any], save_best: bool | None) -> dict[str, Any]:
+        """Write the scores, the worst examples and the model directory, and remove the checkpoints;
+        see :func:`train`.
 
-    epochs = EpochLines(
-        prepared.metric_names, epoch=epoch, steps=config.steps, earlier=_scores(run)
-    )
+        Returns:
+            The fields of :class:`Outcome`, but for the report.
+        """
+        prepared, run = self.prepared, self.run
+        step, saved_as = self._take_weights(save_best)
+        trained, kept = self.report, self._better_of_both()
+        if kept.start.frozen:
+            saved_as = "saved: the head alone, on the encoder as it was before training"
+        report, scores, elapsed = self.report, _scores(run), _elapsed(run)
+        facts = {**settings, "elapsed": elapsed, "scores": scores}
+        facts["reading"] = prepared.reading.to_facts()
+        if self.majority is not None:
+            facts[MAJORITY] = self.majority
+        final = {} if report is None else report.to_dict()
+        values = {"scores": scores, "step": step, "final": final, SAVED: saved_as}
+        if kept is not prepared and trained is not None:
+            facts["frozen"] = True
+            values["instead_of"] = trained.metrics
+        if self.head is not None and self.head.cross_validated:
+            values["cross_validated"] = self.head.cross_validated
+        if self.baselines:
+            values[BASELINES] = self.baselines
+        write_json(run.folder / SCORES, values)
+        self._write_model(kept, facts)
+        run.remove_checkpoints()
+        metrics = {} if report is None else dict(report.metrics)
+        return {"scores": scores, "elapsed": elapsed, "final": metrics, "saved": saved_as}
 
-    def evaluate(display: Display, step: int) -> dict[str, float]:
-        scores = score_once().metrics
-        display.keep("validation", epochs.latest(step, scores))
-        line = epochs.add(step, scores)
+    def _evaluate(self, display: Display, step: int) -> dict[str, float]:
+        """Judge the model after an epoch, for `fit`, and show its scores."""
+        self.report = self._judge(self.prepared)
+        scores = self.report.metrics
+        display.keep("validation", self.lines.latest(step, scores))
+        line = self.lines.add(step, scores)
         if line is not None:
             display.note(line)
         return scores
 
-    start = prepared.start
-    if start.frozen:
-
-        def fit_frozen() -> None:
-            fitted = fit_head(prepared, dtype)
-            heads.append(fitted)
-            scores = {} if not held else score_once().metrics
-            logged = {f"eval_{name}": value for name, value in scores.items()}
-            entry = {"step": config.steps, "elapsed": fitted.seconds, **logged}
-            write_text(run.folder / "log.jsonl", json.dumps(entry) + "\n")
-
-        world.alone(fit_frozen)
-    else:
-        with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
-            fit(
-                model,
-                task,
-                prepared.batches.batch,
-                config,
-                run,
-                title="finetune",
-                evaluate=evaluate if held else None,
-                evaluate_every=epoch,
-                # Also where it is not asked for yet: it may be when the run is resumed.
-                choose=Choice(prepared.metric_names[0], highest=True),
-                world=world,
-                shard=shard,
+    def _judge(self, judged: Prepared) -> EvaluationReport:
+        """Return the evaluation of a model on the validation examples, with the metrics of the
+        further ones."""
+        loaded = judged.loaded
+        report, *others = (
+            evaluate_examples(
+                loaded.model,
+                judged.task,
+                part.examples,
+                loaded.tokenizer,
+                features=part.features,
+                dtype=self.dtype,
             )
-
-    def save() -> tuple[list[dict[str, Any]], float, dict[str, float], str]:
-        count = len(prepared.validation.examples)
-        best, known = None, recorded_best(run.checkpoints) if save_best is None else None
-        if save_best or (save_best is None and _best_is_clear(run, count)):
-            best = load_best(run.checkpoints, model)
-        if best is not None and best.step != config.steps:
-            reports.clear()
-        # None was made where the run was resumed from a checkpoint of its last step.
-        if held and not reports:
-            reports.append(score(prepared))
-        kept, instead = prepared, None
-        if reports and world.size == 1:
-            trained = reports[-1]
-            instead = head_alone_instead(
-                prepared, trained, beside, score, dtype=dtype, seed=config.seed
-            )
-            if instead is not None:
-                kept, alone, fitted = instead
-                reports.append(alone)
-                heads.append(fitted)
-        report = reports[-1] if reports else None
-        scores = _scores(run)
-        facts = {**settings, "elapsed": _elapsed(run), "scores": scores}
-        facts["reading"] = prepared.reading.to_facts()
-        if majority is not None:
-            facts[MAJORITY] = majority
-        final = {} if report is None else report.to_dict()
-        step = config.steps if best is None else best.step
-        saved_as = "saved: the head alone, on the encoder as it was before training"
-        if instead is None and not start.frozen:
-            saved_as = saved_line(
-                best,
-                known,
-                scores[-1] if scores else None,
-                epoch=epoch,
-                steps=config.steps,
-                asked=save_best is not None,
-            )
-        values = {"scores": scores, "step": step, "final": final, SAVED: saved_as}
-        if instead is not None:
-            facts["frozen"] = True
-            values["instead_of"] = trained.metrics
-        if heads and heads[-1].cross_validated:
-            values["cross_validated"] = heads[-1].cross_validated
-        write_json(run.folder / SCORES, values | ({BASELINES: beside} if beside else {}))
-        saved = kept.task.finished(kept.loaded.model, report)
-        write_worst(
-            run.folder,
-            kept.loaded.model,
-            saved,
-            prepared.validation.examples,
-            prepared.loaded.tokenizer,
-            features=held,
-            dtype=dtype,
+            for part in (judged.validation, *judged.others.values())
         )
-        info = saved.task_info(facts)
-        save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=info)
-        run.remove_checkpoints()
-        return scores, _elapsed(run), {} if report is None else dict(report.metrics), saved_as
+        if isinstance(report, ClassificationReport):
+            report.training_majority = self.majority
+        for word, other in zip(judged.others, others, strict=True):
+            add_metrics(report, word, other)
+        return report
 
-    scores, elapsed, final, saved_as = world.alone(save)
-    return Outcome(scores, reports[-1] if reports else None, elapsed, final, saved_as)
+    def _take_weights(self, save_best: bool | None) -> tuple[int, str]:
+        """Give the model the weights that are to be saved, the last or the best ones, and have
+        their evaluation; return their step, and which they are in words."""
+        checkpoints, steps = self.run.checkpoints, self.config.steps
+        known = recorded_best(checkpoints) if save_best is None else None
+        scores = _scores(self.run)
+        last = scores[-1] if scores else None
+        best = None
+        if save_best or self._clearly_better(known, last):
+            best = load_best(checkpoints, self.prepared.loaded.model)
+        if best is not None and best.step != steps:
+            self.report = None
+        # None was made where the run was resumed from a checkpoint of its last step.
+        if self.held and self.report is None:
+            self.report = self._judge(self.prepared)
+        line = saved_line(
+            best, known, last, epoch=self.epoch, steps=steps, asked=save_best is not None
+        )
+        return steps if best is None else best.step, line
 
+    def _clearly_better(self, best: Best | None, last: Mapping[str, Any] | None) -> bool:
+        """Tell whether the evaluation `best` is better than the `last` one by more than chance."""
+        if best is None or last is None:
+            return False
+        count = len(self.prepared.validation.examples)
+        return clearly_better(best.metric, best.value, last.get(best.metric, 0.0), count)
 
-def _best_is_clear(run: Run, count: int) -> bool:
-    """Tell whether the best evaluation, on `count` examples, is better than the last one by more
-    than chance."""
-    best, scores = recorded_best(run.checkpoints), _scores(run)
-    if best is None or not scores:
-        return False
-    return clearly_better(best.metric, best.value, scores[-1].get(best.metric, 0.0), count)
+    def _better_of_both(self) -> Prepared:
+        """Return what is to be saved: the trained model, or the head alone where that is better."""
+        if self.report is None or self.world.size > 1:
+            return self.prepared
+        instead = head_alone_instead(
+            self.prepared,
+            self.report,
+            self.baselines,
+            self._judge,
+            dtype=self.dtype,
+            seed=self.config.seed,
+        )
+        if instead is None:
+            return self.prepared
+        kept, self.report, self.head = instead
+        return kept
+
+    def _write_model(self, kept: Prepared, facts: dict[str, Any]) -> None:
+        """Write the worst examples and the model directory."""
+        model, tokenizer = kept.loaded.model, kept.loaded.tokenizer
+        task = kept.task.finished(model, self.report)
+        write_worst(
+            self.run.folder,
+            model,
+            task,
+            self.prepared.validation.examples,
+            self.prepared.loaded.tokenizer,
+            features=self.held,
+            dtype=self.dtype,
+        )
+        save_model(self.run.model, model, tokenizer, task=task.task_info(facts))
 
 
 def _scores(run: Run) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -215,17 +216,12 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
 
 def _loaded(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
     """Return the model with the heads of `built`: those that it has, if they answer the same."""
+    load = partial(load_model, start.model, seed=seed, dropout=start.dropout)
     heads = built.heads(config)
-    loaded = load_model(start.model, heads=heads, seed=seed, dropout=start.dropout)
+    loaded = load(heads=heads)
     if loaded.task is None or not built.reuses(loaded.task):
         # A head for other labels is of no use, even where it has the right shape.
-        loaded = load_model(
-            start.model,
-            heads=built.heads(config),
-            fresh=list(heads),
-            seed=seed,
-            dropout=start.dropout,
-        )
+        loaded = load(heads=built.heads(config), fresh=list(heads))
     return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
 
 

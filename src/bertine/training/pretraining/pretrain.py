@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from bertine.cores import launch
 from bertine.data.instances.formats import make_instances
@@ -85,47 +88,29 @@ def pretrain(
             :class:`~bertine.training.loop.fit.FitConfig` say.
     """
     began = time.monotonic()
-    steps, tokens, hours = options.steps, options.tokens, options.hours
-    long_seq_length, long_share = options.long_seq_length, options.long_share
-    held_out, patience, resume = options.held_out, options.patience, options.resume
+    steps, hours, resume = options.steps, options.hours, options.resume
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, resume))
-    architecture = architecture_of(model)
-    objective, input_format = choose(architecture, options.objective, options.input_format)
-    main, open_end = main_term(objective.name), steps is None and tokens is None
-    if (open_end and hours is None) or (steps is not None and tokens is not None):
-        raise BertineError(
-            f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
-            f"{option('hours')}"
-        )
-    if long_seq_length is None and long_share != _LONG_SHARE:
-        warn(
-            f"long_share {long_share:g} does nothing without a second phase; "
-            f"{option('long_seq_length')} "
-            "gives its length"
-        )
-    for name, wanted in (("save_best", options.save_best), ("patience", patience is not None)):
-        if wanted and held_out is None:
-            raise BertineError(
-                f"{name} needs text to tell what is best; give it with {option('held_out')}"
-            )
+    objective, input_format = choose(
+        architecture_of(model), options.objective, options.input_format
+    )
+    main = main_term(objective.name)
+    _check_options(options)
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     lengths, shares = [options.max_seq_length], [1.0]
-    if long_seq_length is not None:
-        lengths, shares = [*lengths, long_seq_length], [1.0 - long_share, long_share]
+    if options.long_seq_length is not None:
+        lengths.append(options.long_seq_length)
+        shares = [1.0 - options.long_share, options.long_share]
     instances = InstanceSettings.of(options, input_format=input_format)
     phases = [
         PretrainingData(
-            opened,
-            tokenizer,
-            at_length(instances, length),
-            corruption=objective.corruption,
+            opened, tokenizer, at_length(instances, length), corruption=objective.corruption
         )
         for length in lengths
     ]
-    held = None if held_out is None else _held_out(held_out, tokenizer, phases[0])
+    held = None if options.held_out is None else _held_out(options.held_out, tokenizer, phases[0])
     built = starting_model(
         model,
         objective,
@@ -136,17 +121,14 @@ def pretrain(
         options.initialization,
         options.initializer_range,
     )
-    positions = built.config.longest_input
-    for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
-        if length > positions:
-            raise BertineError(f"{name} is {length}, but the model has positions for {positions}")
+    _check_lengths(lengths, built.config.longest_input)
     weights_fingerprint = built.fingerprint()
     built.to(where)
-    making = options.workers
-    if making is None:
-        making = default_workers(where, launch.beside())
-    if tokens is not None:
-        steps = steps_for_tokens(tokens, phases, shares)
+    workers = options.workers
+    if workers is None:
+        workers = default_workers(where, launch.beside())
+    if options.tokens is not None:
+        steps = steps_for_tokens(options.tokens, phases, shares)
     elif hours is not None and steps is None:
         steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
             hours,
@@ -160,7 +142,7 @@ def pretrain(
             world=world,
             shard=options.shard,
             compile=options.compile,
-            workers=making,
+            workers=workers,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -171,29 +153,11 @@ def pretrain(
         short = too_short(built.config, options.initialization, to_see, timed=hours is not None)
         if short is not None:
             warn(short)
-    config = FitConfig.of(
-        options,
-        steps=steps,
-        warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
-        precision=precision_name(options.precision, where),
-        budget_seconds=None if hours is None else 3600 * hours,
-        workers=making,
-        compile=options.compile if where.type == "cuda" else None,
-    )
-    if config.warmup_steps > steps / 2:
-        warn(
-            f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
-            + (", so it never comes to its height" if config.warmup_steps >= steps else "")
-            + f"; 1% to 10% are usual, {option('warmup_steps')} says how many"
-        )
+    config = _fit_config(options, steps, workers, where)
     every = options.evaluate_every or max(1, steps // _EVALUATIONS)
-    described = data.describe()
-    described["data_path"] = described.pop("store")
-    if opened.duplicate_share is not None:
-        described["duplicate_share"] = opened.duplicate_share
     settings = {
         "objective": objective.name,
-        **described,
+        **_described(data),
         **dataclasses.asdict(config),
         "model_path": str(model),
         "initialization": options.initialization,
@@ -204,7 +168,7 @@ def pretrain(
         "evaluate_every": every,
         "held_out_tokens": None if held is None else held.num_tokens,
     }
-    with Run.held(out, settings, resume, world=world, shard=options.shard) as run:
+    with Run.open(out, settings, resume, world=world, shard=options.shard) as run:
         epochs = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
         say(
             f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
@@ -213,44 +177,126 @@ def pretrain(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
-            return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
-        fit(
-            built,
-            objective,
-            data.batch,
-            config,
-            run,
-            title="pretrain",
-            work=_work(built, objective, data),
-            facts={"unigram_entropy": opened.unigram_entropy},
-            evaluate=_evaluation(
-                run, built, tokenizer, objective, phases[0], held, config.precision
-            ),
-            evaluate_every=every,
-            choose=None if held is None else Choice(f"{main}_loss", highest=False),
-            world=world,
-            shard=options.shard,
-            open_end=open_end,
-            began=began if hours is None else latest_beginning(began, hours),
-        )
-
-        def save() -> None:
-            if options.save_best:
-                load_best(run.checkpoints, built)
-            final = last_line(run, objective.name)
-            if len(phases) > 1 and final["step"] < steps:
-                done, planned = (max(0, at - data.starts[-1]) for at in (final["step"], steps))
-                reason = "the time was enough for" if hours is not None else "the run came to"
-                warn(
-                    f"{reason} {done:,} of the {planned:,} steps with sequences of "
-                    f"{long_seq_length} tokens; a larger long_share begins them earlier"
-                )
-            facts = {**settings, "final": final}
-            task = TaskInfo(name="pretraining", max_length=max(lengths), training=facts)
-            save_model(run.model, built, tokenizer, task=task)
-
-        world.alone(save)
+        else:
+            fit(
+                built,
+                objective,
+                data.batch,
+                config,
+                run,
+                title="pretrain",
+                work=_work(built, objective, data),
+                facts={"unigram_entropy": opened.unigram_entropy},
+                evaluate=_evaluation(
+                    run, built, tokenizer, objective, phases[0], held, config.precision
+                ),
+                evaluate_every=every,
+                choose=None if held is None else Choice(f"{main}_loss", highest=False),
+                world=world,
+                shard=options.shard,
+                open_end=options.steps is None and options.tokens is None,
+                began=began if hours is None else latest_beginning(began, hours),
+            )
+            world.alone(lambda: _save(run, built, tokenizer, data, options, settings))
         return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
+
+
+def _check_options(options: PretrainOptions) -> None:
+    """Refuse options that do not go together, and warn of one that does nothing.
+
+    Raises:
+        BertineError: none of `steps`, `tokens` and `hours`, or both of the first; what is best is
+            asked for, but there is no text to tell it.
+    """
+    lengths = sum(length is not None for length in (options.steps, options.tokens))
+    if lengths == 2 or (lengths == 0 and options.hours is None):
+        raise BertineError(
+            f"say how long to train: give one of {option('steps')}, {option('tokens')} and "
+            f"{option('hours')}"
+        )
+    if options.long_seq_length is None and options.long_share != _LONG_SHARE:
+        warn(
+            f"long_share {options.long_share:g} does nothing without a second phase; "
+            f"{option('long_seq_length')} "
+            "gives its length"
+        )
+    for name, wanted in (
+        ("save_best", options.save_best),
+        ("patience", options.patience is not None),
+    ):
+        if wanted and options.held_out is None:
+            raise BertineError(
+                f"{name} needs text to tell what is best; give it with {option('held_out')}"
+            )
+
+
+def _check_lengths(lengths: Sequence[int], positions: int) -> None:
+    """Refuse sequences that are longer than the model has positions.
+
+    Raises:
+        BertineError: those of a phase are.
+    """
+    for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
+        if length > positions:
+            raise BertineError(f"{name} is {length}, but the model has positions for {positions}")
+
+
+def _fit_config(
+    options: PretrainOptions, steps: int, workers: int, device: torch.device
+) -> FitConfig:
+    """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
+    them."""
+    config = FitConfig.of(
+        options,
+        steps=steps,
+        warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
+        precision=precision_name(options.precision, device),
+        budget_seconds=None if options.hours is None else 3600 * options.hours,
+        workers=workers,
+        compile=options.compile if device.type == "cuda" else None,
+    )
+    if config.warmup_steps > steps / 2:
+        warn(
+            f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
+            + (", so it never comes to its height" if config.warmup_steps >= steps else "")
+            + f"; 1% to 10% are usual, {option('warmup_steps')} says how many"
+        )
+    return config
+
+
+def _described(data: PhasedData) -> dict[str, Any]:
+    """Return what a run's settings say of its data."""
+    described = data.describe()
+    described["data_path"] = described.pop("store")
+    duplicate_share = data.phases[0].store.duplicate_share
+    if duplicate_share is not None:
+        described["duplicate_share"] = duplicate_share
+    return described
+
+
+def _save(
+    run: Run,
+    model: Model,
+    tokenizer: Tokenizer,
+    data: PhasedData,
+    options: PretrainOptions,
+    settings: dict[str, Any],
+) -> None:
+    """Write the model directory, with the best weights where the options say so; warn of a second
+    phase that was cut short."""
+    if options.save_best:
+        load_best(run.checkpoints, model)
+    final = last_line(run, settings["objective"])
+    if len(data.phases) > 1 and final["step"] < data.steps:
+        done, planned = (max(0, step - data.starts[-1]) for step in (final["step"], data.steps))
+        reason = "the time was enough for" if options.hours is not None else "the run came to"
+        warn(
+            f"{reason} {done:,} of the {planned:,} steps with sequences of "
+            f"{options.long_seq_length} tokens; a larger long_share begins them earlier"
+        )
+    length = max(phase.max_seq_length for phase in data.phases)
+    task = TaskInfo("pretraining", max_length=length, training={**settings, "final": final})
+    save_model(run.model, model, tokenizer, task=task)
 
 
 def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
