@@ -223,14 +223,14 @@ def test_thousands_of_real_paragraphs(
         )
         return list(islice(lines, number))
 
-    tweets = (DATA / "emotion" / "val.txt").read_text(encoding="utf-8").split("\n")[:500]
+    tweets = (DATA / "emotion" / "val.txt").read_text(encoding="utf-8").split("\n")[:1000]
     texts = [
-        *paragraphs("wiki-2.jsonl.zst", 1200),
-        *paragraphs("books-2.jsonl.zst", 800),
-        *paragraphs("wiki-zh.jsonl.zst", 300),
+        *paragraphs("wiki-2.jsonl.zst", 2500),
+        *paragraphs("books-2.jsonl.zst", 1500),
+        *paragraphs("wiki-zh.jsonl.zst", 500),
         *tweets,
     ]
-    assert len(texts) > 2500
+    assert len(texts) > 5000
     want = theirs(texts, return_offsets_mapping=True)
     got = ours.encode_batch(texts)
     assert [each.input_ids for each in got] == want["input_ids"]
