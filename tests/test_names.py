@@ -21,7 +21,6 @@ from bertine.tasks import DATA_SETS, TASKS
 from bertine.tasks.long_text import LONG_TEXT
 from bertine.text.kinds import KINDS
 from bertine.training.loop.schedule import SCHEDULES
-from bertine.training.pretraining.initial_weights import INITIALIZATIONS
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,6 @@ from bertine.training.pretraining.initial_weights import INITIALIZATIONS
         (names.ObjectiveName, OBJECTIVES),
         (names.InputFormat, INPUT_FORMATS),
         (names.Masking, MASKINGS),
-        (names.Initialization, INITIALIZATIONS),
         (names.TagScheme, SCHEMES),
         (names.TokenizerKind, KINDS),
         (names.ExportFormat, export.FORMATS),

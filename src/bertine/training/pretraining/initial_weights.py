@@ -15,17 +15,13 @@ from bertine.models.config import Config
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
-from bertine.objectives import check_family
+from bertine.names import Initialization
 from bertine.objectives.base import Objective
 from bertine.options.names import option
 from bertine.presets import PRESETS, preset
 from bertine.terminal.console import say
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.pretraining.extend import extend_vocabulary
-
-#: How new weights begin: all random, as published, or with heads that look where trained ones do
-#: (:mod:`bertine.models.mimetic`).
-INITIALIZATIONS = ("normal", "mimetic")
 
 
 def architecture_of(model: Path | str) -> Config:
@@ -60,30 +56,25 @@ def starting_model(
     tokenizer: Tokenizer,
     dropout: float | None,
     seed: int,
-    initialization: str = "normal",
+    initialization: Initialization = "normal",
     initializer_range: float | None = None,
 ) -> Model:
-    """New weights for a preset or a configuration file, or a model directory's.
+    """Build the model that pre-training begins with: with new weights for a preset or a
+    configuration file, with its own for a model directory.
 
     Args:
-        objective: whose heads the model gets.
+        objective: whose heads the model gets; one of its family.
         store: for the message; its `tokenizer` must be the model's, or an extension of it.
         dropout: on hidden states and attention, in place of the model's own rates.
         seed: of the new weights.
-        initialization: of new weights, one of `INITIALIZATIONS`.
+        initialization: of new weights: all random, as published, or with heads that look where
+            trained ones do (:mod:`bertine.models.mimetic`).
         initializer_range: standard deviation of new weights, in place of the configuration's.
 
     Raises:
-        BertineError: no such preset, file or folder; another vocabulary; an objective that models
-            of this type do not have; an initialization that is not known, or is for new weights
-            and these are not.
+        BertineError: no such preset, file or folder; another vocabulary; an initialization or a
+            range that is for new weights, where these are not.
     """
-    if initialization not in INITIALIZATIONS:
-        raise BertineError(
-            f"initialization is {initialization!r}, but must be one of {', '.join(INITIALIZATIONS)}"
-        )
-    if initializer_range is not None and not 0 < initializer_range < 1:
-        raise BertineError(f"initializer_range is {initializer_range:g}, but must be in (0, 1)")
     if has_weights(model):
         if initializer_range is not None:
             raise BertineError(
@@ -96,7 +87,6 @@ def starting_model(
                 "of a preset or a configuration file"
             )
         config = load_config(model, dropout=dropout)
-        check_family(objective, config)
         loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
         for line in loaded.report.lines():
             say(line)
@@ -115,7 +105,6 @@ def starting_model(
             )
     else:
         config = architecture_of(model)
-        check_family(objective, config)
         config = config.replace(
             vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
         )

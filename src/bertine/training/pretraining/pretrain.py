@@ -64,7 +64,7 @@ def pretrain(
     options: PretrainOptions,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    or with masked LM alone.
+    or with masked LM alone; by default as the paper of the model does.
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
