@@ -1,6 +1,7 @@
 """What a backbone is to the rest of Bertine: how it is called, and which of its parts others take.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size, V vocabulary size.
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, V vocabulary
+size.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import BackboneOutput, PackedRows
 
@@ -61,6 +63,22 @@ class Backbone(nn.Module):
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
         raise NotImplementedError
+
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return what the heads of a layer score each pair of tokens with: before the softmax, in
+        which padding is not left out yet, and without dropout.
+
+        Args:
+            layer: its number, from 0 on.
+            states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
+
+        Returns:
+            [B, A, T, T], the looking token first; differentiable.
+
+        Raises:
+            BertineError: a backbone of this type cannot tell.
+        """
+        raise BertineError(f"the attention of {self.config.title} cannot be shown")
 
     def traced(
         self,
