@@ -224,7 +224,6 @@ class SelfAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
-
     def scores(self, x: Tensor) -> Tensor:
         """x [B, T, H]. Returns q k' / sqrt(D), [B, A, T, T]."""
         rows = 2 * self.out.in_features  # of queries and keys; values are not needed

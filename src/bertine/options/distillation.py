@@ -39,7 +39,7 @@ class Pupils(OptionGroup):
     )
     probability_column: str | None = declare(
         None,
-        "of `probabilities`: the column that holds a dictionary, or a list in the order of `labels`",
+        "of `probabilities`: the column with a dictionary, or a list in the order of `labels`",
         otherwise="the usual names, or a column for each label",
     )
     labels: Sequence[str] | None = declare(
@@ -188,7 +188,7 @@ class DistillOptions(
     )
     held_out: Path | str | None = like(Learning, "held_out", title=_STORE)
     evaluate_every: int | None = like(Learning, "evaluate_every", title=_STORE)
-    batch_size: int | None = like(
+    batch_size: int | None = like(  # type: ignore[assignment]
         FinetuneRecipe,
         "batch_size",
         help="sequences, or examples, in an update",
@@ -207,7 +207,7 @@ class DistillOptions(
         otherwise="1000; of a task one after each epoch",
         more="Those of a task are removed when the model directory has been written.",
     )
-    compile: bool | None = like(
+    compile: bool | None = like(  # type: ignore[assignment]
         Loading, "compile", default=None, otherwise="on a store, not on a task", more=""
     )
 

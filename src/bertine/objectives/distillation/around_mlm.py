@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +64,7 @@ class DistilledMlm(LossDefaults):
         """Count the targets of the objective, the tokens with soft targets, those with states to
         compare."""
         counts = dict(self.inner.counts(batch))
-        if _stage_of(batch) is None:
+        if stage_of(batch) is None:
             if self.soft_weight:
                 counts[SOFT] = self._places(batch).numel()
             if self.cosine_weight:
@@ -78,14 +77,14 @@ class DistilledMlm(LossDefaults):
         """Run the backbone of `model`; before that, let the stage of the batch, if it has one,
         decide which layers are trained."""
         if STAGE in batch.targets:
-            train_stage(model, _stage_of(batch), self.frozen)
+            train_stage(model, stage_of(batch), self.frozen)
         return model.encode(batch, all_states=self.maps is not None)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the terms of the objective, and those of the teacher. In the stages of
         progressive distillation those of single layers alone have a weight; of the objective one
         sees how it fares."""
-        stage = _stage_of(batch)
+        stage = stage_of(batch)
         with torch.no_grad():
             taught = self.teacher.encode(batch, all_states=self.maps is not None)
         found: dict[str, Term] = {}
@@ -154,7 +153,7 @@ class StagedBatches:
         return batch
 
 
-def _stage_of(batch: Batch) -> int | None:
+def stage_of(batch: Batch) -> int | None:
     """Return the layer that alone is trained; None: all are."""
     if STAGE not in batch.targets:
         return None
@@ -175,4 +174,4 @@ def train_stage(model: Model, stage: int | None, frozen: frozenset[str]) -> None
 
 def teacher_of(model: Model) -> Model:
     """Return `model` as a teacher: in evaluation mode, without gradients."""
-    return cast(Model, model.eval().requires_grad_(False))
+    return model.eval().requires_grad_(False)

@@ -4,9 +4,9 @@ layers, and to look where those look.
 Two ways of comparing are published. TinyBERT (Jiao et al. 2020, section 3.1; huawei-noah/
 Pretrained-Language-Model, ``TinyBERT``): mean squared error of the states, embeddings among them,
 and of the scores of attention before the softmax. MobileBERT (Sun et al. 2020, section 3.4;
-tensorflow/models, ``projects/mobilebert``): mean squared error of normalized states, beside terms on
-their mean and their variance, and the divergence of the distributions of attention. There the means
-go over padding too; here only real tokens count.
+tensorflow/models, ``projects/mobilebert``): mean squared error of normalized states, beside terms
+on their mean and their variance, and the divergence of the distributions of attention. There the
+means go over padding too; here only real tokens count.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size of the teacher, A attention heads.
 """
@@ -89,7 +89,8 @@ class MapLosses:
             only: this layer of the student alone; None: all.
         """
         ours, theirs = encoded.hidden_states, taught.hidden_states
-        assert ours is not None and theirs is not None
+        assert ours is not None
+        assert theirs is not None
         numbers = range(len(self.layers)) if only is None else [only]
         totals: dict[str, list[Tensor]] = {name: [] for name in self.names}
         mask = batch.attention_mask.bool()
@@ -121,7 +122,10 @@ class MapLosses:
         if HIDDEN in names:
             pair = (state, wanted)
             if self.kind == "mobilebert":  # a norm without weights
-                pair = (F.layer_norm(state, state.shape[-1:]), F.layer_norm(wanted, wanted.shape[-1:]))
+                pair = (
+                    F.layer_norm(state, state.shape[-1:]),
+                    F.layer_norm(wanted, wanted.shape[-1:]),
+                )
             found.append((HIDDEN, (pair[0] - pair[1]).square().mean(-1).sum()))
         if MEAN in names:
             found.append((MEAN, (state.mean(-1) - wanted.mean(-1)).square().sum()))

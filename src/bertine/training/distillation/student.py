@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.interop.family import family_of
-from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.modeldir import load_config
 from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.names import TokenTypesOfTeacher
+from bertine.objectives.distillation.maps import PROJECTIONS, new_projections
 from bertine.options.names import option
 from bertine.registry import FAMILIES
 from bertine.terminal.console import counted
@@ -46,7 +47,7 @@ class StudentPlan:
     layers: tuple[int, ...] | None
     folder: Path | str | None = None
 
-    def line(self, teacher: Config) -> str:
+    def line(self, teacher: Config | None) -> str:
         """Say what the student begins as."""
         config = self.config
         size = f"{config.title}, {counted(config.num_hidden_layers, 'layer')} of "
@@ -56,7 +57,8 @@ class StudentPlan:
         if self.layers is None:
             return f"student: {size}, begins at random: it has not the teacher's sizes"
         chosen = " ".join(map(str, self.layers))
-        return f"student: {size}, begins as layers {chosen} of the teacher's {_layers(teacher)}"
+        count = "" if teacher is None else f" {teacher.num_hidden_layers}"
+        return f"student: {size}, begins as layers {chosen} of the teacher's{count}"
 
 
 def every_other(layers: int, wanted: int | None = None) -> tuple[int, ...]:
@@ -162,7 +164,8 @@ def make_student(
     seed: int,
     dropout: float | None = None,
     token_types: TokenTypesOfTeacher = "fold",
-) -> Model:
+    with_heads: bool = True,
+) -> tuple[Model, list[str]]:
     """Build the student with its first weights.
 
     Args:
@@ -174,6 +177,10 @@ def make_student(
         token_types: of a teacher whose student has none: the type of the first segment is added to
             the positions, so that the student begins with the teacher's states of single texts; or
             it is dropped, as published.
+        with_heads: take the heads of the teacher, too.
+
+    Returns:
+        The student, and the names of the weights that are the teacher's.
 
     Raises:
         BertineError: a part of the student's layers has no counterpart in the teacher's.
@@ -182,26 +189,25 @@ def make_student(
     with seeded(seed, "initial weights"):
         pooler = config.needs_pooler(heads)
         student = Model(config, heads, add_pooler=pooler)
-    if plan.layers is not None:
-        copy_layers(student, teacher, plan.layers, token_types)
-    return student
-
-
-def load_student(
-    plan: StudentPlan, heads: Mapping[str, nn.Module], *, seed: int, dropout: float | None
-) -> LoadedModel:
-    """Read the student of a model directory, with these `heads`; see
-    :func:`~bertine.modeldir.load_model`."""
-    assert plan.folder is not None
-    return load_model(plan.folder, heads=heads, seed=seed, dropout=dropout)
+    if plan.layers is None:
+        return student, []
+    return student, copy_layers(student, teacher, plan.layers, token_types, with_heads=with_heads)
 
 
 @torch.no_grad()
 def copy_layers(
-    student: Model, teacher: Model, layers: Sequence[int], token_types: TokenTypesOfTeacher = "fold"
-) -> None:
-    """Give `student` the weights of the teacher's `layers`, of its embeddings, and of those heads
-    and poolers that both have with the same shapes; token types as :func:`make_student` says.
+    student: Model,
+    teacher: Model,
+    layers: Sequence[int],
+    token_types: TokenTypesOfTeacher = "fold",
+    *,
+    with_heads: bool = True,
+) -> list[str]:
+    """Give `student` the weights of the teacher's `layers`, of its embeddings and its pooler, and
+    of those heads that both have with the same parts; token types as :func:`make_student` says.
+
+    Returns:
+        The names of the weights that it got.
 
     Raises:
         BertineError: a part of a layer has no counterpart.
@@ -212,19 +218,37 @@ def copy_layers(
         prefix = f"backbone.layers.{chosen}."
         for name in [name for name in source if name.startswith(prefix)]:
             source[f"student.{number}.{name.removeprefix(prefix)}"] = source[name]
-    for name, tensor in student.state_dict().items():
+    own: dict[str, Tensor] = student.state_dict()
+    heads = [
+        f"heads.{name}."
+        for name, module in student.heads.items()
+        if with_heads and _same_parts(module, f"heads.{name}.", source)
+    ]
+    taken = []
+    for name, tensor in own.items():
         wanted = name
         inside = name.startswith("backbone.layers.")
         if inside:
             wanted = f"student.{name.removeprefix('backbone.layers.')}"
+        if name.startswith("heads.") and not name.startswith(tuple(heads)):
+            continue
         found = source.get(wanted)
         if found is not None and found.shape == tensor.shape:
             tensor.copy_(found)
+            taken.append(name)
         elif inside or name.startswith("backbone.embeddings."):
             raise BertineError(
                 f"a student of type {student.config.model_type} cannot begin as layers of a "
                 f"{teacher.config.title}: {name} has no counterpart of its shape"
             )
+    return taken
+
+
+def _same_parts(head: nn.Module, prefix: str, source: Mapping[str, Tensor]) -> bool:
+    """Tell whether `source` has all weights of a head, and no others of its."""
+    shapes = {f"{prefix}{name}": value.shape for name, value in head.state_dict().items()}
+    theirs = {name: value.shape for name, value in source.items() if name.startswith(prefix)}
+    return shapes == theirs
 
 
 def _fit_embeddings(
@@ -252,5 +276,9 @@ def _fit_embeddings(
     source[places] = rows
 
 
-def _layers(config: Config) -> str:
-    return str(config.num_hidden_layers)
+def add_projections(student: Model, teacher: Model, names: list[str], seed: int) -> None:
+    """Give a student the projections of these names, where its width is not the teacher's."""
+    if names and student.config.hidden_size != teacher.config.hidden_size:
+        with seeded(seed, "projections"):
+            made = new_projections(names, student.config, teacher.config)
+        student.add_module(PROJECTIONS, made)

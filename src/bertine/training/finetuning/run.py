@@ -144,7 +144,7 @@ class _Finetuning:
         with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
             fit(
                 model,
-                prepared.task,
+                prepared.loss or prepared.task,
                 prepared.batches.batch,
                 self.config,
                 self.run,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,17 @@ class PretrainResult(Shown):
         if self.page is not None:
             lines.append(f"report: {self.page}")
         return [*lines, f"model: {self.model}"]
+
+    def write_pages(self) -> None:
+        """Do nothing: the run's page is written at its end."""
+
+    def next_lines(self) -> list[str]:
+        """Return the command to run next: a model of language is fine-tuned."""
+        return [
+            "next:",
+            f"  bertine finetune text --model {shlex.quote(str(self.model.parent))} "
+            "--data DATA.csv --out RUN",
+        ]
 
 
 def _accuracies(scores: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,615 @@
+"""Distilling on the texts of a task: a small model that answers about as a large one does."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from bertine.data.batch import Batch
+from bertine.data.batching import FeatureBatches
+from bertine.datasets.data_look import look_at
+from bertine.datasets.partly_labelled import PartlyLabelled, read_partly_labelled
+from bertine.datasets.reading import Labelled, Reading
+from bertine.errors import BertineError
+from bertine.files import read_json_object, write_json
+from bertine.inference.predictor import Predictor
+from bertine.interop.family import family_of
+from bertine.interop.placing import LoadReport
+from bertine.modeldir import LoadedModel, load_config
+from bertine.models.config import Config
+from bertine.objectives.distillation.around_mlm import StagedBatches, teacher_of
+from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
+from bertine.options.distillation import DistillOptions
+from bertine.options.finetuning import FinetuneOptions
+from bertine.options.names import option
+from bertine.records.examples import Examples, as_columns, find_splits, resolve_text_columns
+from bertine.records.probabilities import read_probabilities
+from bertine.runs.files import START
+from bertine.tables.given import Data
+from bertine.tables.table import Table
+from bertine.tasks import task_class
+from bertine.tasks.base import Task
+from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
+from bertine.terminal.console import say
+from bertine.training.arguments import reading_of
+from bertine.training.distillation.arguments import map_losses, maps_facts, part_of
+from bertine.training.distillation.comparison import Beside, agreement, speed_ratio
+from bertine.training.distillation.kept_answers import kept_answers
+from bertine.training.distillation.student import (
+    StudentPlan,
+    add_projections,
+    make_student,
+    plan_student,
+)
+from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
+from bertine.training.distributed.world import World
+from bertine.training.finetuning.finetune import as_json, fit_config
+from bertine.training.finetuning.learner import Learner, Origin
+from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.run import Outcome, read_outcome, train
+from bertine.training.finetuning.run_baselines import SCORES
+from bertine.training.finetuning.setup import (
+    FeaturedExamples,
+    Prepared,
+    Start,
+    fitting,
+    load_with_heads,
+    say_plan,
+    say_what,
+)
+from bertine.training.run import Run
+
+#: The key of ``scores.json`` that has the teacher.
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True, repr=False)
+class Distilled(Learner):
+    """The result of distilling on a task: a learner, beside its teacher.
+
+    Attributes:
+        teacher: its scores on the validation examples, how often both answer alike, and how many
+            times as fast the student is.
+    """
+
+    teacher: Beside = field(default_factory=lambda: Beside(""))
+
+    def lines(self) -> list[str]:
+        """Return what the command prints at the end."""
+        return self._beside(super().lines())
+
+    def shown_lines(self) -> list[str]:
+        return self._beside(super().shown_lines())
+
+    def _beside(self, lines: list[str]) -> list[str]:
+        """Put the comparison before the last two lines, of the time and the folder."""
+        at = next((n for n, line in enumerate(lines) if line.startswith("trained in")), len(lines))
+        return [*lines[:at], *self.teacher.lines(self.metrics, self.metric_names), *lines[at:]]
+
+
+def distill_on_task(
+    data: Data, out: Path | str, options: DistillOptions, world: World
+) -> Distilled:
+    """Train a student on texts of its teacher's task; see :func:`bertine.distill`.
+
+    Raises:
+        BertineError: there is neither a teacher nor a file of probabilities, or both; they and the
+            texts do not fit together; what reading and training raise.
+    """
+    world.alone(lambda: Run.check(out, options.resume))
+    lesson = _Lesson.begin(data, options, world)
+    prepared, config = lesson.prepared, lesson.config
+    settings = lesson.settings()
+    with Run.open(out, settings, options.resume, world=world) as run:
+        if run.finished:
+            outcome = read_outcome(run, world, save_best=bool(options.save_best))
+        else:
+            world.alone(lambda: write_json(run.folder / START, lesson.start()))
+            prepared = lesson.taught(run.folder)
+            outcome = train(
+                prepared,
+                config,
+                run,
+                settings,
+                save_best=prepared.plan.save_best,
+                baselines=False,
+                world=world,
+                shard=False,
+            )
+            world.alone(lambda: lesson.write_beside(run))
+        beside = Beside.read(
+            read_json_object(run.folder / SCORES, lenient=True).get(TEACHER, {"name": ""})
+        )
+    return lesson.result(run, outcome, beside)
+
+
+@dataclass
+class _Lesson:
+    """All that a run of :func:`distill_on_task` needs before its first step.
+
+    Attributes:
+        teacher: of the student.
+        data: the examples; those for validation have labels, which may be the teacher's answers.
+        features: of the training examples, for the student.
+        named: which training examples have a label.
+        label_weight: of them; 0 where there are none.
+        own_labels: see :class:`~bertine.training.distillation.comparison.Beside`.
+        maps: the terms on hidden and attention maps.
+        prepared: for fine-tuning, of the examples with labels; the batches are added by
+            :meth:`taught`.
+    """
+
+    options: DistillOptions
+    tuning: FinetuneOptions
+    world: World
+    teacher: Teacher
+    plan: StudentPlan
+    data: PartlyLabelled
+    data_path: str
+    prepared: Prepared
+    features: Sequence[Any]
+    label_weight: float
+    own_labels: bool
+    maps: MapLosses | None
+    weights_fingerprint: str
+
+    @classmethod
+    def begin(cls, data: Data, options: DistillOptions, world: World) -> _Lesson:
+        """Read teacher, student and examples; say what was found."""
+        where = world.device
+        tuning = part_of(FinetuneOptions, options, baselines=False, frozen=False)
+        reading = reading_of(tuning)
+        teacher = _teacher(data, options, reading)
+        say(teacher.line())
+        plan = _plan(teacher, options)
+        read = read_partly_labelled(teacher.task, data, reading, seed=options.seed)
+        if isinstance(teacher, FileTeacher):
+            teacher = teacher.fit(read)
+        label_weight = options.label_weight
+        named = sum(item.label is not None for item in read.train.items)
+        own_labels = bool(read.validation.items) and read.validation.items[0].label is None
+        if own_labels:
+            read = _labelled_by(teacher, read)
+        if not named:
+            label_weight = 0.0
+        elif label_weight < 1 and named < len(read.train):
+            say(
+                f"{len(read.train) - named:,} of {len(read.train):,} training examples have no "
+                "label, and are learned from the teacher alone"
+            )
+        student = options.student if plan.folder is None else plan.folder
+        wished = teacher.task.max_length if options.max_length is None else options.max_length
+        length = fitting(wished, str(student or options.teacher), plan.config)
+        task = _student_task(teacher.task, read.train, length)
+        loaded = _student(plan, teacher, task, options)
+        loaded.model.to(where)
+        say(plan.line(_config(teacher)))
+        features = task.featurize(read.train, loaded.tokenizer)
+        held = task.featurize(read.validation, loaded.tokenizer)
+        others = {
+            word: FeaturedExamples(examples, task.featurize(examples, loaded.tokenizer))
+            for word, examples in read.others.items()
+        }
+        maps = _maps(options, plan, teacher, task, loaded)
+        labelled, own = _with_labels(read.train, features)
+        look = look_at(type(task), labelled, read.validation, own, held)
+        tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
+        say_what(loaded, read.train, read.validation, task.notes(features), look)
+        if own_labels:
+            say(
+                "no example has a label: the validation examples are judged by the teacher's "
+                "answers, so scores are how far both agree"
+            )
+        say_plan(tuned, len(read.train))
+        if tuned.save_best and not held:
+            raise BertineError("without validation examples there is no best epoch to save")
+        prepared = Prepared(
+            task,
+            loaded,
+            Start.of(tuning, model=str(student or options.teacher)),
+            FeaturedExamples(labelled, own),
+            FeaturedExamples(read.validation, held),
+            others,
+            plan=tuned,
+            batches=FeatureBatches(
+                features,
+                lambda chosen: task.collate(chosen, loaded.tokenizer.pad_token_id),
+                batch_size=tuned.batch_size,
+                seed=options.seed,
+            ),
+            data_path=str(data),
+            look=look,
+            reading=reading,
+        )
+        return cls(
+            options,
+            tuning,
+            world,
+            teacher,
+            plan,
+            read,
+            str(data),
+            prepared,
+            features,
+            label_weight,
+            own_labels,
+            maps,
+            loaded.model.fingerprint(),
+        )
+
+    @cached_property
+    def config(self) -> Any:
+        """How the loss is minimized."""
+        prepared = self.prepared
+        epoch = prepared.batches.steps_per_epoch
+        return fit_config(self.tuning, prepared.plan, epoch, self.world.device)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the run."""
+        prepared, options = self.prepared, self.options
+        info = prepared.task.task_info()
+        facts = {
+            "temperature": options.temperature,
+            "label_weight": self.label_weight,
+            "layers": None if self.plan.layers is None else list(self.plan.layers),
+            "progressive_steps": options.progressive_steps,
+            **({} if self.maps is None else maps_facts(self.maps)),
+        }
+        settings = {
+            "task": info.dataset or info.name,
+            "data_path": self.data_path,
+            "model_path": str(options.student or options.teacher),
+            "teacher_path": self.teacher.name,
+            "teacher_fingerprint": self.teacher.fingerprint,
+            "num_examples": len(self.data.train),
+            "num_labelled": len(prepared.train.examples),
+            "examples_fingerprint": self.data.train.fingerprint(),
+            "weights_fingerprint": self.weights_fingerprint,
+            "device": self.world.device.type,
+            "labels_and_columns": dataclasses.asdict(info),
+            "epochs": prepared.plan.epochs,
+            "batch_size": prepared.plan.batch_size,
+            "dropout": options.dropout,
+            "save_best": prepared.plan.save_best,
+            "distillation": facts,
+            **dataclasses.asdict(self.config),
+        }
+        return settings | self.tuning.recorded()
+
+    def start(self) -> dict[str, Any]:
+        """Return what ``start.json`` has: the arguments as they were given."""
+        usual = Wishes().plan(self.prepared.loaded.config, len(self.data.train))
+        arguments = {
+            name: as_json(value)
+            for name, value in self.options.changed().items()
+            if name not in ("resume",)
+        }
+        return {
+            "verb": "distill",
+            "arguments": {"data": self.data_path, **arguments},
+            "constant_loss": None,
+            "hidden_size": self.prepared.loaded.config.hidden_size,
+            "usual_epochs": usual.epochs,
+            "usual_batch_size": usual.batch_size,
+            "usual_learning_rate": usual.learning_rate,
+        }
+
+    def taught(self, folder: Path) -> Prepared:
+        """Ask the teacher, or take what is kept in the `folder` of the run, and return the run with
+        its batches and its loss."""
+        prepared, options, train = self.prepared, self.options, self.data.train
+        tokenizer = prepared.loaded.tokenizer
+        what = hashlib.sha256(self.teacher.fingerprint.encode())
+        what.update(train.fingerprint().encode())
+        what.update(f"{prepared.task.max_length} {tokenizer.fingerprint}".encode())
+        outputs = self.world.alone(
+            lambda: kept_answers(
+                folder,
+                what.hexdigest(),
+                len(self.features),
+                lambda: self.teacher.outputs(prepared.task, train, self.features, tokenizer),
+            )
+        )
+        task = _standardized(prepared.task, train, outputs)
+        features = self.features if task is prepared.task else task.featurize(train, tokenizer)
+        items = train.items
+        lessons = [
+            TaughtFeature(
+                task.with_some_target(feature), output, items[feature.row].label is not None
+            )
+            for feature, output in zip(features, outputs, strict=True)
+        ]
+        kind = FeatureBatches[Any]
+        batches = kind(
+            lessons,
+            collate_taught(task, tokenizer.pad_token_id),
+            batch_size=prepared.plan.batch_size,
+            seed=options.seed,
+        )
+        if options.progressive_steps is not None:
+            layers = self.plan.config.num_hidden_layers
+            batches = _Staged(batches, options.progressive_steps, layers)
+        teacher = None
+        if self.maps is not None:
+            teacher = teacher_of(cast(ModelTeacher, self.teacher).model).to(self.world.device)
+        loss = DistilledTask(task, self.label_weight, options.temperature, self.maps, teacher)
+        self.prepared = dataclasses.replace(prepared, task=task, batches=batches, loss=loss)
+        return self.prepared
+
+    def write_beside(self, run: Run) -> None:
+        """Judge the teacher, measure both, and write it into ``scores.json``."""
+        beside = self._measured(run)
+        file = run.folder / SCORES
+        write_json(file, {**read_json_object(file, lenient=True), TEACHER: beside.to_dict()})
+
+    def _measured(self, run: Run) -> Beside:
+        validation, options = self.data.validation, self.options
+        labelled = len(self.prepared.train.examples)
+        facts: dict[str, Any] = {
+            "name": self.teacher.name,
+            "own_labels": self.own_labels,
+            "labelled": labelled,
+            "unlabelled": len(self.data.train) - labelled,
+        }
+        if not len(validation):
+            return Beside(**facts)
+        theirs = self.teacher.answers(self.data)
+        precision = "auto"
+        if isinstance(self.teacher, ModelTeacher):
+            engine = self.teacher.predictor.engine
+            precision = options.precision if engine is None else engine.precision
+        student = Predictor.load(run.model, options.device, cast(Any, precision))
+        student = student.over(validation.text_columns)
+        answering = student.answering
+        prepared = answering.prepare(validation)
+        outputs = answering.compute(prepared.features)
+        ours = answering.task.decode(outputs, prepared.features)
+        if theirs is not None:
+            labels = [item.label for item in validation.items]
+            judge = self.teacher.task.over(validation.text_columns)
+            facts["agreement"] = agreement(judge, ours, theirs)
+            if not self.own_labels:
+                facts["metrics"] = judge.report(theirs, labels).metrics
+        if isinstance(self.teacher, ModelTeacher):
+            side = self.teacher.answering(validation.text_columns)
+            facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
+            facts["threads"] = (
+                torch.get_num_threads() if student.engine is None else student.engine.threads
+            )
+        return Beside(**facts)
+
+    def result(self, run: Run, outcome: Outcome, beside: Beside) -> Distilled:
+        """Return what the run ended with."""
+        prepared, read = self.prepared, self.data
+        kept = Labelled(
+            lambda _: prepared.task, prepared.train.examples, read.validation, read.others
+        )
+        return Distilled(
+            run.model,
+            outcome.scores,
+            outcome.report,
+            outcome.elapsed,
+            prepared.metric_names,
+            final=outcome.final,
+            saved=outcome.saved,
+            origin=Origin(
+                read=lambda: kept,
+                fingerprint=read.validation.fingerprint(),
+                train_fingerprint=prepared.train.examples.fingerprint(),
+                device=str(self.world.device),
+                precision=self.config.precision,
+            ),
+            teacher=beside,
+        )
+
+
+class _Staged(FeatureBatches[Any]):
+    """Batches that say which layer they are for."""
+
+    def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
+        self._plain, self._staged = plain, StagedBatches(plain.batch, steps, stages)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self._plain.steps_per_epoch
+
+    def batch(self, step: int) -> Batch:
+        return self._staged(step)
+
+
+def _teacher(data: Data, options: DistillOptions, reading: Reading) -> Teacher:
+    """Read the teacher, a model or a file.
+
+    Raises:
+        BertineError: neither or both are given; something that is for the other one.
+    """
+    if (options.teacher is None) == (options.probabilities is None):
+        raise BertineError(
+            f"give one of {option('teacher')}, a fine-tuned model, and "
+            f"{option('probabilities')}, a file of what another model holds likely"
+        )
+    if options.teacher is not None:
+        for name in ("probability_column", "labels"):
+            if getattr(options, name) is not None:
+                raise BertineError(f"{option(name)} is for {option('probabilities')}")
+        return ModelTeacher.load(options.teacher, options.device, options.precision)
+    assert options.probabilities is not None
+    if options.student is None or options.layers is not None:
+        raise BertineError(
+            f"{options.probabilities}: a file has no layers to begin as; name a model directory to "
+            f"train with {option('student')}"
+            + (f", and leave out {option('layers')}" if options.layers is not None else "")
+        )
+    columns = _text_columns(data, reading)
+    table = read_probabilities(
+        Path(options.probabilities),
+        labels=options.labels,
+        column=options.probability_column,
+        text_columns=columns,
+    )
+    task: Any = task_class("text")
+    made = task(table.labels, columns, reading.label_column)
+    return FileTeacher(table, made, str(options.probabilities))
+
+
+def _text_columns(data: Data, reading: Reading) -> tuple[str, ...]:
+    """Return the columns of the texts of a table, named or usual."""
+    named = as_columns(reading.text_columns)
+    if named:
+        return named
+    splits = find_splits(data)
+    if splits.train is None:
+        raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
+    with Table(splits.train, format=reading.format, quotes=reading.quotes) as table:
+        return ("text",) if table.layout.kind == "text" else resolve_text_columns(table, None)
+
+
+def _config(teacher: Teacher) -> Config | None:
+    return teacher.config if isinstance(teacher, ModelTeacher) else None
+
+
+def _plan(teacher: Teacher, options: DistillOptions) -> StudentPlan:
+    if isinstance(teacher, ModelTeacher):
+        return plan_student(teacher.config, options.student, options.layers)
+    assert options.student is not None
+    return StudentPlan(load_config(options.student), None, options.student)
+
+
+def _student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task[Any]:
+    """Return the teacher's task as the student does it, on these examples."""
+    task = task.over(train.text_columns)
+    changes: dict[str, Any] = {"max_length": max_length}
+    if task.reads_apart:
+        changes["pair_pooling"] = ""
+    if not task.has_choices:
+        changes["text_columns"] = train.text_columns
+    if train.label_column is not None:
+        changes["label_column"] = train.label_column
+    if task.reads_questions:
+        changes["null_threshold"] = None  # tuned anew
+    return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
+
+
+def _standardized(task: Task[Any], train: Examples[Any], outputs: Sequence[Any]) -> Task[Any]:
+    """Return the task with the mean and the scale of the scores that are learned, where it learns
+    scores: those of the labels, or without labels those of the teacher."""
+    if not task.numeric:
+        return task
+    labelled = [item for item in train.items if item.label is not None]
+    if len({item.label for item in labelled}) > 1:
+        part = dataclasses.replace(train, items=labelled)
+        known: Any = type(task).from_examples(part)
+        mean, scale = known.mean, known.scale
+    else:
+        values = torch.tensor([float(output) for output in outputs], dtype=torch.float64)
+        mean, scale = float(values.mean()), float(values.std(correction=0))
+        if not scale > 0:
+            raise BertineError("the teacher gives every example the same score")
+    changes = {"mean": mean, "scale": scale, "deviation": 1.0}
+    return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
+
+
+def _student(
+    plan: StudentPlan, teacher: Teacher, task: Task[Any], options: DistillOptions
+) -> LoadedModel:
+    """Return the student with the heads of its task."""
+    if plan.folder is not None:
+        start = Start(model=plan.folder, dropout=options.dropout, frozen=False)
+        config = load_config(plan.folder, dropout=options.dropout)
+        return load_with_heads(start, task, config, options.seed)
+    assert isinstance(teacher, ModelTeacher)
+    config = plan.config.with_dropout(options.dropout)
+    model, taken = make_student(
+        plan,
+        teacher.model,
+        task.heads(config),
+        seed=options.seed,
+        dropout=options.dropout,
+        token_types=options.token_types,
+        with_heads=not task.numeric,  # whose weights carry the scale of the scores
+    )
+    names = family_of(config.model_type).names
+    state = model.state_dict()
+    old, new = (
+        list(names.to_canonical({name: state[name] for name in some}, config))
+        for some in (taken, [name for name in state if name not in taken])
+    )
+    report = LoadReport(config, names, old, new)
+    return LoadedModel(model.eval(), config, teacher.tokenizer, None, report)
+
+
+def _maps(
+    options: DistillOptions,
+    plan: StudentPlan,
+    teacher: Teacher,
+    task: Task[Any],
+    loaded: LoadedModel,
+) -> MapLosses | None:
+    """Return the terms on hidden and attention maps, and give the student what they need.
+
+    Raises:
+        BertineError: they cannot be compared.
+    """
+    if isinstance(teacher, FileTeacher):
+        wished = ("hidden_weight", "attention_weight", "hidden_mean_weight")
+        for name in (*wished, "hidden_variance_weight", "progressive_steps"):
+            if getattr(options, name):
+                raise BertineError(f"{option(name)} compares layers, which a file has not")
+        return None
+    assert isinstance(teacher, ModelTeacher)
+    maps = map_losses(options, plan, teacher.config)
+    if maps is None:
+        return None
+    if not teacher.reads_alike(task, loaded.tokenizer) or teacher.task.reads_apart:
+        raise BertineError(
+            "layers can be compared only where teacher and student read the same pieces: give the "
+            f"student the teacher's vocabulary and {option('max_length', teacher.task.max_length)}"
+        )
+    check_maps(maps, loaded.model, teacher.model)
+    names = [HIDDEN] if maps.reads_states else []
+    add_projections(loaded.model, teacher.model, names, options.seed)
+    return maps
+
+
+def _labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
+    """Return the examples, those for validation with the teacher's answers for labels.
+
+    Raises:
+        BertineError: the teacher has none for them.
+    """
+    answers = teacher.answers(data)
+    if answers is None:
+        raise BertineError(
+            f"{data.validation.source}: has no labels, and {teacher.name} no row for it; label it, "
+            "or leave it out, so that a tenth of the training file is held out"
+        )
+    items = [
+        dataclasses.replace(item, label=teacher.task.as_label(answer))
+        for item, answer in zip(data.validation.items, answers, strict=True)
+    ]
+    column = data.train.label_column or teacher.task.label_column or "label"
+    held = dataclasses.replace(data.validation, items=items, label_column=column)
+    return dataclasses.replace(data, validation=held)
+
+
+def _with_labels(
+    examples: Examples[Any], features: Sequence[Any]
+) -> tuple[Examples[Any], Sequence[Any]]:
+    """Return the examples that have a label, and their features, numbered anew."""
+    if all(item.label is not None for item in examples.items):
+        return examples, features
+    kept = [n for n, item in enumerate(examples.items) if item.label is not None]
+    number = {row: new for new, row in enumerate(kept)}
+    own = [
+        dataclasses.replace(feature, row=number[feature.row])
+        for feature in features
+        if feature.row in number
+    ]
+    return dataclasses.replace(examples, items=[examples.items[n] for n in kept]), own
