@@ -55,7 +55,12 @@ def model_of(seed: int, **changes: object) -> Model:
         initializer_range=0.3,
         **changes,
     )
-    return Model(config, new_head(config, "mlm"))
+    model = Model(config, new_head(config, "mlm"))
+    with torch.no_grad():  # a new norm gives every state the same variance
+        for name, parameter in model.named_parameters():
+            if "norm.weight" in name:
+                parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
+    return model
 
 
 @pytest.fixture
@@ -82,7 +87,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
 def losses_of(loss: Loss, model: Model, batch: Batch) -> dict[str, float]:
     terms = loss.terms(model, batch)
     assert {name: term.count for name, term in terms.items()} == loss.counts(batch)
-    return {name: float(term.total) / term.count for name, term in terms.items()}
+    return {name: float(term.total.detach()) / term.count for name, term in terms.items()}
 
 
 def states_of(model: Model, batch: Batch) -> tuple[Tensor, ...]:
@@ -136,7 +141,8 @@ def test_parts_of_a_step_add_up_and_nothing_reaches_the_teacher(
     pieces = split(batch, 60)
     assert len(pieces) > 2
     for name, grad in gradients(student, loss, pieces).items():
-        torch.testing.assert_close(grad, whole[name], rtol=2e-4, atol=1e-5, msg=name)
+        apart = float((grad - whole[name]).norm() / (whole[name].norm() + 1e-3))
+        assert apart < 1e-4, (name, apart)
     assert all(parameter.grad is None for parameter in teacher.parameters())
     assert all(torch.equal(before[name], value) for name, value in teacher.state_dict().items())
     plain = gradients(student, Mlm(), [batch])

@@ -132,7 +132,7 @@ class ModelTeacher(Teacher):
             found = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
         # What stands at padding means nothing.
         return [
-            np.ascontiguousarray(output[: len(feature.input_ids)] if output.ndim > 1 else output)
+            np.asarray(output[: len(feature.input_ids)] if output.ndim > 1 else output)
             for output, feature in zip(found, own, strict=True)
         ]
 
