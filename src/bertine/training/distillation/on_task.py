@@ -22,7 +22,7 @@ from bertine.files import read_json_object, write_json
 from bertine.inference.predictor import Predictor
 from bertine.interop.family import family_of
 from bertine.interop.placing import LoadReport
-from bertine.modeldir import LoadedModel, load_config
+from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
 from bertine.objectives.distillation.around_mlm import StagedBatches, teacher_of
 from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
@@ -441,11 +441,10 @@ def _teacher(data: Data, options: DistillOptions, reading: Reading) -> Teacher:
                 raise BertineError(f"{option(name)} is for {option('probabilities')}")
         return ModelTeacher.load(options.teacher, options.device, options.precision)
     assert options.probabilities is not None
-    if options.student is None or options.layers is not None:
+    if options.student is None:
         raise BertineError(
             f"{options.probabilities}: a file has no layers to begin as; name a model directory to "
-            f"train with {option('student')}"
-            + (f", and leave out {option('layers')}" if options.layers is not None else "")
+            f"train with {option('student')} ({option('layers')} takes some of its layers alone)"
         )
     columns = _text_columns(data, reading)
     table = read_probabilities(
@@ -479,7 +478,10 @@ def _plan(teacher: Teacher, options: DistillOptions) -> StudentPlan:
     if isinstance(teacher, ModelTeacher):
         return plan_student(teacher.config, options.student, options.layers)
     assert options.student is not None
-    return StudentPlan(load_config(options.student), None, options.student)
+    if options.layers is None:
+        return StudentPlan(load_config(options.student), None, options.student)
+    cut = plan_student(load_config(options.student), None, options.layers)
+    return dataclasses.replace(cut, source=options.student)
 
 
 def _student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task[Any]:
@@ -524,16 +526,22 @@ def _student(
         start = Start(model=plan.folder, dropout=options.dropout, frozen=False)
         config = load_config(plan.folder, dropout=options.dropout)
         return load_with_heads(start, task, config, options.seed)
-    assert isinstance(teacher, ModelTeacher)
     config = plan.config.with_dropout(options.dropout)
+    if isinstance(teacher, ModelTeacher):
+        origin, tokenizer = teacher.model, teacher.tokenizer
+    else:
+        assert plan.source is not None
+        loaded = load_model(plan.source)
+        origin, tokenizer = loaded.model, loaded.tokenizer
     model, taken = make_student(
         plan,
-        teacher.model,
+        origin,
         task.heads(config),
         seed=options.seed,
         dropout=options.dropout,
         token_types=options.token_types,
-        with_heads=not task.numeric,  # whose weights carry the scale of the scores
+        # Those of scores carry their scale.
+        with_heads=plan.source is None and not task.numeric,
     )
     names = family_of(config.model_type).names
     state = model.state_dict()
@@ -542,7 +550,7 @@ def _student(
         for some in (taken, [name for name in state if name not in taken])
     )
     report = LoadReport(config, names, old, new)
-    return LoadedModel(model.eval(), config, teacher.tokenizer, None, report)
+    return LoadedModel(model.eval(), config, tokenizer, None, report)
 
 
 def _maps(

@@ -41,11 +41,13 @@ class StudentPlan:
         config: its sizes; the vocabulary is the teacher's.
         layers: the teacher's layers that it begins as, from 0 on; None: of its own weights.
         folder: the model directory that it begins with; None: there is none.
+        source: the model directory that `layers` are of; None: the teacher.
     """
 
     config: Config
     layers: tuple[int, ...] | None
     folder: Path | str | None = None
+    source: Path | str | None = None
 
     def line(self, teacher: Config | None) -> str:
         """Say what the student begins as."""
@@ -57,6 +59,8 @@ class StudentPlan:
         if self.layers is None:
             return f"student: {size}, begins at random: it has not the teacher's sizes"
         chosen = " ".join(map(str, self.layers))
+        if self.source is not None:
+            return f"student: {size}, begins as layers {chosen} of {self.source}"
         count = "" if teacher is None else f" {teacher.num_hidden_layers}"
         return f"student: {size}, begins as layers {chosen} of the teacher's{count}"
 
