@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.modeldir import TASK
 from bertine.reports.checks.diagnosis import Finding
+from bertine.reports.checks.next_command import finetune_command
 from bertine.reports.checks.pretraining_checks import AT_LEVEL
 from bertine.reports.run_page import report
 from bertine.runs.log import pretraining_names, read_log
@@ -105,11 +105,8 @@ class PretrainResult(Shown):
 
     def next_lines(self) -> list[str]:
         """Return the command to run next: a model of language is fine-tuned."""
-        return [
-            "next:",
-            f"  bertine finetune text --model {shlex.quote(str(self.model.parent))} "
-            "--data DATA.csv --out RUN",
-        ]
+        model = {"model": str(self.model.parent), "data": "DATA.csv", "out": "RUN"}
+        return ["next:", f"  {finetune_command('text', model)}"]
 
 
 def _accuracies(scores: Mapping[str, Any]) -> list[str]:
