@@ -599,6 +599,7 @@ def finetune(
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
@@ -680,6 +681,9 @@ def finetune(
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
             `label_column`.
         label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        probability_columns: of text: a column for each label with its probability, in place of
+            `label_column`; named as the label, or probability_LABEL. They are learned from as they
+            are (soft labels); the most probable label is the one that scores count.
         threshold: of multi-label: a label is given from this probability on.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
@@ -816,6 +820,7 @@ def lr_find(
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
     long_text: LongText = "head",
@@ -874,6 +879,9 @@ def lr_find(
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
             `label_column`.
         label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        probability_columns: of text: a column for each label with its probability, in place of
+            `label_column`; named as the label, or probability_LABEL. They are learned from as they
+            are (soft labels); the most probable label is the one that scores count.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
@@ -1210,6 +1218,7 @@ def search(
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
@@ -1298,6 +1307,9 @@ def search(
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
             `label_column`.
         label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        probability_columns: of text: a column for each label with its probability, in place of
+            `label_column`; named as the label, or probability_LABEL. They are learned from as they
+            are (soft labels); the most probable label is the one that scores count.
         threshold: of multi-label: a label is given from this probability on.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.

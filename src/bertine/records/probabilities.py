@@ -18,6 +18,16 @@ import numpy.typing as npt
 
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.records.examples import (
+    Example,
+    Examples,
+    SoftExample,
+    as_columns,
+    note_empty_texts,
+    refuse_both,
+    refuse_plain,
+    resolve_text_columns,
+)
 from bertine.tables.column_names import listed, require_columns
 from bertine.tables.given import Source
 from bertine.tables.table import Table, TableRow
@@ -57,6 +67,7 @@ def read_probabilities(
     labels: Sequence[str] | None = None,
     column: str | None = None,
     text_columns: Sequence[str] = (),
+    each: Sequence[str] | None = None,
     exclusive: bool = True,
     **reading: Any,
 ) -> Probabilities:
@@ -67,6 +78,7 @@ def read_probabilities(
         column: that holds a dictionary or a list; None: one of the usual names, if the table has
             it, or else a column for each label.
         text_columns: of the texts of a row, read where all of them are there, to be compared.
+        each: the column of each of `labels`; None: see above.
         exclusive: each row must sum to 1.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
@@ -83,7 +95,10 @@ def read_probabilities(
         name = column or next((usual for usual in _USUAL if usual in table.columns), None)
         if column is not None:
             require_columns(table.name, table.columns, [column])
-        columns = None if name is not None else _columns(table, labels, text_columns)
+        if each is not None and labels is not None:
+            name, columns = None, dict(zip(labels, each, strict=True))
+        else:
+            columns = None if name is not None else _columns(table, labels, text_columns)
         texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
         known = None if labels is None else tuple(labels)
         rows: list[list[float]] = []
@@ -209,3 +224,40 @@ def _number(where: str, value: Any, name: str) -> float:
             f"{where}: {name!r} is {briefly(value)}, but must be a probability, from 0 to 1"
         )
     return number
+
+
+def read_soft_examples(
+    path: Source,
+    columns: Sequence[str],
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    **reading: Any,
+) -> Examples[Example]:
+    """Read a table of texts with a column of the probability of each label.
+
+    Args:
+        columns: of the labels, in their order.
+        text_columns: as for :func:`~bertine.records.examples.read_examples`.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
+
+    Raises:
+        BertineError: what :func:`read_probabilities` raises; a column of texts is missing.
+    """
+    labels = [name.removeprefix(PREFIX) for name in columns]
+    with Table(path, wanted=[*as_columns(text_columns), *columns], **reading) as table:
+        refuse_plain(table)
+        texts = resolve_text_columns(table, text_columns)
+        for column in columns:
+            refuse_both(table, texts, column)
+        require_columns(table.name, table.columns, columns)
+        name = table.name
+    read = read_probabilities(path, labels=labels, text_columns=texts, each=columns, **reading)
+    best = read.values.argmax(1).tolist()
+    rows = zip(read.texts, best, read.lines, read.values.tolist(), strict=True)
+    items: list[Example] = [
+        SoftExample(text, labels[number], line, tuple(values))
+        for text, number, line, values in rows
+    ]
+    examples = Examples(name, texts, None, items, class_names=tuple(labels))
+    note_empty_texts(examples)
+    return examples

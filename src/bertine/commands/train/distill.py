@@ -47,5 +47,5 @@ DISTILL = Command(
     "bertine distill reviews.csv --probabilities theirs.csv --student bertine-en --out small\n"
     "bertine distill store --teacher run --student distilbert --steps 20000 --out small",
     common="--teacher --probabilities --student --layers --out --text-column --label-column "
-    "--label-weight --epochs --steps --batch-size --learning-rate --resume --config",
+    "--label-weight --epochs --steps --batch-size --resume --config",
 )
