@@ -340,3 +340,87 @@ def test_examples_in_memory(teacher: Path, tmp_path: Path) -> None:
     result = bertine.distill(rows, teacher=teacher, out=tmp_path / "run", **SHORT)
     assert isinstance(result._labelled.validation, Examples)
     assert len(result.predict(["the old cat sleeps"])) == 1
+
+
+def soft_rows(rows: list[dict[str, str]], high: float) -> list[dict[str, Any]]:
+    """The label with this probability, the other one with the rest."""
+    return [
+        {
+            "text": row["text"],
+            "probability_animal": high if row["label"] == "animal" else round(1 - high, 6),
+            "probability_dish": high if row["label"] == "dish" else round(1 - high, 6),
+        }
+        for row in rows
+    ]
+
+
+COLUMNS = ["probability_animal", "probability_dish"]
+
+
+def test_soft_labels_that_are_certain_are_labels(
+    base: Path, labelled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "soft").mkdir()
+    for part in ("train", "dev"):
+        rows = rows_of(labelled / f"{part}.csv")
+        write_rows(tmp_path / "soft" / f"{part}.csv", soft_rows(rows, 1.0))
+    options: dict[str, Any] = {**SHORT, "model": base, "frozen": False, "log_every": 1}
+    bertine.finetune("text", data=labelled, out=tmp_path / "a", **options)
+    learner = bertine.finetune(
+        "text",
+        data=tmp_path / "soft",
+        out=tmp_path / "b",
+        probability_columns=COLUMNS,
+        **options,
+    )
+    hard, soft = (
+        [line["loss"] for line in toys.log(tmp_path / name) if "loss" in line] for name in "ab"
+    )
+    assert soft == pytest.approx(hard, rel=1e-4, abs=1e-6)
+    assert (
+        learner.metrics["accuracy"]
+        == bertine.evaluate(tmp_path / "b", labelled).metrics["accuracy"]
+    )
+    loaded = bertine.load_model(tmp_path / "b")
+    assert loaded.task is not None
+    assert loaded.task.labels == ("animal", "dish")
+
+
+def test_soft_labels_are_learned_as_they_are(base: Path, labelled: Path, tmp_path: Path) -> None:
+    """A model that has learned them is as sure as they are."""
+    data = write_rows(tmp_path / "soft.csv", soft_rows(rows_of(labelled / "train.csv"), 0.8))
+    learner = bertine.finetune(
+        "text",
+        model=base,
+        data=data,
+        out=tmp_path / "run",
+        probability_columns=COLUMNS,
+        epochs=8,
+        learning_rate=2e-3,
+        max_length=24,
+        frozen=False,
+    )
+    assert learner.metrics["accuracy"] > 0.95
+    answers = learner.predict([row["text"] for row in rows_of(labelled / "dev.csv")])
+    sure = sum(answer.probability for answer in answers) / len(answers)
+    assert sure == pytest.approx(0.8, abs=0.05)
+
+
+def test_soft_labels_are_not_for_everything(base: Path, tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "s.csv", [{"text": "a", "animal": 0.5, "dish": 0.4}] * 4)
+
+    def refused(match: str, task: Any = "text", **options: Any) -> None:
+        with pytest.raises(BertineError, match=match):
+            bertine.finetune(
+                task,
+                model=base,
+                data=data,
+                out=tmp_path / "out",
+                probability_columns=["animal", "dish"],
+                **options,
+            )
+
+    refused("s.csv:2: the columns of the labels sum to 0.9")
+    refused("class_weights is for labels, not for probabilities", class_weights="balanced")
+    refused("give label_column or probability_columns", label_column="animal")
+    refused("probability_columns .* is for text", task="regression")
