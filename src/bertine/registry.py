@@ -9,6 +9,7 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "mobilebert": "bertine.interop.mobilebert:FAMILY",
 }
 
 #: Preset → model type.
@@ -22,6 +23,9 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.

@@ -26,9 +26,14 @@ class Backbone(nn.Module):
         layers: in their order. Frozen, compiled, sharded, and given rates one by one.
         pooler: of the first token's state; None: there is none.
         takes_packing: whether `packing` may be given, so that a GPU computes no padding.
+        reads_padding: whether padding beside a real token changes its states (MobileBERT, whose
+            tokens are read with their neighbours; its weights were made so). Where that is set to
+            False, each text is computed as if it stood alone: so are answers, which must not
+            depend on what other texts are in a batch, and graphs.
     """
 
     takes_packing: ClassVar[bool] = False
+    reads_padding: bool = False
 
     config: Config
     embeddings: nn.Module
