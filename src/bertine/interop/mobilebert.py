@@ -6,7 +6,7 @@ from bertine.interop.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITT
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames, LayerRows, WeightNames
-from bertine.models.mobilebert import PRESETS, MobileBertConfig
+from bertine.models.mobilebert.config import PRESETS, MobileBertConfig
 
 
 def _layer(config: MobileBertConfig) -> LayerRows:

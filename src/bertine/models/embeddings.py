@@ -14,7 +14,20 @@ from bertine.models.dropout import StreamDropout
 from bertine.models.precision import autocast_dtype
 
 
-class Embeddings(nn.Module):
+class RowEmbeddings(nn.Module):
+    """What stands before the layers of a :class:`bertine.models.encoder.RowBackbone`."""
+
+    word_embeddings: nn.Embedding
+
+    def traced(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+    ) -> Tensor:
+        """Compute what the first layer reads of all tokens of a padded batch, written out for a
+        graph. The arguments are [B, T]; returns [B * T, H]."""
+        raise NotImplementedError
+
+
+class Embeddings(RowEmbeddings):
     """The sum of word, position and segment embeddings; then layer norm and dropout, and where the
     config asks for it a projection to the width of the layers (ALBERT, Lan et al. 2019, section
     3.1; ELECTRA's published code).

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertine.models.backbone import Backbone
 from bertine.models.config import Config
-from bertine.models.embeddings import Embeddings
+from bertine.models.embeddings import Embeddings, RowEmbeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
 from bertine.models.initial import init_weights
 from bertine.models.layers import EncoderLayer, RowLayout
@@ -36,6 +36,7 @@ class RowBackbone(Backbone):
     """
 
     takes_packing = True
+    embeddings: RowEmbeddings
 
     def forward(
         self,
@@ -100,7 +101,8 @@ class RowBackbone(Backbone):
         word_vectors: Tensor | None,
     ) -> Tensor:
         """Return what the first layer reads, [N, H]."""
-        return self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
+        x: Tensor = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
+        return x
 
     def _pooled(self, first: Tensor) -> Tensor | None:
         """Return the pooled output of the first tokens' last states, both [B, H]."""
