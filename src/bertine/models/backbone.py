@@ -1,7 +1,7 @@
 """What a backbone is to the rest of Bertine: how it is called, and which of its parts others take.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size, V vocabulary size, E width of the
-embeddings.
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, V vocabulary
+size, E width of the embeddings.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import BackboneOutput, PackedRows
 
@@ -30,9 +31,11 @@ class Backbone(nn.Module):
             tokens are read with their neighbours; its weights were made so). Where that is set to
             False, each text is computed as if it stood alone: so are answers, which must not
             depend on what other texts are in a batch, and graphs.
+        shows_attention: whether :meth:`attention_scores` is there.
     """
 
     takes_packing: ClassVar[bool] = False
+    shows_attention: ClassVar[bool] = False
     reads_padding: bool = False
 
     config: Config
@@ -67,6 +70,22 @@ class Backbone(nn.Module):
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         raise NotImplementedError
+
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return what the heads of a layer score each pair of tokens with: before the softmax, in
+        which padding is not left out yet, and without dropout.
+
+        Args:
+            layer: its number, from 0 on.
+            states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
+
+        Returns:
+            [B, A, T, T], the looking token first; differentiable.
+
+        Raises:
+            BertineError: a backbone of this type cannot tell.
+        """
+        raise BertineError(f"the attention of {self.config.title} cannot be shown")
 
     def traced(
         self,

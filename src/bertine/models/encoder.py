@@ -133,6 +133,7 @@ class RowBackbone(Backbone):
 class Encoder(RowBackbone):
     """Embeddings, encoder layers and (by default) the pooler."""
 
+    shows_attention = True
     embeddings: Embeddings
 
     def __init__(self, config: Config, add_pooler: bool = True) -> None:
@@ -142,6 +143,12 @@ class Encoder(RowBackbone):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooler else None
         init_weights(self, config.initializer_range)
+
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
+        chosen = self.layers[layer]
+        assert isinstance(chosen, EncoderLayer)
+        return chosen.attention.scores(states)
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:

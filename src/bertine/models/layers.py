@@ -241,6 +241,13 @@ class SelfAttention(nn.Module):
         mixed = attend(q, k, v, layout.bias, p, self.training)
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
+    def scores(self, x: Tensor) -> Tensor:
+        """x [B, T, H]. Returns q k' / sqrt(D), [B, A, T, T]."""
+        rows = 2 * self.out.in_features  # of queries and keys; values are not needed
+        pairs = F.linear(x, self.qkv.weight[:rows], self.qkv.bias[:rows])
+        q, k = pairs.view(*x.shape[:2], 2, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
+        return q @ k.transpose(-1, -2) * self.head_size**-0.5
+
 
 class _GeluLinear(torch.autograd.Function):
     """``gelu(x) weight' + bias`` that keeps x for the backward pass and not gelu(x), which is as

@@ -24,6 +24,7 @@ class MobileBert(RowBackbone):
     """Trigram embeddings, bottleneck layers and, where the config has an activation for it and it
     is asked for, the pooler."""
 
+    shows_attention = True
     embeddings: TrigramEmbeddings
 
     def __init__(self, config: MobileBertConfig, add_pooler: bool = True) -> None:

@@ -104,5 +104,5 @@ class TrigramEmbeddings(RowEmbeddings):
             return words
         if seen is not None:
             words = words * seen[..., None].to(words.dtype)
-        after, before = F.pad(words[:, 1:], (0, 0, 0, 1)), F.pad(words[:, :-1], (0, 0, 1, 0))
-        return torch.cat([after, words, before], -1)
+        around = F.pad(words, (0, 0, 1, 1))
+        return torch.cat([around[:, 2:], words, around[:, :-2]], -1)
