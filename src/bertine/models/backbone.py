@@ -6,6 +6,8 @@ size, E width of the embeddings.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -97,3 +99,17 @@ class Backbone(nn.Module):
         """Encode a batch in operators that a graph for export can hold: without a decision that
         looks at the numbers. The arguments are those of :meth:`forward`."""
         return self(input_ids, attention_mask, token_type_ids, output_hidden_states)
+
+
+@contextlib.contextmanager
+def each_text_alone(module: nn.Module) -> Iterator[None]:
+    """Let the backbones in `module` read no padding while it is entered."""
+    backbones = [part for part in module.modules() if isinstance(part, Backbone)]
+    before = [backbone.reads_padding for backbone in backbones]
+    for backbone in backbones:
+        backbone.reads_padding = False
+    try:
+        yield
+    finally:
+        for backbone, reads in zip(backbones, before, strict=True):
+            backbone.reads_padding = reads

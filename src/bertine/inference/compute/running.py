@@ -18,7 +18,7 @@ from bertine.data.checks import check_batch
 from bertine.inference.compute.choosing import using_threads
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.forked import allowed_threads
-from bertine.models.backbone import Backbone
+from bertine.models.backbone import each_text_alone
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.features import Features
@@ -161,15 +161,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Compute without dropout and gradients, each text as if it stood alone; `model` is put back
     into the mode it was in."""
     was_training = model.training
-    backbones = [part for part in model.modules() if isinstance(part, Backbone)]
-    read_padding = [backbone.reads_padding for backbone in backbones]
     model.eval()
-    for backbone in backbones:
-        backbone.reads_padding = False
     try:
-        with torch.inference_mode():
+        with each_text_alone(model), torch.inference_mode():
             yield
     finally:
         model.train(was_training)
-        for backbone, before in zip(backbones, read_padding, strict=True):
-            backbone.reads_padding = before
