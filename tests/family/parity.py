@@ -41,6 +41,7 @@ def random_batch(config: Config, seed: int, *, left: bool = False) -> Batch:
         "mlm_positions": torch.tensor(positions),
         "mlm_labels": torch.from_numpy(draw.integers(0, config.vocab_size, size=len(positions))),
         "next_sentence_label": torch.from_numpy(draw.integers(0, 2, size=5)),
+        "sentence_order_label": torch.from_numpy(draw.integers(0, 2, size=5)),
         "labels": torch.from_numpy(draw.integers(0, 3, size=5)),
     }
     return Batch(ids, mask, segments, targets)

@@ -114,9 +114,9 @@ class AttentionReader:
     def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
         """Compute the attention, fp64 [T, T], rounded."""
         config = self.model.config
-        layer = config.num_hidden_layers - 1 if layer is None else layer
+        layer = len(config.passes) - 1 if layer is None else layer
         for name, value, size in (
-            ("layer", layer, config.num_hidden_layers),
+            ("layer", layer, len(config.passes)),
             ("head", head, config.num_attention_heads),
         ):
             if value is not None and not 0 <= value < size:
@@ -125,7 +125,7 @@ class AttentionReader:
         backbone = self.model.backbone
         if not isinstance(backbone, Encoder):
             raise BertineError(f"the attention of {config.title} cannot be shown")
-        attention = backbone.layers[layer].attention
+        attention = backbone.layers[config.passes[layer]].attention
         assert isinstance(attention, SelfAttention)
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
