@@ -38,7 +38,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "rtd"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 #: Whether masks are chosen anew at every step.

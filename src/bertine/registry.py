@@ -9,6 +9,7 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "electra": "bertine.interop.electra:FAMILY",
 }
 
 #: Preset → model type.
@@ -22,10 +23,14 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "electra-small": "electra",
+    "electra-base": "electra",
+    "electra-large": "electra",
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
+    "rtd": "bertine.objectives.rtd:Rtd",
 }

@@ -19,7 +19,8 @@ from .variants import VARIANTS, Variant, scramble
 
 LABELS = 3
 #: transformers has no class for pairs that are encoded apart; the others have a test of their own.
-OWN = ("pair_classifier", "nsp", "mlm")
+OWN = ("pair_classifier", "nsp", "mlm", "generator")
+HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.config.heads))
 
 
 @pytest.fixture(params=[0.0, 2.0], ids=["real tokens alone", "padding too"], autouse=True)
@@ -78,7 +79,7 @@ def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
-@pytest.mark.parametrize("head", list(VARIANTS["bert"].family.config.heads))
+@pytest.mark.parametrize("head", HEADS)
 def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None:
     config = variant.tiny(seed)
     if head in OWN or head not in config.heads:

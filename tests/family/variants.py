@@ -50,6 +50,8 @@ class Variant:
             "type_vocab_size": types + seed % 2 if types > 1 else types,
             "layer_norm_eps": (1e-12, 1e-5)[seed % 2],
         }
+        if hasattr(known, "embedding_size"):  # that of the states for half of the seeds
+            changes["embedding_size"] = changes["hidden_size"] + 3 * (seed % 2)
         changes["pad_token_id"] = min(known.pad_token_id, changes["vocab_size"] - 1)
         fixed = self.family.keys.absent
         return known.replace(**{name: v for name, v in changes.items() if name not in fixed})
@@ -88,6 +90,16 @@ VARIANTS = {
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
     "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
+    "electra": Variant(
+        "electra",
+        "electra-small",
+        # Those of the discriminators with their head, less the head.
+        {
+            "electra-small": 13_549_057 - 66_049,
+            "electra-base": 109_483_009 - 591_361,
+            "electra-large": 335_142_913 - 1_050_625,
+        },
+    ),
 }
 
 

@@ -72,9 +72,10 @@ def score_batches(
 
     Returns:
         For each term T of the objective (``mlm``, ``nsp``): ``T_loss`` in nats, the mean over all
-        its targets; ``T_accuracy`` (where it has one), a share of 1; ``T_count``, the targets.
-        ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and
-        ``tokens`` and ``sequences`` that were seen.
+        its targets; ``T_accuracy`` (where it has one) and other shares of the targets such as
+        ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the weighted sum of the
+        losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and ``sequences`` that
+        were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or
@@ -112,6 +113,7 @@ class _Sum:
     count: int = 0
     correct: int | None = None
     weight: float = 1.0
+    shares: dict[str, int] = field(default_factory=dict)
 
     def add(self, term: Term) -> None:
         # Sums of fp32 sums in double: the order of the parts is fixed.
@@ -120,6 +122,8 @@ class _Sum:
         self.weight = term.weight
         if term.correct is not None:
             self.correct = (self.correct or 0) + int(term.correct)
+        for name, number in term.shares.items():
+            self.shares[name] = self.shares.get(name, 0) + int(number)
 
 
 def _scores(sums: Mapping[str, _Sum]) -> dict[str, float]:
@@ -137,6 +141,8 @@ def _scores(sums: Mapping[str, _Sum]) -> dict[str, float]:
             scores[f"{name}_perplexity"] = math.exp(min(losses[name], 700.0))
         if term.correct is not None:
             scores[f"{name}_accuracy"] = term.correct / term.count
+        for share, number in term.shares.items():
+            scores[f"{name}_{share}"] = number / term.count
         scores[f"{name}_count"] = term.count
     return scores
 
