@@ -23,11 +23,15 @@ class Variant:
         model_type: its name.
         preset: the name of a published size.
         sizes: the number of weights of published sizes (embeddings, layers and pooler).
+        pretrain: options of ``bertine pretrain`` besides those of all.
+        fills_masks: the folder of a run whose model fills masks.
     """
 
     model_type: str
     preset: str
     sizes: dict[str, int]
+    pretrain: tuple[str, ...] = ()
+    fills_masks: str = "model"
 
     @property
     def family(self) -> Family:
@@ -99,6 +103,8 @@ VARIANTS = {
             "electra-base": 109_483_009 - 591_361,
             "electra-large": 335_142_913 - 1_050_625,
         },
+        pretrain=("--save-generator",),
+        fills_masks="generator",
     ),
 }
 

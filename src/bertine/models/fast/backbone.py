@@ -136,8 +136,9 @@ class PackedBackbone(nn.Module):
                 # Nearly every token is of the first segment.
                 self._places = self._places + types[0]
                 self._types = types - types[0]
-            self._norm = norm_of(embeddings.layer_norm, first)
-            if embeddings.projection is not None:
+            if embeddings.projection is None:
+                self._norm = norm_of(embeddings.layer_norm, first)
+            else:
                 norm = norm_of(embeddings.layer_norm)
                 project = projection_of(embeddings.projection, first)
                 self._norm = lambda x: project(norm(x))
