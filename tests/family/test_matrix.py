@@ -205,7 +205,8 @@ def test_fast_answers_are_close(finetuned: tuple[TaskCase, Path], precision: str
         fast = bertine.Predictor.load(folder, "cpu", precision)
     except bertine.BertineError as error:
         # Where 8 bits can be computed, a variant says what keeps it from them.
-        assert why_not_int8() or "this machine cannot" not in str(error)
+        if not why_not_int8() and "this machine cannot" in str(error):
+            raise
         pytest.skip(str(error))
     exact = bertine.Predictor.load(folder, "cpu", "fp32")
     bound = 0.2 if case.task == "regression" else 0.05
