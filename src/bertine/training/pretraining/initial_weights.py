@@ -18,12 +18,12 @@ from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.names import Initialization
 from bertine.objectives.base import Objective
+from bertine.objectives.generator import read_generator
 from bertine.options.names import option
 from bertine.presets import PRESETS, preset
 from bertine.terminal.console import say
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.pretraining.extend import extend_vocabulary
-from bertine.training.pretraining.generator import read_generator
 
 
 def architecture_of(model: Path | str) -> Config:

@@ -24,6 +24,7 @@ from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import choose
 from bertine.objectives.base import Objective
+from bertine.objectives.generator import write_generator
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
 from bertine.options.objectives import ObjectiveOptions
@@ -41,7 +42,6 @@ from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.schedule import warmup
 from bertine.training.pretraining.expectation import too_short
-from bertine.training.pretraining.generator import write_generator
 from bertine.training.pretraining.initial_weights import (
     architecture_of,
     has_weights,

@@ -19,7 +19,7 @@ _SHARED = ("embedding_width", "max_position_embeddings", "type_vocab_size")
 
 
 def read_generator(
-    path: Path | str, model: Model, tokenizer: Tokenizer, dropout: float | None
+    path: Path | str, model: Model, tokenizer: Tokenizer, dropout: float | None = None
 ) -> Generator:
     """Read the generator in the model directory `path`, to be trained on with `model`, whose
     embeddings take the place of its own.
