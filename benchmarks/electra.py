@@ -27,6 +27,7 @@ from bertine.files import read_json, write_json
 from bertine.interop.family import config_to_huggingface
 from bertine.models.electra import ElectraConfig
 from bertine.names import ObjectiveName
+from bertine.options.objectives import ObjectiveOptions
 from bertine.runs.log import read_log
 from bertine.terminal.console import quietly
 
@@ -60,9 +61,11 @@ class Bench:
 
     def settings(self) -> dict[str, Any]:
         """What decides the results; a folder holds those of one."""
-        names = ("minutes", "layers", "hidden_size", "embedding_size", "vocab_size", "batch_size")
-        names += ("max_seq_length", "generator_size", "learning_rates", "finetuning_rate")
-        names += ("layer_decay", "initializer_range", "threads")
+        names = [
+            *("minutes", "layers", "hidden_size", "embedding_size", "vocab_size", "batch_size"),
+            *("max_seq_length", "generator_size", "learning_rates", "finetuning_rate"),
+            *("layer_decay", "initializer_range", "dropout", "epochs", "threads"),
+        ]
         found = {name: getattr(self.args, name) for name in names}
         paths = (*self.args.corpus, *([self.args.held_out] if self.args.held_out else []))
         return {**found, "texts": [path.name for path in paths]}
@@ -102,8 +105,8 @@ class Bench:
             return run
         rate = args.learning_rates[WAYS.index(way)]
         print(f"{way}, seed {seed}: machine {calibrate() / 1e9:,.0f} GFLOP/s", flush=True)
-        generator = {"generator_size": args.generator_size} if way == "rtd" else {}
-        held_out = {"held_out": self.out / "held-out"} if args.held_out else {}
+        # With another objective the size of a generator is warned of, for it does nothing.
+        size = args.generator_size if way == "rtd" else ObjectiveOptions.generator_size
         with quietly():
             bertine.pretrain(
                 self.out / "store",
@@ -119,8 +122,8 @@ class Bench:
                 dropout=args.dropout,
                 seed=seed,
                 resume=True,
-                **generator,
-                **held_out,
+                generator_size=size,
+                held_out=self.out / "held-out" if args.held_out else None,
             )
         return run
 
@@ -158,8 +161,9 @@ def curves(bench: Bench, seed: int) -> None:
     """Print the losses of both ways at the same times."""
     logs = {way: read_log(bench.out / f"{way}-{seed}" / "log.jsonl") for way in WAYS}
     rows = []
-    columns = [("mlm", "mlm_loss"), ("mlm", "mlm_accuracy"), ("rtd", "mlm_loss")]
-    columns += [("rtd", name) for name in ("rtd_loss", "rtd_accuracy", "rtd_replaced", "rtd_found")]
+    detector = ("rtd_loss", "rtd_accuracy", "rtd_replaced", "rtd_found")
+    columns: list[tuple[ObjectiveName, str]] = [("mlm", "mlm_loss"), ("mlm", "mlm_accuracy")]
+    columns += [("rtd", name) for name in ("mlm_loss", *detector)]
     for point in range(1, _POINTS + 1):
         until = bench.args.minutes * 60 * point / _POINTS
         cells = [f"{until / 60:.3g}"]
@@ -198,7 +202,8 @@ def _steps(logs: dict[ObjectiveName, list[dict[str, Any]]]) -> str:
 
 def table(bench: Bench, seeds: Sequence[int]) -> None:
     """Fine-tune all that is missing, and print means and deviations over the seeds."""
-    rows, means = [], {way: [] for way in WAYS}
+    rows: list[list[str]] = []
+    means: dict[ObjectiveName, list[list[float]]] = {way: [] for way in WAYS}
     for task in TASKS:
         cells = []
         for way in WAYS:

@@ -19,8 +19,9 @@ being first the query's, then the key's, then the value's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ from bertine.models.config import Config
 
 #: Pairs of names, ours and canonical, of modules with a weight and a bias or of single tensors.
 Pairs = tuple[tuple[str, str], ...]
+#: Pairs of a module of a layer, ours, and the canonical ones that it joins along rows.
+LayerRows = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ class WeightNames:
         tables: pairs (ours, canonical) of single tensors outside the layers.
         modules: pairs (ours, canonical) of modules outside the layers.
         layers: what the names of a layer begin with, ours and canonical, with its number as {}.
-        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
+        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules; where
+            they depend on the config, what makes them of it.
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
@@ -109,7 +113,7 @@ class WeightNames:
     tables: Pairs
     modules: Pairs
     layers: tuple[str, str]
-    layer: tuple[tuple[str, tuple[str, ...]], ...]
+    layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
     copies: Pairs = ()
@@ -131,11 +135,12 @@ class WeightNames:
         rows."""
         rows: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.tables]
         modules: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.modules]
+        of_layer = self.layer(config) if callable(self.layer) else self.layer
         for number in range(config.num_hidden_layers):
             ours, theirs = (name.format(number) for name in self.layers)
             modules += [
                 (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
-                for a, names in self.layer
+                for a, names in of_layer
             ]
         for module, names in modules:
             for kind in ("weight", "bias"):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.config import LARGEST, Config
+from bertine.models.config import Config
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.generator import Generator
@@ -114,10 +114,7 @@ class ElectraConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.embedding_size <= LARGEST:
-            raise BertineError(
-                f"embedding_size is {self.embedding_size}, but must be between 1 and {LARGEST:,}"
-            )
+        self._check_sizes("embedding_size")
         if not 0.0 <= self.summary_last_dropout < 1.0:
             raise BertineError(
                 f"summary_last_dropout is {self.summary_last_dropout}, but must be in [0, 1)"

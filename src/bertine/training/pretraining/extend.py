@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bertine.models.generator import generator_of
-from bertine.models.heads import new_head
+from bertine.models.heads import MlmHead, new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
@@ -30,15 +30,17 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
     config = model.config.replace(vocab_size=max(new.vocab_size, model.config.vocab_size))
     state = dict(model.state_dict())
     unknown = 0
-    grown = [
-        "backbone.embeddings.word_embeddings.weight",
-        "heads.mlm.bias",
-        "heads.generator.head.bias",
-    ]
-    for name in grown:
-        if name not in state:
-            continue
-        table = state[name]
+    grown = {"backbone.embeddings.word_embeddings.weight": 0}
+    generator = generator_of(model)
+    if "mlm" in model.heads:
+        head = model.heads["mlm"]
+        assert isinstance(head, MlmHead)
+        grown |= {f"heads.mlm.{name}": at for name, at in head.vocabulary_tensors.items()}
+    if generator is not None:
+        tensors = generator.head.vocabulary_tensors
+        grown |= {f"heads.generator.head.{name}": at for name, at in tensors.items()}
+    for name, at in grown.items():
+        table = state[name].movedim(at, 0)
         rows = table.new_zeros(config.vocab_size, *table.shape[1:])
         rows[: len(table)] = table
         known = table[: old.vocab_size]
@@ -47,14 +49,13 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
             pieces = old.parts_of(new.tokens[index])
             unknown += not pieces
             rows[index] = (known[pieces] if pieces else known).mean(0)
-        state[name] = rows
+        state[name] = rows.movedim(0, at).contiguous()
     with torch.device("meta"):
         heads: dict[str, nn.Module] = {}
         for name in model.heads:
-            own = generator_of(model) if config.heads[name].reads == "inputs" else None
             sizes: dict[str, Any] = {}
-            if own is not None:
-                sizes["generator"] = own.config.replace(vocab_size=config.vocab_size)
+            if config.heads[name].reads == "inputs" and generator is not None:
+                sizes["generator"] = generator.config.replace(vocab_size=config.vocab_size)
             heads |= new_head(config, name, **sizes)
         extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
     extended.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
