@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertine.presets import preset
     from bertine.reports.run_page import report
     from bertine.signatures import (
+        convert,
         distill,
         embed,
         evaluate,
@@ -60,6 +61,7 @@ _HOME = {
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
+    "convert": "bertine.inference.convert",
     "distill": "bertine.training.distillation.distill",
     "embed": "bertine.inference.embedding.embed",
     "evaluate": "bertine.inference.evaluate",
@@ -95,6 +97,7 @@ __all__ = [
     "TokenStore",
     "Tokenizer",
     "__version__",
+    "convert",
     "distill",
     "embed",
     "evaluate",

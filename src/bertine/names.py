@@ -38,7 +38,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation.around_mlm`).
 SoftTokens = Literal["all", "masked"]
@@ -47,7 +47,9 @@ MapKind = Literal["tinybert", "mobilebert"]
 #: What becomes of a teacher's token types in a student that has none.
 TokenTypesOfTeacher = Literal["fold", "drop"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
-InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+InputFormat = Literal[
+    "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"
+]
 #: Whether masks are chosen anew at every step.
 Masking = Literal["dynamic", "static"]
 #: How new weights begin.
@@ -66,6 +68,8 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe"]
+#: Activations of the layers (:mod:`bertine.models.layers`).
+ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).

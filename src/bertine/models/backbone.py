@@ -6,6 +6,8 @@ size, E width of the embeddings.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -24,12 +26,20 @@ class Backbone(nn.Module):
         config: its sizes.
         embeddings: what stands before the layers, with the ``word_embeddings``. Trained at the
             lowest rate under ``layer_decay``, not at all under ``freeze_embeddings``.
-        layers: in their order. Frozen, compiled, sharded, and given rates one by one.
+        layers: those with weights of their own, in their order. Frozen, compiled, sharded, and
+            given rates one by one. ``config.passes`` says in which order they are gone through.
         pooler: of the first token's state; None: there is none.
         takes_packing: whether `packing` may be given, so that a GPU computes no padding.
+        reads_padding: whether padding beside a real token changes its states (MobileBERT, whose
+            tokens are read with their neighbours; its weights were made so). Where that is set to
+            False, each text is computed as if it stood alone: so are answers, which must not
+            depend on what other texts are in a batch, and graphs.
+        shows_attention: whether :meth:`attention_scores` is there.
     """
 
     takes_packing: ClassVar[bool] = False
+    shows_attention: ClassVar[bool] = False
+    reads_padding: bool = False
 
     config: Config
     embeddings: nn.Module
@@ -90,3 +100,17 @@ class Backbone(nn.Module):
         """Encode a batch in operators that a graph for export can hold: without a decision that
         looks at the numbers. The arguments are those of :meth:`forward`."""
         return self(input_ids, attention_mask, token_type_ids, output_hidden_states)
+
+
+@contextlib.contextmanager
+def each_text_alone(module: nn.Module) -> Iterator[None]:
+    """Let the backbones in `module` read no padding while it is entered."""
+    backbones = [part for part in module.modules() if isinstance(part, Backbone)]
+    before = [backbone.reads_padding for backbone in backbones]
+    for backbone in backbones:
+        backbone.reads_padding = False
+    try:
+        yield
+    finally:
+        for backbone, reads in zip(backbones, before, strict=True):
+            backbone.reads_padding = reads

@@ -95,10 +95,11 @@ def read_probabilities(
         name = column or next((usual for usual in _USUAL if usual in table.columns), None)
         if column is not None:
             require_columns(table.name, table.columns, [column])
+        columns: dict[str, str] | None = None
         if each is not None and labels is not None:
             name, columns = None, dict(zip(labels, each, strict=True))
-        else:
-            columns = None if name is not None else _columns(table, labels, text_columns)
+        elif name is None:
+            columns = _columns(table, labels, text_columns)
         texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
         known = None if labels is None else tuple(labels)
         rows: list[list[float]] = []

@@ -70,16 +70,21 @@ def distill_on_store(
             f"{store}: is a token store, on which a student learns from a model; name it with "
             f"{option('teacher')}"
         )
+    inner = objective(options.objective)
     pretraining = part_of(PretrainOptions, options)
-    check_options(pretraining)
+    check_options(pretraining, inner)
     if options.progressive_steps is not None and world.size > 1:
         raise BertineError(
             f"{option('progressive_steps')} is for one process, but there are {world.size}"
         )
     master = _loaded_teacher(options.teacher)
     plan = plan_student(master.config, options.student, options.layers)
-    inner = objective(options.objective)
     check_family(inner, plan.config)
+    if "mlm" not in inner.heads(plan.config):
+        raise BertineError(
+            f"objective {inner.name} guesses no masked words with the student's own head, so there "
+            f"is nothing to put soft targets beside; use {option('objective', 'mlm')}"
+        )
     input_format = options.input_format or (
         _FORMAT if _FORMAT in inner.formats else inner.formats[0]
     )
@@ -101,6 +106,7 @@ def distill_on_store(
             loss=lesson.loss,
             batches=lesson.batches if options.progressive_steps else None,
             facts=lesson.facts(),
+            title="distill",
         )
 
     return train_on_store(store, out, pretraining, begin, world=world, began=began)

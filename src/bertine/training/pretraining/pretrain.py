@@ -8,7 +8,9 @@ from pathlib import Path
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.objectives import choose
+from bertine.objectives.base import Objective
 from bertine.options.names import option
+from bertine.options.objectives import ObjectiveOptions
 from bertine.options.pretraining import PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
 from bertine.terminal.console import warn
@@ -25,6 +27,8 @@ from bertine.training.run import Run
 
 #: Of the paper's steps, those with long sequences.
 _LONG_SHARE = SecondPhase.long_share
+#: What says the sizes of a new generator.
+_NEW_GENERATOR = ("generator_size", "generator_layers")
 
 
 @takes_options()
@@ -37,7 +41,8 @@ def pretrain(
     options: PretrainOptions,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    or with masked LM alone; by default as the paper of the model does.
+    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    paper of the model does.
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
@@ -64,9 +69,12 @@ def pretrain(
     world = join(options.device)
     world.alone(lambda: Run.check(out, options.resume))
     objective, input_format = choose(
-        architecture_of(model), options.objective, options.input_format
+        architecture_of(model),
+        options.objective,
+        options.input_format,
+        ObjectiveOptions.of(options),
     )
-    check_options(options)
+    check_options(options, objective)
 
     def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
         return Beginning(
@@ -82,6 +90,7 @@ def pretrain(
                 options.seed,
                 options.initialization,
                 options.initializer_range,
+                options.generator,
             ),
             str(model),
             options.initialization,
@@ -91,8 +100,8 @@ def pretrain(
     return train_on_store(store, out, options, begin, world=world, began=began)
 
 
-def check_options(options: PretrainOptions) -> None:
-    """Refuse options that do not go together, and warn of one that does nothing.
+def check_options(options: PretrainOptions, objective: Objective) -> None:
+    """Refuse options that do not go together, and warn of those that do nothing.
 
     Raises:
         BertineError: none of `steps`, `tokens` and `hours`, or both of the first; what is best is
@@ -109,6 +118,14 @@ def check_options(options: PretrainOptions) -> None:
             f"long_share {options.long_share:g} does nothing without a second phase; "
             f"{option('long_seq_length')} "
             "gives its length"
+        )
+    of_objective = ObjectiveOptions.of(options)
+    unused = [] if objective.settings() else list(of_objective.changed())
+    if unused:
+        warn(f"{', '.join(unused)}: does nothing with objective {objective.name}; it is for rtd")
+    elif options.generator is not None and of_objective.changed().keys() & _NEW_GENERATOR:
+        warn(
+            f"{options.generator}: has its size already; {' and '.join(_NEW_GENERATOR)} are unused"
         )
     for name, wanted in (
         ("save_best", options.save_best),

@@ -21,16 +21,19 @@ from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import save_model
+from bertine.models.generator import as_masked_lm, generator_of, without_generator
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.names import InputFormat
 from bertine.objectives.base import Loss, Objective
+from bertine.objectives.generator import write_generator
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
 from bertine.options.pretraining import PretrainOptions
+from bertine.scores import score_name
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, say, warn
-from bertine.terms import TERMS, main_term
+from bertine.terms import TERMS, choosing_score, main_term
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Choice, load_best
@@ -63,6 +66,7 @@ class Beginning:
         loss: (the model, its device) → what is minimized; None: the objective.
         batches: (the batch of a step) → the same with more targets; None: as they are.
         facts: what the settings of the run have besides.
+        title: of the line that shows how far the run is.
     """
 
     objective: Objective
@@ -75,6 +79,7 @@ class Beginning:
     loss: Callable[[Model, torch.device], Loss] | None = None
     batches: Callable[[Callable[[int], Batch]], Callable[[int], Batch]] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    title: str = "pretrain"
 
 
 def train_on_store(
@@ -101,12 +106,16 @@ def train_on_store(
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     beginning = begin(opened, tokenizer)
-    objective, main = beginning.objective, main_term(beginning.objective.name)
+    objective = beginning.objective
     lengths, shares = [options.max_seq_length], [1.0]
     if options.long_seq_length is not None:
         lengths.append(options.long_seq_length)
         shares = [1.0 - options.long_share, options.long_share]
-    instances = InstanceSettings.of(options, input_format=beginning.input_format)
+    instances = InstanceSettings.of(
+        options,
+        input_format=beginning.input_format,
+        mask_split=options.mask_split or objective.mask_split,
+    )
     phases = [
         PretrainingData(
             opened, tokenizer, at_length(instances, length), corruption=beginning.corruption
@@ -152,6 +161,7 @@ def train_on_store(
     every = options.evaluate_every or max(1, steps // _EVALUATIONS)
     settings = {
         "objective": objective.name,
+        **objective.settings(),
         **_described(data),
         **dataclasses.asdict(config),
         "model_path": beginning.model_path,
@@ -173,6 +183,11 @@ def train_on_store(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
+            if options.save_generator and not run.generator.exists():
+                warn(
+                    f"{run.folder}: {option('save_generator', True)} comes too late: the generator "
+                    "of a finished run is in its newest checkpoint alone"
+                )
         else:
             fit(
                 built,
@@ -180,21 +195,23 @@ def train_on_store(
                 data.batch if beginning.batches is None else beginning.batches(data.batch),
                 config,
                 run,
-                title="pretrain",
+                title=beginning.title,
                 work=_work(built, objective, data),
                 facts={"unigram_entropy": opened.unigram_entropy},
                 evaluate=_evaluation(
                     run, built, tokenizer, objective, phases[0], held, config.precision
                 ),
                 evaluate_every=every,
-                choose=None if held is None else Choice(f"{main}_loss", highest=False),
+                choose=None
+                if held is None
+                else Choice(choosing_score(objective.name), highest=False),
                 world=world,
                 shard=options.shard,
                 open_end=options.steps is None and options.tokens is None,
                 began=began if hours is None else latest_beginning(began, hours),
             )
             world.alone(lambda: _save(run, built, tokenizer, data, options, settings))
-        return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
+        return result_of(run, opened, instances.mask_split[2], world, objective=objective.name)
 
 
 def _check_lengths(lengths: Sequence[int], positions: int) -> None:
@@ -263,7 +280,10 @@ def _save(
         )
     length = max(phase.max_seq_length for phase in data.phases)
     task = TaskInfo("pretraining", max_length=length, training={**settings, "final": final})
-    save_model(run.model, model, tokenizer, task=task)
+    if generator_of(model) is not None and options.save_generator:
+        write_generator(run.generator, model, tokenizer, task)
+    # The last, for it says that the run is done.
+    save_model(run.model, without_generator(model), tokenizer, task=task)
 
 
 def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
@@ -309,7 +329,7 @@ def _evaluation(
     scored."""
     dtype = resolve_precision(precision, next(model.parameters()).device)
     samples: MaskSamples | None = None
-    if "mlm" in model.heads:
+    if "mlm" in (as_masked_lm(model) or model).heads:
         source, seed = (data.store if held is None else held), data.settings.seed
         try:
             samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
@@ -318,7 +338,7 @@ def _evaluation(
 
     def evaluate(display: Display, step: int) -> dict[str, float]:
         if samples is not None:
-            write_samples(run.folder, step, samples.fill(model, dtype=dtype))
+            write_samples(run.folder, step, samples.fill(as_masked_lm(model) or model, dtype=dtype))
         if held is None:
             return {}
         scores = evaluate_pretraining(
@@ -329,13 +349,17 @@ def _evaluation(
             settings=InstanceSettings(
                 input_format=data.settings.input_format,
                 whole_word_mask=data.settings.whole_word_mask,
+                ngrams=data.settings.ngrams,
                 max_seq_length=data.settings.max_seq_length,
                 masked_lm_prob=data.settings.masked_lm_prob,
             ),
             dtype=dtype,
         )
-        main = main_term(objective.name)
-        line = f"held-out text after step {step}: {TERMS[main].title} loss"
+        main, chosen = main_term(objective.name), choosing_score(objective.name)
+        line = f"held-out text after step {step}: "
+        if chosen != f"{main}_loss":
+            line += f"{score_name(chosen)} {scores[chosen]:.3f}, "
+        line += f"{TERMS[main].title} loss"
         line += f" {scores[f'{main}_loss']:.3f}"
         if f"{main}_accuracy" in scores:
             line += f", accuracy {scores[f'{main}_accuracy']:.1%}"
