@@ -15,6 +15,7 @@ loss on held-out text.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import tempfile
 import time
@@ -28,11 +29,13 @@ from sides.results import Results
 import bertine
 from bertine.datasets.own_data import read_for
 from bertine.inference.predictor import Predictor
+from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import load_config
 from bertine.terminal.console import quietly
 from bertine.training.distillation.comparison import speed_ratio
 from bertine.training.distillation.on_task import Distilled
 from bertine.training.distillation.student import every_other
+from bertine.training.pretraining.result import PretrainResult
 
 #: Task → folder, training file, file to judge on.
 TASKS = {
@@ -196,6 +199,7 @@ def ablation(results: Results, args: argparse.Namespace) -> None:
                         seed=seed,
                         **options,
                     )
+                assert isinstance(result, PretrainResult)
                 results.add({**key, **result.held_out})
                 print(f"{key}: {result.held_out}", flush=True)
     for name in ABLATION:
@@ -218,10 +222,6 @@ def ablation(results: Results, args: argparse.Namespace) -> None:
 def random_config(args: argparse.Namespace, layers: int) -> Path:
     """A config.json of the student's sizes; one more position keeps it from beginning as layers of
     the teacher."""
-    import json
-
-    from bertine.interop.family import config_to_huggingface
-
     config = load_config(args.teacher)
     config = config.replace(
         num_hidden_layers=layers, max_position_embeddings=config.max_position_embeddings + 1

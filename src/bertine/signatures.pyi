@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
@@ -51,6 +50,7 @@ from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
+from bertine.training.distillation.on_task import Distilled
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
@@ -165,7 +165,7 @@ def distill(
     objective: ObjectiveName = "mlm",
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
-) -> Any:
+) -> PretrainResult | Distilled:
     """Train a small model, the student, to do what a large one, its teacher, does.
 
     On a token store the student learns a language from a pre-trained teacher, to be fine-tuned

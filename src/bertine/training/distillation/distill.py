@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from bertine.data.store import is_store
 from bertine.options.distillation import ON_STORES, ON_TASKS, DistillOptions
@@ -11,7 +10,9 @@ from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_data
 from bertine.training.distillation.arguments import refuse_other_kind
 from bertine.training.distillation.on_store import distill_on_store
+from bertine.training.distillation.on_task import Distilled, distill_on_task
 from bertine.training.distributed.world import join, together
+from bertine.training.pretraining.result import PretrainResult
 
 #: Options beside those of groups that are for one kind of data.
 _OF_STORES = ("objective", "held_out", "evaluate_every")
@@ -25,7 +26,7 @@ def distill(
     *,
     out: Path | str,
     options: DistillOptions,
-) -> Any:
+) -> PretrainResult | Distilled:
     """Train a small model, the student, to do what a large one, its teacher, does.
 
     On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
@@ -66,6 +67,4 @@ def distill(
         given=f"{given} is no token store",
         wanted="on a token store",
     )
-    from bertine.training.distillation.on_task import distill_on_task
-
     return distill_on_task(given, out, options, world)
