@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +35,7 @@ from bertine.training.loop.best import Choice, load_best
 from bertine.training.loop.ceiling import operations, step_products
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.loop.optimizers.named import check_whole
 from bertine.training.loop.schedule import warmup
 from bertine.training.pretraining.expectation import too_short
 from bertine.training.pretraining.initial_weights import (
@@ -97,6 +97,7 @@ def pretrain(
     )
     main = main_term(objective.name)
     _check_options(options)
+    check_whole(options, options.shard)
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     lengths, shares = [options.max_seq_length], [1.0]
@@ -143,6 +144,7 @@ def pretrain(
             shard=options.shard,
             compile=options.compile,
             workers=workers,
+            updates=options,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -158,7 +160,7 @@ def pretrain(
     settings = {
         "objective": objective.name,
         **_described(data),
-        **dataclasses.asdict(config),
+        **config.settings(),
         "model_path": str(model),
         "initialization": options.initialization,
         "weights_fingerprint": weights_fingerprint,
