@@ -10,6 +10,7 @@ FAMILIES = {
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "albert": "bertine.interop.albert:FAMILY",
+    "mobilebert": "bertine.interop.mobilebert:FAMILY",
 }
 
 #: Preset → model type.
@@ -27,6 +28,16 @@ PRESETS = {
     "albert-large": "albert",
     "albert-xlarge": "albert",
     "albert-xxlarge": "albert",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
+}
+
+#: Names of the configurations of Google's programs → the model types that they may be of: the first
+#: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
+TENSORFLOW_CONFIGS = {
+    "bert_config.json": ("bert",),
+    "albert_config.json": ("albert",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.

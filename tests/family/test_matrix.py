@@ -174,9 +174,14 @@ def check_classified(folder: Path, predictor: bertine.Predictor, rows: list[Any]
     in_memory = predictor.predict([t[0] if len(t) == 1 else t for t in texts])
     classifier = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    encoded = tokenizer(*map(list, zip(*texts, strict=True)), padding=True, return_tensors="pt")
-    with torch.no_grad():
-        theirs = classifier(**encoded).logits.softmax(-1)
+    # Where padding is read, an answer is that of the text alone.
+    alone = predictor.model.backbone.reads_padding
+    logits = []
+    for group in [[text] for text in texts] if alone else [texts]:
+        encoded = tokenizer(*map(list, zip(*group, strict=True)), padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits.append(classifier(**encoded).logits)
+    theirs = torch.cat(logits).softmax(-1)
     labels = tuple(classifier.config.id2label.values())
     assert labels == predictor.task.labels
     for row, answer, probabilities in zip(rows, in_memory, theirs.tolist(), strict=True):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import nn
 
 from bertine.interop.family import Family, config_to_huggingface, family_of
 from bertine.models.config import Config
+from bertine.models.mobilebert.norm import NoNorm
 from bertine.models.model import Model
 from bertine.rng import generator
 
@@ -23,11 +26,15 @@ class Variant:
         model_type: its name.
         preset: the name of a published size.
         sizes: the number of weights of published sizes (embeddings, layers and pooler).
+        own: draws what a tiny architecture has besides the sizes that all have.
+        small: what a model of 2 layers x 32, 2 heads, has besides.
     """
 
     model_type: str
     preset: str
     sizes: dict[str, int]
+    own: Callable[[np.random.Generator], dict[str, Any]] = lambda draw: {}
+    small: dict[str, Any] = field(default_factory=dict)
 
     @property
     def family(self) -> Family:
@@ -50,12 +57,8 @@ class Variant:
             "type_vocab_size": types + seed % 2 if types > 1 else types,
             "layer_norm_eps": (1e-12, 1e-5)[seed % 2],
         }
-        if hasattr(known, "embedding_size"):  # that of the states for half of the seeds
-            changes["embedding_size"] = changes["hidden_size"] + 3 * (seed % 2)
-        if "num_hidden_groups" in known.layer_counts:
-            changes["num_hidden_groups"] = 1 + seed % changes["num_hidden_layers"]
-            changes["inner_group_num"] = 1 + seed // 2 % 2
         changes["pad_token_id"] = min(known.pad_token_id, changes["vocab_size"] - 1)
+        changes |= self.own(draw)
         fixed = self.family.keys.absent
         return known.replace(**{name: v for name, v in changes.items() if name not in fixed})
 
@@ -80,6 +83,37 @@ class Variant:
         return twin
 
 
+def albert(draw: np.random.Generator) -> dict[str, Any]:
+    """Groups and layers of a group; tests/family/test_albert.py tries more."""
+    layers = int(draw.integers(1, 5))
+    return {
+        "embedding_size": int(draw.integers(4, 20)),
+        "num_hidden_layers": layers,
+        "num_hidden_groups": int(draw.integers(1, layers + 1)),
+        "inner_group_num": int(draw.integers(1, 3)),
+    }
+
+
+def mobile(draw: np.random.Generator) -> dict[str, Any]:
+    """All that a MobileBERT may have; tests/models/test_mobilebert.py tries every combination."""
+    heads, width = int(draw.integers(1, 5)), int(draw.integers(8, 24))
+    narrow, shared = bool(draw.integers(2)), bool(draw.integers(2))
+    if not narrow or not shared:  # the one width that transformers computes then
+        width = heads * int(draw.integers(3, 9))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "embedding_size": int(draw.integers(2, width)),
+        "trigram_input": True,
+        "use_bottleneck": narrow,
+        "intra_bottleneck_size": heads * int(draw.integers(3, 9)) if shared else width,
+        "key_query_shared_bottleneck": shared,
+        "num_feedforward_networks": int(draw.integers(1, 4)),
+        "normalization_type": ("no_norm", "layer_norm")[int(draw.integers(2))],
+        "classifier_activation": bool(draw.integers(2)),
+    }
+
+
 #: By model type.
 VARIANTS = {
     "bert": Variant(
@@ -102,6 +136,19 @@ VARIANTS = {
             "albert-xlarge": 58_724_864,
             "albert-xxlarge": 222_595_584,
         },
+        own=albert,
+    ),
+    "mobilebert": Variant(
+        "mobilebert",
+        "mobilebert-uncased",
+        # The first without the pooler of 512 * 513 that the released model does not have.
+        {
+            "mobilebert-uncased": 24_844_544 - 262_656,
+            "mobilebert-tiny": 15_485_696,
+            "ib-bert-large": 294_467_840,
+        },
+        own=mobile,
+        small={"embedding_size": 16, "intra_bottleneck_size": 16, "hidden_dropout_prob": 0.1},
     ),
 }
 
@@ -110,7 +157,9 @@ VARIANTS = {
 def scramble(model: nn.Module, seed: int) -> None:
     """Give random values to everything: initial biases and layer norms would hide a mix-up."""
     draw = torch.Generator().manual_seed(seed)
+    # Where no norm holds them the states would grow, and the digits of fp32 not reach.
+    std = 0.1 if any(isinstance(part, NoNorm) for part in model.modules()) else 0.3
     for name, parameter in model.named_parameters():
-        parameter.normal_(std=0.3, generator=draw)
+        parameter.normal_(std=std, generator=draw)
         if "norm.weight" in name:
             parameter.add_(1.0)

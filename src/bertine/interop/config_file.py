@@ -181,6 +181,8 @@ def _value(path: Path, name: str, kind: str, value: Any) -> Any:
         return float(value)
     if kind == "str" and isinstance(value, str):
         return value
+    if kind == "bool" and isinstance(value, bool):
+        return value
     raise BertineError(f"{path}: {name} is {briefly(value)}, but must be of type {kind}")
 
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ from bertine.models.config import Config
 
 #: Pairs of names, ours and canonical, of modules with a weight and a bias or of single tensors.
 Pairs = tuple[tuple[str, str], ...]
+#: Pairs of a module of a layer, ours, and the canonical ones that it joins along rows.
+LayerRows = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class WeightNames:
         modules: pairs (ours, canonical) of modules outside the layers.
         layers: what the names of a layer begin with, ours and canonical, with its number as {};
             the canonical one with a {} for each of the counts in ``Config.layer_counts``.
-        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
+        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules; where
+            they depend on the config, what makes them of it.
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
@@ -111,7 +115,7 @@ class WeightNames:
     tables: Pairs
     modules: Pairs
     layers: tuple[str, str]
-    layer: tuple[tuple[str, tuple[str, ...]], ...]
+    layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
     copies: Pairs = ()
@@ -133,12 +137,13 @@ class WeightNames:
         rows."""
         rows: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.tables]
         modules: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.modules]
+        of_layer = self.layer(config) if callable(self.layer) else self.layer
         counts = map(range, config.layer_counts.values())
         for number, places in enumerate(itertools.product(*counts)):
             ours, theirs = self.layers[0].format(number), self.layers[1].format(*places)
             modules += [
                 (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
-                for a, names in self.layer
+                for a, names in of_layer
             ]
         for module, names in modules:
             for kind in ("weight", "bias"):

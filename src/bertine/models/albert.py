@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.config import LARGEST, MOST_LAYERS, Config
+from bertine.models.config import MOST_LAYERS, Config
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.heads import HEADS, HeadKind
@@ -84,11 +84,7 @@ class AlbertConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("embedding_size", "inner_group_num"):
-            if not 1 <= getattr(self, name) <= LARGEST:
-                raise BertineError(
-                    f"{name} is {getattr(self, name)}, but must be between 1 and {LARGEST:,}"
-                )
+        self._check_sizes("embedding_size", "inner_group_num")
         if not 1 <= self.num_hidden_groups <= self.num_hidden_layers:
             raise BertineError(
                 f"num_hidden_groups is {self.num_hidden_groups}, but must be between 1 and "

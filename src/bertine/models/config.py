@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
-LARGEST = 10**7
+_LARGEST = 10**7
 #: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB however small the
 #: layer is.
 MOST_LAYERS = 10_000
@@ -61,7 +61,7 @@ class Config:
     pad_token_id: int = 0
 
     def __post_init__(self) -> None:
-        for name in (
+        self._check_sizes(
             "vocab_size",
             "hidden_size",
             "num_hidden_layers",
@@ -69,11 +69,7 @@ class Config:
             "intermediate_size",
             "max_position_embeddings",
             *(("type_vocab_size",) if self.token_types else ()),
-        ):
-            if not 1 <= getattr(self, name) <= LARGEST:
-                raise BertineError(
-                    f"{name} is {getattr(self, name)}, but must be between 1 and {LARGEST:,}"
-                )
+        )
         if not self.token_types and self.type_vocab_size:
             raise BertineError(
                 f"type_vocab_size is {self.type_vocab_size}, but {self.title} has no token types"
@@ -83,9 +79,9 @@ class Config:
                 f"num_hidden_layers is {self.num_hidden_layers:,}, but at most {MOST_LAYERS:,} "
                 "can be built"
             )
-        if self.hidden_size % self.num_attention_heads:
+        if self.attention_width % self.num_attention_heads:
             raise BertineError(
-                f"hidden_size {self.hidden_size} is not a multiple of "
+                f"{self.attention_field} {self.attention_width} is not a multiple of "
                 f"num_attention_heads {self.num_attention_heads}"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -101,6 +97,14 @@ class Config:
                 f"pad_token_id is {self.pad_token_id}, but must be in [0, vocab_size), which is "
                 f"{self.vocab_size}"
             )
+
+    def _check_sizes(self, *names: str) -> None:
+        """Refuse a size below 1, or beyond all reason, in one of the fields called `names`."""
+        for name in names:
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise BertineError(
+                    f"{name} is {getattr(self, name)}, but must be between 1 and {_LARGEST:,}"
+                )
 
     @property
     def first_position(self) -> int:
@@ -170,9 +174,20 @@ class Config:
         return rows * embedded + 2 * embedded + projection + layers * layer + pooler
 
     @property
+    def attention_field(self) -> str:
+        """The field that is the width of what all attention heads give together."""
+        return "hidden_size"
+
+    @property
+    def attention_width(self) -> int:
+        """The width of what all attention heads give together."""
+        width: int = getattr(self, self.attention_field)
+        return width
+
+    @property
     def head_size(self) -> int:
         """The width of an attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.attention_width // self.num_attention_heads
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
         """Tell whether a new model with these heads gets a pooler; without heads, a bare

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,12 @@ class MlmHead(nn.Module):
 
     The decoder's matrix is the backbone's word embedding (tied), so it is an argument, not a
     parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
+
+    Attributes:
+        vocabulary_tensors: the weights with a place for each word, and the dimension of it.
     """
+
+    vocabulary_tensors: ClassVar[Mapping[str, int]] = {"bias": 0}
 
     def __init__(self, config: Config, act: str | None = None) -> None:
         """`act` takes the place of the activation of `config`."""

@@ -1,6 +1,6 @@
 """Show where the heads of a model look: attention, which is no explanation of an answer.
 
-Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
+Shape legend: T tokens of the text.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.encoded import TextInputs
-from bertine.models.encoder import Encoder
-from bertine.models.layers import SelfAttention
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.long_text import parts_of
@@ -122,21 +120,13 @@ class AttentionReader:
             if value is not None and not 0 <= value < size:
                 raise BertineError(f"{name} is {value}, but the model has 0 to {size - 1}")
         batch = self._batch(encoding)
-        backbone = self.model.backbone
-        if not isinstance(backbone, Encoder):
-            raise BertineError(f"the attention of {config.title} cannot be shown")
-        attention = backbone.layers[config.passes[layer]].attention
-        assert isinstance(attention, SelfAttention)
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
             output = self.model.encode(whole, all_states=True)
             assert output.hidden_states is not None
-            x = output.hidden_states[layer][0]
-            # [T, 3H] → queries and keys, [T, A, D]
-            q, k, _ = attention.qkv(x).view(-1, 3, attention.heads, attention.head_size).unbind(1)
+            scores = self.model.backbone.attention_scores(layer, output.hidden_states[layer])[0]
             if head is not None:
-                q, k = q[:, [head]], k[:, [head]]
-            scores = torch.einsum("tad,sad->ats", q, k) * attention.head_size**-0.5
+                scores = scores[[head]]
             weights = scores.softmax(-1).mean(0)
         return weights.double().cpu().round(decimals=5)
 

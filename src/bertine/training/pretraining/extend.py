@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from bertine.models.heads import new_head
+from bertine.models.heads import MlmHead, new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
@@ -26,11 +26,13 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
     config = model.config.replace(vocab_size=max(new.vocab_size, model.config.vocab_size))
     state = dict(model.state_dict())
     unknown = 0
-    grown = ["backbone.embeddings.word_embeddings.weight", "heads.mlm.bias"]
-    for name in grown:
-        if name not in state:
-            continue
-        table = state[name]
+    grown = {"backbone.embeddings.word_embeddings.weight": 0}
+    if "mlm" in model.heads:
+        head = model.heads["mlm"]
+        assert isinstance(head, MlmHead)
+        grown |= {f"heads.mlm.{name}": at for name, at in head.vocabulary_tensors.items()}
+    for name, at in grown.items():
+        table = state[name].movedim(at, 0)
         rows = table.new_zeros(config.vocab_size, *table.shape[1:])
         rows[: len(table)] = table
         known = table[: old.vocab_size]
@@ -39,7 +41,7 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
             pieces = old.parts_of(new.tokens[index])
             unknown += not pieces
             rows[index] = (known[pieces] if pieces else known).mean(0)
-        state[name] = rows
+        state[name] = rows.movedim(0, at).contiguous()
     with torch.device("meta"):
         heads = {name: new_head(config, name)[name] for name in model.heads}
         extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
