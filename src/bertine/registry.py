@@ -9,8 +9,8 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
-    "albert": "bertine.interop.albert:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "albert": "bertine.interop.albert:FAMILY",
 }
 
 #: Preset → model type.
@@ -24,13 +24,13 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
     "albert-base": "albert",
     "albert-large": "albert",
     "albert-xlarge": "albert",
     "albert-xxlarge": "albert",
-    "mobilebert-uncased": "mobilebert",
-    "mobilebert-tiny": "mobilebert",
-    "ib-bert-large": "mobilebert",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first

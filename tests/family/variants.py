@@ -127,17 +127,6 @@ VARIANTS = {
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
     "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
-    "albert": Variant(
-        "albert",
-        "albert-base",
-        {
-            "albert-base": 11_683_584,
-            "albert-large": 17_683_968,
-            "albert-xlarge": 58_724_864,
-            "albert-xxlarge": 222_595_584,
-        },
-        own=albert,
-    ),
     "mobilebert": Variant(
         "mobilebert",
         "mobilebert-uncased",
@@ -149,6 +138,17 @@ VARIANTS = {
         },
         own=mobile,
         small={"embedding_size": 16, "intra_bottleneck_size": 16, "hidden_dropout_prob": 0.1},
+    ),
+    "albert": Variant(
+        "albert",
+        "albert-base",
+        {
+            "albert-base": 11_683_584,
+            "albert-large": 17_683_968,
+            "albert-xlarge": 58_724_864,
+            "albert-xxlarge": 222_595_584,
+        },
+        own=albert,
     ),
 }
 

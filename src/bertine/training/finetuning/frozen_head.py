@@ -152,10 +152,10 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     if not by_token and not pairs and pooling.modes != ("cls",):
         shared = model.config.shares_layers
         add_mean_layer(model)
-        apart = (
-            f"; the others no longer share weights: {model.num_parameters():,}" if shared else ""
-        )
-        say(f"frozen: a layer on top of the encoder makes the mean of all states{apart}")
+        say("frozen: a layer on top of the encoder makes the mean of all states")
+        if shared:
+            count = model.num_parameters()
+            say(f"frozen: so that it can be, layers no longer share weights: {count:,} parameters")
     encoder = FrozenEncoder(model, prepared.loaded.tokenizer, task.max_length, dtype=dtype)
     states = _pairs(encoder, task, features) if pairs else _states(encoder, task, features)
     scaling = Scaling(states)
