@@ -11,6 +11,7 @@ FAMILIES = {
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "electra": "bertine.interop.electra:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "albert": "bertine.interop.albert:FAMILY",
 }
 
 #: Preset → model type.
@@ -30,6 +31,10 @@ PRESETS = {
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -43,5 +48,6 @@ TENSORFLOW_CONFIGS = {
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
+    "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
     "rtd": "bertine.objectives.rtd:Rtd",
 }

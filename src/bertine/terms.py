@@ -59,6 +59,14 @@ TERMS = {
         targets="pairs",
         choices=2,
     ),
+    "sop": TermTexts(
+        title="SOP",
+        loss="Mean cross-entropy of sentence-order prediction, in nats.",
+        accuracy="Do the two segments stand in the order of the text, or swapped?",
+        right="orders of sentences told right",
+        targets="pairs",
+        choices=2,
+    ),
     "rtd": TermTexts(
         title="RTD",
         loss="Mean cross-entropy of replaced-token detection over all tokens, in nats.",
@@ -70,7 +78,12 @@ TERMS = {
 }
 #: The terms of each objective, that by which a run is judged first: whether words are guessed from
 #: their context can be compared with their frequencies.
-OBJECTIVE_TERMS = {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",), "rtd": ("mlm", "rtd")}
+OBJECTIVE_TERMS = {
+    "mlm-nsp": ("mlm", "nsp"),
+    "mlm": ("mlm",),
+    "mlm-sop": ("mlm", "sop"),
+    "rtd": ("mlm", "rtd"),
+}
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's
 #: own loss falls when its generator gets worse, and the generator's says nothing of the detector;
 #: their weighted sum is what is minimized.

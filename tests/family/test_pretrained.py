@@ -17,6 +17,7 @@ import transformers
 import bertine
 import toys
 from bertine.modeldir import load_model, save_model
+from bertine.terms import OBJECTIVE_TERMS
 from bertine.training.finetuning.frozen_head import fits_alone
 
 from .conftest import Home, Run
@@ -35,8 +36,9 @@ def test_it_is_that_of_the_family(home: Home) -> None:
     values = json.loads((home.pretrained / "config.json").read_text())
     assert values["model_type"] == home.variant.model_type
     loaded = load_model(home.pretrained)
-    kept = {"mlm-nsp": {"mlm", "nsp"}, "mlm": {"mlm"}, "rtd": {"rtd"}}
-    assert set(loaded.model.heads) == kept[home.variant.family.objectives[0]]
+    terms = set(OBJECTIVE_TERMS[home.variant.family.objectives[0]])
+    # The words of replaced tokens are guessed by a generator, which is another model.
+    assert set(loaded.model.heads) == (terms - {"mlm"} if "rtd" in terms else terms)
     assert loaded.report.new == loaded.report.dropped == loaded.report.unexpected == []
     theirs, info = opened_by_transformers(home.pretrained)
     assert not info["missing_keys"]

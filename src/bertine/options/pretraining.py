@@ -44,8 +44,10 @@ class Learning(OptionGroup):
 
     objective: ObjectiveName | None = declare(
         None,
-        "masked tokens and next sentences, masked tokens only, or replaced tokens",
-        otherwise="as in the model's paper: mlm-nsp for BERT, rtd for ELECTRA, mlm for the others",
+        "masked tokens and next sentences, masked tokens and the order of sentences, masked tokens "
+        "only, or replaced tokens",
+        otherwise="as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, "
+        "mlm for the others",
     )
     initialization: Initialization = declare(
         "normal",
