@@ -581,8 +581,8 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd.
+            One of segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
@@ -952,8 +952,8 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm; None:
-            as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
+            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
             sentences for the others. One of segment-pair, sentence-pair, full-sentences,
             doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
