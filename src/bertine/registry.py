@@ -9,6 +9,9 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "electra": "bertine.interop.electra:FAMILY",
+    "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "albert": "bertine.interop.albert:FAMILY",
 }
 
 #: Preset → model type.
@@ -22,12 +25,22 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "electra-small": "electra",
+    "electra-base": "electra",
+    "electra-large": "electra",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
 #: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
 TENSORFLOW_CONFIGS = {
-    "bert_config.json": ("bert",),
+    "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
 }
 
@@ -35,4 +48,6 @@ TENSORFLOW_CONFIGS = {
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
+    "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
+    "rtd": "bertine.objectives.rtd:Rtd",
 }

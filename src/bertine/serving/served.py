@@ -85,9 +85,10 @@ class Served:
             max_tokens=limits.explain_tokens,
             all_windows=False,
         )
-        # Layers of another kind are neither packed nor looked into.
+        # Layers of another kind are not packed, and perhaps not looked into.
         known = isinstance(model.model.backbone, Encoder)
-        self.operations: dict[str, Operation] = {"attention": self._attention} if known else {}
+        shown = model.model.backbone.shows_attention
+        self.operations: dict[str, Operation] = {"attention": self._attention} if shown else {}
         if embedder is not None:
             self.operations["embed"] = self._embed
         if predictor is not None:
@@ -198,7 +199,7 @@ class Served:
             ),
             "mask": self.model.tokenizer.mask_text if "fill-mask" in self.operations else "",
             "dimensions": self.dimensions,
-            "layers": config.num_hidden_layers,
+            "layers": len(config.passes),
             "heads": config.num_attention_heads,
         }
 

@@ -26,6 +26,7 @@ class PlainBackbone(nn.Module):
         self.batch_tokens: int | None = None
         shared = {id(parameter): parameter for parameter in backbone.parameters()}
         self._backbone = copy.deepcopy(backbone, shared).eval()
+        self._backbone.reads_padding = False
 
     def forward(
         self,
