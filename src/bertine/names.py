@@ -38,7 +38,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal[
     "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"

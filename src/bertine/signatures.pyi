@@ -849,10 +849,17 @@ def pretrain(
     initializer_range: float | None = None,
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
+    generator: Path | str | None = None,
+    generator_size: float = 0.25,
+    generator_layers: float = 1.0,
+    generator_weight: float = 1.0,
+    discriminator_weight: float = 50.0,
+    sampling_temperature: float = 1.0,
+    save_generator: bool = False,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
-    mask_split: Sequence[float] = (0.8, 0.1, 0.1),
+    mask_split: Sequence[float] | None = None,
     short_seq_prob: float = 0.1,
     dupe_factor: int = 10,
     max_seq_length: int = 128,
@@ -890,7 +897,8 @@ def pretrain(
     save_best: bool = False,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    or with masked LM alone; by default as the paper of the model does.
+    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    paper of the model does.
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
@@ -905,9 +913,9 @@ def pretrain(
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
-        objective: masked tokens and next sentences, masked tokens and the order of sentences, or
-            masked tokens only; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT,
-            mlm for the others.
+        objective: masked tokens and next sentences, masked tokens and the order of sentences,
+            masked tokens only, or replaced tokens; None: as in the model's paper: mlm-nsp for BERT,
+            mlm-sop for ALBERT, rtd for ELECTRA, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -916,12 +924,23 @@ def pretrain(
         held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
         evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
             same hidden words (``samples.jsonl``).
+        generator: model directory of a generator to go on with, as it was trained with the model;
+            None: a new one. It opens in transformers as ``ElectraForMaskedLM``; of its embeddings
+            the model's take the place.
+        generator_size: share of the model's width that a new generator has; the paper's are 0.25,
+            of the base size 0.33333.
+        generator_layers: share of the model's layers that a new generator has.
+        generator_weight: of the generator's MLM loss in the sum.
+        discriminator_weight: of the loss of replaced tokens in the sum.
+        sampling_temperature: that the generator's logits are divided by before a token is drawn.
+        save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
+            no head for them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
             asks for in a full one.
         mask_split: of the predicted tokens, the shares that become the mask, become a random token,
-            stay.
+            stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
@@ -955,8 +974,9 @@ def pretrain(
             :mod:`bertine.training.loop.schedule`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
-        patience: stop when the MLM loss on `held_out` was not better for so many evaluations. The
-            model directory has the last weights, or with `save_best` the best ones.
+        patience: stop when the MLM loss on `held_out` was not better for so many evaluations; with
+            objective rtd the sum of both losses. The model directory has the last weights, or with
+            `save_best` the best ones.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
@@ -972,7 +992,8 @@ def pretrain(
             With ``torch.compile``; a CPU does without.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
         save_best: write the model of the best evaluation on `held_out`, not of the last step. The
-            best has the lowest MLM loss. Its checkpoint is kept in any case.
+            best has the lowest MLM loss, with objective rtd the lowest sum of both losses. Its
+            checkpoint is kept in any case.
 
     Started by ``torchrun`` in several processes, they compute each step together: the batches are
     those of one process, each computes a part, and the first one alone writes. Results of the

@@ -28,6 +28,8 @@ class Variant:
         sizes: the number of weights of published sizes (embeddings, layers and pooler).
         own: draws what a tiny architecture has besides the sizes that all have.
         small: what a model of 2 layers x 32, 2 heads, has besides.
+        pretrain: options of ``bertine pretrain`` besides those of all.
+        fills_masks: the folder of a run whose model fills masks.
     """
 
     model_type: str
@@ -35,6 +37,8 @@ class Variant:
     sizes: dict[str, int]
     own: Callable[[np.random.Generator], dict[str, Any]] = lambda draw: {}
     small: dict[str, Any] = field(default_factory=dict)
+    pretrain: tuple[str, ...] = ()
+    fills_masks: str = "model"
 
     @property
     def family(self) -> Family:
@@ -114,6 +118,18 @@ def mobile(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def electra(draw: np.random.Generator) -> dict[str, Any]:
+    """Embeddings as wide as the states, or not."""
+    heads = int(draw.integers(1, 5))
+    width = heads * int(draw.integers(3, 9))
+    other = int(draw.integers(4, 40))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "embedding_size": width if draw.integers(2) else other,
+    }
+
+
 #: By model type.
 VARIANTS = {
     "bert": Variant(
@@ -127,6 +143,20 @@ VARIANTS = {
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
     "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
+    "electra": Variant(
+        "electra",
+        "electra-small",
+        # Those of the discriminators with their head, less the head.
+        {
+            "electra-small": 13_549_057 - 66_049,
+            "electra-base": 109_483_009 - 591_361,
+            "electra-large": 335_142_913 - 1_050_625,
+        },
+        own=electra,
+        small={"embedding_size": 24},
+        pretrain=("--save-generator",),
+        fills_masks="generator",
+    ),
     "mobilebert": Variant(
         "mobilebert",
         "mobilebert-uncased",

@@ -293,8 +293,9 @@ def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None
     head = model.heads[task.head]
     dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
     assert isinstance(dense, nn.Linear)
-    assert act in (torch.tanh, F.relu), f"no way to make {act} linear"
-    factor, added = (1.0, _LARGE) if act is F.relu else (_SMALL, 0.0)
+    assert act in (torch.tanh, F.relu, F.gelu), f"no way to make {act} linear"
+    # Far above 0 gelu is the identity, as relu is.
+    factor, added = (_SMALL, 0.0) if act is torch.tanh else (1.0, _LARGE)
     scale, shift = factor / scaling.deviation, added - factor * scaling.mean / scaling.deviation
     dense.weight.copy_(torch.diag(torch.from_numpy(scale)).float().to(where))
     dense.bias.copy_(torch.from_numpy(shift).float().to(where))
