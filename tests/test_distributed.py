@@ -22,8 +22,11 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface
+from bertine.modeldir import save_model
 from bertine.models.dropout import stream
 from bertine.models.electra import ElectraConfig
+from bertine.models.model import Model
+from bertine.objectives import choose
 from bertine.training.distributed.parallel import Team
 from bertine.training.distributed.sharding import local
 from bertine.training.finetuning.finetune import finetune
@@ -149,6 +152,28 @@ def test_the_same_as_one_process(
         # One process spoke.
         assert "parameters" in ends[0].output
         assert all(end.output == "" for end in ends[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["nothing", "feed-forward"])
+def test_layers_that_share_weights_are_sharded_too(store: Path, tmp_path: Path, part: str) -> None:
+    """Layers that are gone through several times, and those that have a part in common."""
+    config = toys.config_for("mlm-sop").replace(
+        num_hidden_layers=4,
+        num_hidden_groups=2,
+        shared_across_groups=part,
+        classifier_dropout=0.0,
+        initializer_range=0.1,
+    )
+    torch.manual_seed(0)
+    model = Model(config, choose(config)[0].heads(config))
+    save_model(tmp_path / "model", model, toys.tokenizer())
+    given = {"store": store, "model": tmp_path / "model", "held_out": store}
+    pretrain(**given, out=tmp_path / "single", **SETTINGS)
+    ends = together(2, tmp_path, **given, out=tmp_path / "two", shard=True, **SETTINGS)
+    for end in ends:
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "two", tmp_path / "single")
 
 
 @pytest.mark.slow

@@ -70,8 +70,8 @@ TERMS = {
     "rtd": TermTexts(
         title="RTD",
         loss="Mean cross-entropy of replaced-token detection over all tokens, in nats.",
-        accuracy="Tokens of which it is told right whether the generator put them there.",
-        right="tokens told right",
+        accuracy="Is the token that of the text, or did the generator put it there?",
+        right="tokens judged right",
         targets="tokens",
         rarer="replaced",
     ),

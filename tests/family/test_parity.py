@@ -58,8 +58,9 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
-    # Replaced tokens, which need two of transformers' models, have tests of their own.
-    objective, _ = choose(config, next(n for n in variant.family.objectives if n != "rtd"))
+    # Replaced-token detection, which takes two of transformers' models, has a test of its own.
+    name = next(name for name in variant.family.objectives if name != "rtd")
+    objective, _ = choose(config, name)
     model = Model(config, objective.heads(config)).eval()
     scramble(model, seed)
     batch = random_batch(config, seed)
