@@ -44,8 +44,8 @@ class Learning(OptionGroup):
 
     objective: ObjectiveName | None = declare(
         None,
-        "masked tokens and next sentences, masked tokens and the order of sentences, masked tokens "
-        "only, or replaced tokens",
+        "masked tokens and next sentences, masked tokens and the order of sentences, masked "
+        "tokens only, or replaced tokens",
         otherwise="as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, "
         "mlm for the others",
     )
