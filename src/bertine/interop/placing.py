@@ -140,8 +140,8 @@ def sort_tensors(
     for copy, held in names.tied(config).items():
         if copy in keep and not torch.equal(keep[copy], keep[held]):
             raise BertineError(
-                f"{source}: tensor {copy} is not the same as {held}, but {CONFIG} says that they "
-                "are shared; was it trained by a program that does not know it?"
+                f"{source}: tensor {copy} is not the same as {held}, but {described_in} says they "
+                "are shared; a program that does not know its key may have trained them: remove it"
             )
     report.new = missing
     return keep, report

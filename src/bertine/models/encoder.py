@@ -86,12 +86,6 @@ class RowBackbone(Backbone):
                 states.append(layout.pad(x))
         return self._output(x, layout, states)
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
-        """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
-        chosen = self.layers[layer]
-        assert isinstance(chosen, EncoderLayer)
-        return chosen.attention.scores(states)
-
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""

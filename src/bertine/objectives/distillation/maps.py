@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.initial import init_weights
@@ -171,7 +170,7 @@ def check_maps(losses: MapLosses, student: Model, teacher: Model) -> None:
             f"teacher {theirs}"
         )
     for model, whose in ((student, "student"), (teacher, "teacher")):
-        if type(model.backbone).attention_scores is Backbone.attention_scores:
+        if not model.backbone.shows_attention:
             raise BertineError(
                 f"attention maps cannot be had of {model.config.title}, which the {whose} is"
             )

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertine.options.distillation import DistillOptions
+from bertine.options.fields import declared
 from bertine.options.names import shell_option
 
 #: Arguments that a new run does not take over.
@@ -83,6 +85,9 @@ class Asked:
         """
         arguments = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN}
         arguments["out"] = str(_beside(self.folder))
+        if self.verb == "distill":  # which has not all options of fine-tuning
+            known = {entry.name for entry in declared(DistillOptions)}
+            changes = {name: value for name, value in changes.items() if name in known}
         arguments |= changes
         arguments = {name: value for name, value in arguments.items() if value is not None}
         if self.verb == "distill":

@@ -27,7 +27,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
-from bertine.terminal.console import say
+from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.distillation.arguments import maps_facts, part_of
 from bertine.training.distillation.comparison import Beside, agreement, speed_ratio
@@ -166,7 +166,11 @@ class _Lesson:
         teacher = open_teacher(data, options, reading)
         say(teacher.line())
         plan = plan_for(teacher, options)
-        read = read_partly_labelled(teacher.task, data, reading, seed=options.seed)
+        seed = options.seed
+        if isinstance(teacher, ModelTeacher):
+            # What the teacher held out of these texts, it is judged on again.
+            seed = teacher.split_seed(seed)
+        read = read_partly_labelled(teacher.task, data, reading, seed=seed)
         if isinstance(teacher, FileTeacher):
             teacher = teacher.fit(read)
         label_weight = options.label_weight
@@ -199,6 +203,8 @@ class _Lesson:
         look = look_at(type(task), labelled, read.validation, own, held)
         tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
         say_what(loaded, read.train, read.validation, task.notes(features), look)
+        if isinstance(teacher, ModelTeacher) and (seen := teacher.seen(read.validation)):
+            warn(seen)
         if own_labels:
             say(
                 "no example has a label: the validation examples are judged by the teacher's "
@@ -276,7 +282,7 @@ class _Lesson:
             "dropout": options.dropout,
             "save_best": prepared.plan.save_best,
             "distillation": facts,
-            **dataclasses.asdict(self.config),
+            **self.config.settings(),
         }
         return settings | self.tuning.recorded()
 
@@ -306,14 +312,18 @@ class _Lesson:
         what = hashlib.sha256(self.teacher.fingerprint.encode())
         what.update(train.fingerprint().encode())
         what.update(f"{prepared.task.max_length} {tokenizer.fingerprint}".encode())
-        outputs = self.world.alone(
-            lambda: kept_answers(
+
+        def answers() -> list[Any]:
+            return kept_answers(
                 folder,
                 what.hexdigest(),
                 len(self.features),
                 lambda: self.teacher.outputs(prepared.task, train, self.features, tokenizer),
             )
-        )
+
+        if self.world.size > 1:  # the first one asks, all of them read
+            self.world.alone(lambda: len(answers()))
+        outputs = answers()
         task = standardized(prepared.task, train, outputs)
         features = self.features if task is prepared.task else task.featurize(train, tokenizer)
         items = train.items

@@ -15,6 +15,7 @@ from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
+from bertine.inference.seen_in_training import seen_note
 from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.names import Precision
@@ -113,6 +114,17 @@ class ModelTeacher(Teacher):
             f"teacher: {self.config.title}, {counted(self.config.num_hidden_layers, 'layer')} of "
             f"{self.config.hidden_size}, {size} parameters, for the task {self.task.name}"
         )
+
+    def split_seed(self, otherwise: int) -> int:
+        """Return the seed by which validation examples were held out when the teacher was trained;
+        `otherwise` where it does not say."""
+        facts = self.predictor.training
+        seed = facts.get("split_seed", facts.get("seed"))
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
+
+    def seen(self, examples: Examples[Any]) -> str | None:
+        """Return what to say of a score of the teacher on `examples` if it was trained on them."""
+        return seen_note(self.predictor.training, examples) if len(examples) else None
 
     def answering(self, columns: Sequence[str]) -> Answering:
         """Return the teacher over a table with these text columns."""

@@ -16,6 +16,7 @@ from bertine.options.verbs import takes_options
 from bertine.terminal.console import warn
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distributed.world import join, together
+from bertine.training.loop.optimizers.named import check_whole
 from bertine.training.pretraining.initial_weights import (
     architecture_of,
     has_weights,
@@ -75,6 +76,7 @@ def pretrain(
         ObjectiveOptions.of(options),
     )
     check_options(options, objective)
+    check_whole(options, options.shard)
 
     def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
         return Beginning(

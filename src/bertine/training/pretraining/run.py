@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,6 +146,7 @@ def train_on_store(
             shard=options.shard,
             compile=options.compile,
             workers=workers,
+            updates=options,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -154,7 +154,13 @@ def train_on_store(
         warn(warning)
     if beginning.fresh and not resume:
         to_see = steps * tokens_per_step(phases, shares)
-        short = too_short(built.config, beginning.initialization, to_see, timed=hours is not None)
+        short = too_short(
+            built.config,
+            beginning.initialization,
+            to_see,
+            timed=hours is not None,
+            objective=objective.name,
+        )
         if short is not None:
             warn(short)
     config = _fit_config(options, steps, workers, where)
@@ -163,7 +169,7 @@ def train_on_store(
         "objective": objective.name,
         **objective.settings(),
         **_described(data),
-        **dataclasses.asdict(config),
+        **config.settings(),
         "model_path": beginning.model_path,
         "initialization": beginning.initialization,
         "weights_fingerprint": weights_fingerprint,
