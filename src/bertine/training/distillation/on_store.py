@@ -89,7 +89,7 @@ def distill_on_store(
         _FORMAT if _FORMAT in inner.formats else inner.formats[0]
     )
     check_format(inner, input_format)
-    lesson = _Lesson(options, master, plan, inner)
+    lesson = _StoreLesson(options, master, plan, inner)
 
     def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
         lesson.check(opened, tokenizer)
@@ -128,7 +128,7 @@ def _loaded_teacher(folder: Path | str) -> LoadedModel:
 
 
 @dataclass
-class _Lesson:
+class _StoreLesson:
     """A teacher, the plan of its student, and what is learned of it."""
 
     options: DistillOptions

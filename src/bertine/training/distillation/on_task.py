@@ -24,6 +24,7 @@ from bertine.objectives.distillation.around_mlm import StagedBatches, teacher_of
 from bertine.objectives.distillation.maps import MapLosses
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
+from bertine.options.names import option
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
@@ -101,7 +102,7 @@ def distill_on_task(
             texts do not fit together; what reading and training raise.
     """
     world.alone(lambda: Run.check(out, options.resume))
-    lesson = _Lesson.begin(data, options, world)
+    lesson = _TaskLesson.begin(data, options, world)
     prepared, config = lesson.prepared, lesson.config
     settings = lesson.settings()
     with Run.open(out, settings, options.resume, world=world) as run:
@@ -120,15 +121,13 @@ def distill_on_task(
                 world=world,
                 shard=False,
             )
-            world.alone(lambda: lesson.write_beside(run))
-        beside = Beside.read(
-            read_json_object(run.folder / SCORES, lenient=True).get(TEACHER, {"name": ""})
-        )
+        # A run may have been killed just before.
+        beside = Beside.read(world.alone(lambda: lesson.beside(run)))
     return lesson.result(run, outcome, beside)
 
 
 @dataclass
-class _Lesson:
+class _TaskLesson:
     """All that a run of :func:`distill_on_task` needs before its first step.
 
     Attributes:
@@ -141,6 +140,8 @@ class _Lesson:
         maps: the terms on hidden and attention maps.
         prepared: for fine-tuning, of the examples with labels; the batches are added by
             :meth:`taught`.
+        on_disk: whether the examples are those of a file.
+        split_seed: by which examples were held out, where the user does not say.
     """
 
     options: DistillOptions
@@ -156,11 +157,17 @@ class _Lesson:
     own_labels: bool
     maps: MapLosses | None
     weights_fingerprint: str
+    on_disk: bool
+    split_seed: int
 
     @classmethod
-    def begin(cls, data: Data, options: DistillOptions, world: World) -> _Lesson:
+    def begin(cls, data: Data, options: DistillOptions, world: World) -> _TaskLesson:
         """Read teacher, student and examples; say what was found."""
         where = world.device
+        if options.progressive_steps is not None and world.size > 1:
+            raise BertineError(
+                f"{option('progressive_steps')} is for one process, but there are {world.size}"
+            )
         tuning = part_of(FinetuneOptions, options, baselines=False, frozen=False)
         reading = reading_of(tuning)
         teacher = open_teacher(data, options, reading)
@@ -245,6 +252,8 @@ class _Lesson:
             own_labels,
             maps,
             loaded.model.fingerprint(),
+            isinstance(data, str | Path),
+            seed,
         )
 
     @cached_property
@@ -284,6 +293,8 @@ class _Lesson:
             "distillation": facts,
             **self.config.settings(),
         }
+        if self.data.held_out and self.split_seed != options.seed:
+            settings["split_seed"] = self.split_seed
         return settings | self.tuning.recorded()
 
     def start(self) -> dict[str, Any]:
@@ -296,7 +307,7 @@ class _Lesson:
         }
         return {
             "verb": "distill",
-            "arguments": {"data": self.data_path, **arguments},
+            "arguments": {**({"data": self.data_path} if self.on_disk else {}), **arguments},
             "constant_loss": None,
             "hidden_size": self.prepared.loaded.config.hidden_size,
             "usual_epochs": usual.epochs,
@@ -325,13 +336,12 @@ class _Lesson:
             self.world.alone(lambda: len(answers()))
         outputs = answers()
         task = standardized(prepared.task, train, outputs)
-        features = self.features if task is prepared.task else task.featurize(train, tokenizer)
         items = train.items
         lessons = [
             TaughtFeature(
                 task.with_some_target(feature), output, items[feature.row].label is not None
             )
-            for feature, output in zip(features, outputs, strict=True)
+            for feature, output in zip(self.features, outputs, strict=True)
         ]
         kind = FeatureBatches[Any]
         batches = kind(
@@ -342,7 +352,7 @@ class _Lesson:
         )
         if options.progressive_steps is not None:
             layers = self.plan.config.num_hidden_layers
-            batches = _Staged(batches, options.progressive_steps, layers)
+            batches = _StagedFeatures(batches, options.progressive_steps, layers)
         teacher = None
         if self.maps is not None:
             teacher = teacher_of(cast(ModelTeacher, self.teacher).model).to(self.world.device)
@@ -350,11 +360,16 @@ class _Lesson:
         self.prepared = dataclasses.replace(prepared, task=task, batches=batches, loss=loss)
         return self.prepared
 
-    def write_beside(self, run: Run) -> None:
-        """Judge the teacher, measure both, and write it into ``scores.json``."""
-        beside = self._measured(run)
+    def beside(self, run: Run) -> dict[str, Any]:
+        """Return what ``scores.json`` says of the teacher; where it says nothing yet, judge the
+        teacher and measure both, and write it there."""
         file = run.folder / SCORES
-        write_json(file, {**read_json_object(file, lenient=True), TEACHER: beside.to_dict()})
+        known = read_json_object(file, lenient=True)
+        if TEACHER not in known:
+            known[TEACHER] = self._measured(run).to_dict()
+            write_json(file, known)
+        values: dict[str, Any] = known[TEACHER]
+        return values
 
     def _measured(self, run: Run) -> Beside:
         validation, options = self.data.validation, self.options
@@ -417,7 +432,7 @@ class _Lesson:
         )
 
 
-class _Staged(FeatureBatches[Any]):
+class _StagedFeatures(FeatureBatches[Any]):
     """Batches that say which layer they are for."""
 
     def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
