@@ -13,6 +13,7 @@ from bertine.inference import export
 from bertine.inference.compute import choosing
 from bertine.inference.embedding.vector_files import DTYPES
 from bertine.inference.explaining.attribution import METHODS
+from bertine.models.layers import ACTIVATIONS
 from bertine.models.pooling import POOLINGS
 from bertine.models.precision import PRECISIONS
 from bertine.records.entities import SCHEMES
@@ -39,6 +40,7 @@ from bertine.training.loop.schedule import SCHEDULES
         (names.Masking, MASKINGS),
         (names.TagScheme, SCHEMES),
         (names.TokenizerKind, KINDS),
+        (names.ActivationName, ACTIVATIONS),
         (names.ExportFormat, export.FORMATS),
         (names.ExplanationMethod, METHODS),
     ],

@@ -21,8 +21,14 @@ from bertine.bundled import BUNDLED, locate
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
+from bertine.interop.directory import (
+    is_model_directory,
+    origin_line,
+    read_settings,
+    settings_file,
+)
 from bertine.interop.export import ABOUT
-from bertine.interop.family import Family, config_to_huggingface, family_of, read_config
+from bertine.interop.family import Family, config_to_huggingface, family_of
 from bertine.interop.mismatch import check_same_family
 from bertine.interop.placing import LoadReport, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
@@ -34,6 +40,7 @@ from bertine.models.pooling import Pooling
 from bertine.options.names import option
 from bertine.presets import PRESETS
 from bertine.taskinfo import TaskInfo
+from bertine.terminal.console import say
 from bertine.terminal.shown import Shown
 from bertine.text.kinds import holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
@@ -134,14 +141,15 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
 
 
 def load_config(path: str | Path, *, dropout: float | None = None) -> Config:
-    """Return the architecture of a model directory, from its ``config.json`` alone.
+    """Return the architecture of a model directory, from its ``config.json`` alone, or from the
+    ``bert_config.json`` and the index of a TensorFlow checkpoint.
 
     `dropout` takes the place of its rates on hidden states and attention, unless None.
 
     Raises:
         BertineError: no such folder or file, or one of a model that Bertine does not have.
     """
-    return _with_dropout(read_config(model_folder(path) / CONFIG), dropout).config
+    return _with_dropout(read_settings(model_folder(path)), dropout).config
 
 
 def _with_dropout(settings: ConfigFile, p: float | None) -> ConfigFile:
@@ -156,7 +164,8 @@ def load_model(
     seed: int = 0,
     dropout: float | None = None,
 ) -> LoadedModel:
-    """Read a model directory that Bertine or transformers wrote.
+    """Read a model directory that Bertine or transformers wrote, or a folder of Google's with a
+    TensorFlow checkpoint, of which is said what was chosen.
 
     Args:
         path: the folder.
@@ -176,7 +185,8 @@ def load_model(
             known part; the tokenizer has more pieces than the model.
     """
     folder = model_folder(path)
-    settings = _with_dropout(read_config(folder / CONFIG), dropout)
+    settings = _with_dropout(read_settings(folder), dropout)
+    described_in = settings_file(folder)
     tokenizer = _load_tokenizer(folder)
     _check_vocabulary(folder, settings.config, tokenizer)
     source = weight_files(folder)[0]
@@ -189,8 +199,8 @@ def load_model(
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
-    check_against_weights(source, canonical, config, family)
-    check_fits(folder / CONFIG, config)
+    check_against_weights(source, canonical, config, family, described_in.name)
+    check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts}
     task = _task(folder, settings, present)
@@ -206,8 +216,10 @@ def load_model(
         pooler = True
     with torch.device("meta"):
         model = Model(config, heads, add_pooler=pooler)
-    keep, report = sort_tensors(source, canonical, model, names, set(fresh))
+    keep, report = sort_tensors(source, canonical, model, names, set(fresh), described_in.name)
     fill(model, keep, names, seed)
+    if origin := origin_line(folder, lowercase=tokenizer.lowercase):
+        say(origin)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
@@ -263,7 +275,7 @@ def model_folder(path: str | Path) -> Path:
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
             f"(no model is downloaded; {' and '.join(BUNDLED)} comes with Bertine)"
         )
-    if not (folder / CONFIG).exists():
+    if not is_model_directory(folder):
         # The folder of a run holds its model directory.
         if (folder / "model" / CONFIG).exists():
             return folder / "model"

@@ -28,6 +28,13 @@ PRESETS = {
     "ib-bert-large": "mobilebert",
 }
 
+#: Names of the configurations of Google's programs → the model types that they may be of: the first
+#: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
+TENSORFLOW_CONFIGS = {
+    "bert_config.json": ("bert",),
+    "albert_config.json": ("albert",),
+}
+
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
+from bertine.inference.convert import Conversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import Neighbours
@@ -18,6 +19,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
 from bertine.names import (
+    ActivationName,
     AnswerPrecision,
     ClassWeights,
     ExplanationMethod,
@@ -50,6 +52,31 @@ from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+
+def convert(
+    model: Path | str,
+    output: Path | str,
+    *,
+    hidden_act: ActivationName | None = None,
+) -> Conversion:
+    """Write a model as a Hugging Face model directory, which `transformers` opens too: its
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer.
+
+    Args:
+        model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
+        output: the folder; a model directory that is there is replaced.
+        hidden_act: the activation, in place of the one that the model directory says, or that a
+            checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
+            tanh. The weights stay the same.
+
+    Returns:
+        What was read, what was written, and what was left behind.
+
+    Raises:
+        BertineError: an unknown activation; no such model, or a damaged one; `output` holds
+            something else, or is the model's own folder.
+    """
 
 def embed(
     model: Embedder | Path | str,

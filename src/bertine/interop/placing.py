@@ -71,6 +71,7 @@ def sort_tensors(
     model: Model,
     names: WeightNames,
     renew: set[str],
+    described_in: str = CONFIG,
 ) -> tuple[dict[str, Tensor], LoadReport]:
     """Sort the tensors of a file by what becomes of them.
 
@@ -80,6 +81,7 @@ def sort_tensors(
         model: on the meta device; its shapes are what is asked for.
         names: of its family.
         renew: heads not to be loaded.
+        described_in: the name of the file that says what the model is, for messages.
 
     Returns:
         The tensors to load, by the same names, and the report.
@@ -114,8 +116,8 @@ def sort_tensors(
             report.dropped.append(name)
         elif tensor.shape != expected[name].shape:
             raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {CONFIG} asks for "
-                f"{list(expected[name].shape)}"
+                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {described_in} "
+                f"asks for {list(expected[name].shape)}"
             )
         elif not tensor.is_floating_point():
             raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
@@ -123,7 +125,7 @@ def sort_tensors(
             keep[name] = tensor
             report.loaded.append(name)
     if report.unexpected:
-        raise BertineError(_unexpected(source, report.unexpected, model, names))
+        raise BertineError(_unexpected(source, report.unexpected, model, names, described_in))
 
     partial = {part_of(name) for name in keep} | {"encoder"}
     missing = [name for name in expected if name not in keep]
@@ -132,13 +134,16 @@ def sort_tensors(
             count = sum(part_of(other) in partial for other in missing)
             more = f" (and {count - 1} more)" if count > 1 else ""
             raise BertineError(
-                f"{source}: tensor {name} is missing{more}; {CONFIG} says that it must be there"
+                f"{source}: tensor {name} is missing{more}; {described_in} says that it must "
+                "be there"
             )
     report.new = missing
     return keep, report
 
 
-def _unexpected(source: Path, unexpected: list[str], model: Model, names: WeightNames) -> str:
+def _unexpected(
+    source: Path, unexpected: list[str], model: Model, names: WeightNames, described_in: str
+) -> str:
     listed = ", ".join(unexpected[:8])
     listed += f" and {len(unexpected) - 8} more" if len(unexpected) > 8 else ""
     copies = {copy for copy, _ in names.copies}
@@ -146,9 +151,9 @@ def _unexpected(source: Path, unexpected: list[str], model: Model, names: Weight
         return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
     title = model.config.title
     return (
-        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that {CONFIG} "
-        "describes. Correct that file, or save the encoder alone with transformers' "
-        f"{title}Model"
+        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that "
+        f"{described_in} describes. Correct that file, or save the encoder alone with "
+        f"transformers' {title}Model"
     )
 
 

@@ -26,7 +26,11 @@ class HasShape(Protocol):
 
 
 def check_against_weights(
-    source: Path, tensors: Mapping[str, HasShape], config: Config, family: Family
+    source: Path,
+    tensors: Mapping[str, HasShape],
+    config: Config,
+    family: Family,
+    described_in: str = CONFIG,
 ) -> None:
     """Refuse a configuration whose sizes are not those of the weights.
 
@@ -35,6 +39,7 @@ def check_against_weights(
         tensors: by their canonical names.
         config: what config.json says.
         family: of its type.
+        described_in: the name of that file, for messages.
 
     Raises:
         BertineError: there are fewer layers, or a size is another one.
@@ -43,15 +48,15 @@ def check_against_weights(
     for name, shape in names.sizes(config).items():
         if name in tensors and tuple(tensors[name].shape) != shape:
             raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but {CONFIG} "
-                f"asks for {list(shape)}"
+                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but "
+                f"{described_in} asks for {list(shape)}"
             )
     layers = 1 + max(names.layer_numbers(tensors), default=-1)
     if layers < config.num_hidden_layers:
         key = family.keys.key("num_hidden_layers")
         raise BertineError(
-            f"{source}: has {layers} layers, but {key} in {CONFIG} is {config.num_hidden_layers}; "
-            "a tensor of every layer must be there"
+            f"{source}: has {layers} layers, but {key} in {described_in} is "
+            f"{config.num_hidden_layers}; a tensor of every layer must be there"
         )
 
 
