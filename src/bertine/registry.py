@@ -31,7 +31,7 @@ PRESETS = {
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
 #: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
 TENSORFLOW_CONFIGS = {
-    "bert_config.json": ("bert",),
+    "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
 }
 

@@ -59,6 +59,7 @@ class Variables:
         file: the name of its configuration.
         modules: pairs (scope, canonical module); {} is a number.
         tensors: pairs (variable, canonical tensor); {} is a number.
+        transposed: the same of tensors that lie the other way there.
         key: of the configuration, which no other program's has; "" where there is none.
         defaults: keys of the configuration that may be lacking, with what they are then, where
             transformers' default is another.
@@ -73,6 +74,7 @@ class Variables:
     file: str
     modules: tuple[tuple[str, str], ...]
     tensors: tuple[tuple[str, str], ...]
+    transposed: tuple[tuple[str, str], ...] = ()
     key: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class Variables:
             for leaf, (ours, transposed) in _OF_MODULE.items()
         ]
         rows += [(variable, tensor, False) for variable, tensor in self.tensors]
+        rows += [(variable, tensor, True) for variable, tensor in self.transposed]
         return [
             (re.compile(re.escape(name).replace(r"\{\}", r"(\d{1,8})")), canonical, transposed)
             for name, canonical, transposed in rows
