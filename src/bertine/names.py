@@ -38,9 +38,11 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
-InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+InputFormat = Literal[
+    "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"
+]
 #: Whether masks are chosen anew at every step.
 Masking = Literal["dynamic", "static"]
 #: How new weights begin.

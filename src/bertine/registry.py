@@ -10,6 +10,7 @@ FAMILIES = {
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "albert": "bertine.interop.albert:FAMILY",
 }
 
 #: Preset → model type.
@@ -26,6 +27,10 @@ PRESETS = {
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -39,4 +44,5 @@ TENSORFLOW_CONFIGS = {
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
+    "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
 }

@@ -566,6 +566,7 @@ def inspect(
     max_seq_length: int = 128,
     input_format: InputFormat = "segment-pair",
     whole_word_mask: bool = False,
+    ngrams: int = 1,
     masking: Masking = "dynamic",
     num_instances: int = 3,
     seed: int = 0,
@@ -576,10 +577,13 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; the last two need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences and doc-sentences
+        input_format: what a sequence is made of; full and doc sentences need objective mlm. One of
+            segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
+        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+            ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
+            (:mod:`bertine.data.corruption.ngrams`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
         num_instances: instances to show.
@@ -854,6 +858,7 @@ def pretrain(
     max_seq_length: int = 128,
     input_format: InputFormat | None = None,
     whole_word_mask: bool = False,
+    ngrams: int = 1,
     masking: Masking = "dynamic",
     seed: int = 0,
     long_seq_length: int | None = None,
@@ -900,8 +905,9 @@ def pretrain(
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
-        objective: masked tokens and next sentences, or masked tokens only; None: as in the model's
-            paper: mlm-nsp for BERT, mlm for the others.
+        objective: masked tokens and next sentences, masked tokens and the order of sentences, or
+            masked tokens only; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT,
+            mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -919,11 +925,14 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; the last two need objective mlm; None: as in the
-            model's paper: segment pairs for BERT, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences and doc-sentences
-            (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm; None:
+            as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
+        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+            ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
+            (:mod:`bertine.data.corruption.ngrams`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
         seed: random seed.

@@ -55,9 +55,17 @@ TERMS = {
         targets="pairs",
         choices=2,
     ),
+    "sop": TermTexts(
+        title="SOP",
+        loss="Mean cross-entropy of sentence-order prediction, in nats.",
+        accuracy="Do the two segments stand in the order of the text, or swapped?",
+        right="orders of sentences told right",
+        targets="pairs",
+        choices=2,
+    ),
 }
 #: The terms of each objective, that by which models are chosen first.
-OBJECTIVE_TERMS = {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",)}
+OBJECTIVE_TERMS = {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",), "mlm-sop": ("mlm", "sop")}
 
 
 def main_term(objective: object) -> str:

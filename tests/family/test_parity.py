@@ -11,15 +11,17 @@ import torch.nn.functional as F
 from bertine.models import encoder
 from bertine.models.heads import new_head
 from bertine.models.model import Model
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.objectives import choose
 
 from .parity import SEEDS, close, full_labels, inputs, random_batch, same_gradients
 from .variants import VARIANTS, Variant, scramble
 
 LABELS = 3
 #: transformers has no class for pairs that are encoded apart; the others have a test of their own.
-OWN = ("pair_classifier", "nsp", "mlm")
+OWN = ("pair_classifier", "nsp", "sop", "mlm")
+HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.config.heads))
+#: What is asked of pairs in pre-training, and what transformers calls the answers.
+PAIR_LABELS = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
 
 
 @pytest.fixture(params=[0.0, 2.0], ids=["real tokens alone", "padding too"], autouse=True)
@@ -48,7 +50,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
         assert ours.pooler_output is not None
         close(ours.pooler_output, theirs.pooler_output, "pooler_output")
     assert ours.hidden_states is not None
-    assert len(ours.hidden_states) == config.num_hidden_layers + 1
+    assert len(ours.hidden_states) == len(config.passes) + 1
     for i, (a, b) in enumerate(zip(ours.hidden_states, theirs.hidden_states, strict=True)):
         close(a[real], b[real], f"hidden_states[{i}]")
 
@@ -56,14 +58,14 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
-    objective: Any = MlmNsp() if "nsp" in config.heads else Mlm()
+    objective, _ = choose(config)
     model = Model(config, objective.heads(config)).eval()
     scramble(model, seed)
     batch = random_batch(config, seed)
     other = variant.twin(model)
-    labels, targets = full_labels(batch), {}
-    if "nsp" in config.heads:
-        targets["next_sentence_label"] = batch.targets["next_sentence_label"]
+    labels = full_labels(batch)
+    asked = [name for head, name in PAIR_LABELS.items() if head in model.heads]
+    targets = {name: batch.targets[name] for name in asked}
     theirs = other(**inputs(batch, config), labels=labels, **targets)
     theirs.loss.backward()
 
@@ -71,14 +73,14 @@ def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> No
     loss: Any = sum(losses.values())
     loss.backward()
 
-    logits = theirs.prediction_logits if "nsp" in losses else theirs.logits
+    logits = theirs.prediction_logits if asked else theirs.logits
     close(losses["mlm"], F.cross_entropy(logits.flatten(0, 1), labels.flatten()), "MLM loss")
     close(loss, theirs.loss, "loss")
     same_gradients(variant, model, other)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
-@pytest.mark.parametrize("head", list(VARIANTS["bert"].family.config.heads))
+@pytest.mark.parametrize("head", HEADS)
 def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None:
     config = variant.tiny(seed)
     if head in OWN or head not in config.heads:

@@ -17,6 +17,7 @@ import transformers
 import bertine
 import toys
 from bertine.modeldir import load_model, save_model
+from bertine.terms import OBJECTIVE_TERMS
 from bertine.training.finetuning.frozen_head import fits_alone
 
 from .conftest import Home, Run
@@ -35,9 +36,7 @@ def test_it_is_that_of_the_family(home: Home) -> None:
     values = json.loads((home.pretrained / "config.json").read_text())
     assert values["model_type"] == home.variant.model_type
     loaded = load_model(home.pretrained)
-    assert set(loaded.model.heads) == set(
-        {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",)}[home.variant.family.objectives[0]]
-    )
+    assert set(loaded.model.heads) == set(OBJECTIVE_TERMS[home.variant.family.objectives[0]])
     assert loaded.report.new == loaded.report.dropped == loaded.report.unexpected == []
     theirs, info = opened_by_transformers(home.pretrained)
     assert not info["missing_keys"]

@@ -57,6 +57,11 @@ class Variant:
             "type_vocab_size": types + seed % 2 if types > 1 else types,
             "layer_norm_eps": (1e-12, 1e-5)[seed % 2],
         }
+        if hasattr(known, "embedding_size"):  # that of the states for half of the seeds
+            changes["embedding_size"] = changes["hidden_size"] + 3 * (seed % 2)
+        if "num_hidden_groups" in known.layer_counts:
+            changes["num_hidden_groups"] = 1 + seed % changes["num_hidden_layers"]
+            changes["inner_group_num"] = 1 + seed // 2 % 2
         changes["pad_token_id"] = min(known.pad_token_id, changes["vocab_size"] - 1)
         changes |= self.own(draw)
         fixed = self.family.keys.absent
@@ -127,6 +132,16 @@ VARIANTS = {
         },
         own=mobile,
         small={"embedding_size": 16, "intra_bottleneck_size": 16, "hidden_dropout_prob": 0.1},
+    ),
+    "albert": Variant(
+        "albert",
+        "albert-base",
+        {
+            "albert-base": 11_683_584,
+            "albert-large": 17_683_968,
+            "albert-xlarge": 58_724_864,
+            "albert-xxlarge": 222_595_584,
+        },
     ),
 }
 

@@ -71,10 +71,10 @@ def score_batches(
         on_batch: called with the real tokens of each batch that is done.
 
     Returns:
-        For each term T of the objective (``mlm``, ``nsp``): ``T_loss`` in nats, the mean over all
-        its targets; ``T_accuracy`` (where it has one), a share of 1; ``T_count``, the targets.
-        ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and
-        ``tokens`` and ``sequences`` that were seen.
+        For each term T of the objective (``mlm``, ``nsp``, ``sop``): ``T_loss`` in nats, the mean
+        over all its targets; ``T_accuracy`` (where it has one), a share of 1; ``T_count``, the
+        targets. ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of
+        words; and ``tokens`` and ``sequences`` that were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or
@@ -275,7 +275,8 @@ def evaluate_store(
 
     Sequences are made as the model's pre-training here made them, so that the scores are those of
     its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
-    tokens, or full sentences where it has no NSP head.
+    tokens, in order or swapped for a SOP head, or full sentences where it has neither that nor a
+    NSP head.
 
     Raises:
         BertineError: no such model or store; what :func:`evaluate_pretraining` raises.
@@ -307,6 +308,7 @@ def evaluate_store(
             settings=making,
         )
     words = ", whole words" if making.whole_word_mask else ""
+    words += f", runs of up to {making.ngrams}" if making.ngrams > 1 else ""
     instances = f"{making.input_format} of at most {making.max_seq_length} tokens{words}"
     return HeldOutReport(metrics, str(store), opened.unigram_entropy, instances)
 
@@ -326,7 +328,13 @@ def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
     facts = {} if loaded.task is None else loaded.task.training
     known = {
         name: facts[name]
-        for name in ("input_format", "whole_word_mask", "max_seq_length", "masked_lm_prob")
+        for name in (
+            "input_format",
+            "whole_word_mask",
+            "ngrams",
+            "max_seq_length",
+            "masked_lm_prob",
+        )
         if type(facts.get(name)) is type(getattr(usual, name))
     }
     longest = min(known.get("max_seq_length", usual.max_seq_length), loaded.config.longest_input)

@@ -30,7 +30,7 @@ def _preset_of(config: Config) -> str:
 def _architecture(settings: ConfigFile) -> str:
     c = settings.config
     return (
-        f"architecture: {c.title}{_preset_of(c)}, {counted(c.num_hidden_layers, 'layer')} of "
+        f"architecture: {c.title}{_preset_of(c)}, {counted(len(c.passes), 'layer')} of "
         f"{c.hidden_size}, {counted(c.num_attention_heads, 'head')}, "
         f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
         f"{c.longest_input} positions, vocabulary {c.vocab_size:,}"
@@ -40,7 +40,7 @@ def _architecture(settings: ConfigFile) -> str:
 def _weights(folder: Path, config: Config) -> list[str]:
     names = family_of(config.model_type).names
     # Copies and constants that a file may hold besides the parameters.
-    passive = ("position_ids", *(copy for copy, _ in names.copies))
+    passive = ("position_ids", *(copy for copy, _ in names.copies), *names.tied(config))
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
     for original, facts in read_facts(folder).items():

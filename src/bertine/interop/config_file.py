@@ -69,6 +69,8 @@ class ConfigKeys:
         ignored: keys of this type that say nothing about what the model computes.
         absent: our fields that files of this type have no key for; they stay at the defaults of
             the config's class.
+        ours: our fields that no other program knows; written where they are not at their
+            defaults.
     """
 
     required: tuple[str, ...]
@@ -77,6 +79,7 @@ class ConfigKeys:
     renamed: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
+    ours: frozenset[str] = frozenset()
 
     def write(self, config: Config) -> dict[str, Any]:
         """Return the keys of `config` and what stands beside them in every file of the type.
@@ -89,6 +92,9 @@ class ConfigKeys:
         for name in self.absent:
             if fields.pop(name) != getattr(type(config), name):
                 raise ValueError(f"{config.title}'s {CONFIG} has no key for {name}")
+        for name in self.ours:
+            if fields[name] == getattr(type(config), name):
+                del fields[name]
         fields = {self.key(name): value for name, value in fields.items()}
         return fields | {"model_type": config.model_type} | dict(self.written)
 

@@ -137,6 +137,12 @@ def sort_tensors(
                 f"{source}: tensor {name} is missing{more}; {described_in} says that it must "
                 "be there"
             )
+    for copy, held in names.tied(config).items():
+        if copy in keep and not torch.equal(keep[copy], keep[held]):
+            raise BertineError(
+                f"{source}: tensor {copy} is not the same as {held}, but {CONFIG} says that they "
+                "are shared; was it trained by a program that does not know it?"
+            )
     report.new = missing
     return keep, report
 

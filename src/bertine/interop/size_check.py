@@ -42,7 +42,7 @@ def check_against_weights(
         described_in: the name of that file, for messages.
 
     Raises:
-        BertineError: there are fewer layers, or a size is another one.
+        BertineError: there are fewer layers, or groups of them, or a size is another one.
     """
     names = family.names
     for name, shape in names.sizes(config).items():
@@ -51,13 +51,16 @@ def check_against_weights(
                 f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but "
                 f"{described_in} asks for {list(shape)}"
             )
-    layers = 1 + max(names.layer_numbers(tensors), default=-1)
-    if layers < config.num_hidden_layers:
-        key = family.keys.key("num_hidden_layers")
-        raise BertineError(
-            f"{source}: has {layers} layers, but {key} in {described_in} is "
-            f"{config.num_hidden_layers}; a tensor of every layer must be there"
-        )
+    places = list(names.layer_numbers(tensors))
+    for at, (name, count) in enumerate(config.layer_counts.items()):
+        there = 1 + max((place[at] for place in places), default=-1)
+        if there < count:
+            key = family.keys.key(name)
+            kind = "groups of layers" if at + 1 < len(config.layer_counts) else "layers"
+            raise BertineError(
+                f"{source}: has {there} {kind}, but {key} in {described_in} is {count}; a tensor "
+                "of every layer must be there"
+            )
 
 
 def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> None:

@@ -26,7 +26,8 @@ class Backbone(nn.Module):
         config: its sizes.
         embeddings: what stands before the layers, with the ``word_embeddings``. Trained at the
             lowest rate under ``layer_decay``, not at all under ``freeze_embeddings``.
-        layers: in their order. Frozen, compiled, sharded, and given rates one by one.
+        layers: those with weights of their own, in their order. Frozen, compiled, sharded, and
+            given rates one by one. ``config.passes`` says in which order they are gone through.
         pooler: of the first token's state; None: there is none.
         takes_packing: whether `packing` may be given, so that a GPU computes no padding.
         reads_padding: whether padding beside a real token changes its states (MobileBERT, whose

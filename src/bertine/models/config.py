@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
-_LARGEST = 10**7
+LARGEST = 10**7
 #: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB however small the
 #: layer is.
 MOST_LAYERS = 10_000
@@ -101,9 +101,9 @@ class Config:
     def _check_sizes(self, *names: str) -> None:
         """Refuse a size below 1, or beyond all reason, in one of the fields called `names`."""
         for name in names:
-            if not 1 <= getattr(self, name) <= _LARGEST:
+            if not 1 <= getattr(self, name) <= LARGEST:
                 raise BertineError(
-                    f"{name} is {getattr(self, name)}, but must be between 1 and {_LARGEST:,}"
+                    f"{name} is {getattr(self, name)}, but must be between 1 and {LARGEST:,}"
                 )
 
     @property
@@ -134,6 +134,34 @@ class Config:
         return self.embedding_width != self.hidden_size
 
     @property
+    def layer_counts(self) -> Mapping[str, int]:
+        """The fields that count the layers with weights of their own, and their values; where
+        there are several (groups of layers), the outermost first, and the layers are as many as
+        their product."""
+        return {"num_hidden_layers": self.num_hidden_layers}
+
+    @property
+    def passes(self) -> Sequence[int]:
+        """The numbers of the layers that a token goes through, in their order. A variant whose
+        layers share weights has some of them several times."""
+        return range(self.num_hidden_layers)
+
+    @property
+    def tied_modules(self) -> Mapping[str, str]:
+        """The modules of layers that are those of an earlier layer: names within the backbone,
+        such as ``layers.3.up``, and whose they are."""
+        return {}
+
+    @property
+    def shares_layers(self) -> bool:
+        """Whether any weights of the layers are used more than once for a token."""
+        return len(set(self.passes)) < len(self.passes) or bool(self.tied_modules)
+
+    def with_layer_on_top(self) -> Self:
+        """Return the config of a model with one layer more."""
+        return self.replace(num_hidden_layers=self.num_hidden_layers + 1)
+
+    @property
     def num_parameters(self) -> int:
         """Count the weights of a bare backbone by their formula, without building anything:
         embeddings, layers, and the pooler if it has one."""
@@ -142,7 +170,8 @@ class Config:
         projection = embedded * width + width if self.projects_embeddings else 0
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
         pooler = width * width + width if self.needs_pooler(()) else 0
-        return rows * embedded + 2 * embedded + projection + self.num_hidden_layers * layer + pooler
+        layers = math.prod(self.layer_counts.values())
+        return rows * embedded + 2 * embedded + projection + layers * layer + pooler
 
     @property
     def attention_field(self) -> str:

@@ -7,6 +7,8 @@ that are computed.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -61,8 +63,8 @@ class RowBackbone(Backbone):
             raise ValueError("word_vectors are for batches without padding")
         x = self._embedded(input_ids, attention_mask, token_type_ids, layout, word_vectors)
         states = [layout.pad(x)] if output_hidden_states else []
-        for layer in self.layers:
-            x = layer(x, layout)
+        for number in self.config.passes:
+            x = self.layers[number](x, layout)
             if output_hidden_states:
                 states.append(layout.pad(x))
         return self._output(x, layout, states)
@@ -81,8 +83,8 @@ class RowBackbone(Backbone):
         bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
         layout = RowLayout(b, t, bias=bias)
         states = [layout.pad(x)] if output_hidden_states else []
-        for layer in self.layers:
-            x = layer(x, layout)
+        for number in self.config.passes:
+            x = self.layers[number](x, layout)
             if output_hidden_states:
                 states.append(layout.pad(x))
         return self._output(x, layout, states)
@@ -140,15 +142,27 @@ class Encoder(RowBackbone):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        layers = math.prod(config.layer_counts.values())
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooler else None
         init_weights(self, config.initializer_range)
+        for name, owner in config.tied_modules.items():
+            layer, _, part = name.rpartition(".")
+            _lend(self.get_submodule(layer), part, self.get_submodule(owner))
 
     def attention_scores(self, layer: int, states: Tensor) -> Tensor:
         """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
-        chosen = self.layers[layer]
+        chosen = self.layers[self.config.passes[layer]]
         assert isinstance(chosen, EncoderLayer)
         return chosen.attention.scores(states)
+
+
+def _lend(layer: nn.Module, part: str, owner: nn.Module) -> None:
+    """Let `layer` use the module `owner` of another layer as its `part`. It stays the other's: as
+    a plain attribute it is found, moved and copied with the whole, and stands once among the
+    weights."""
+    delattr(layer, part)
+    layer.__dict__[part] = owner
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:

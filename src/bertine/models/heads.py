@@ -243,5 +243,6 @@ def new_head(config: Config, name: str, outputs: int = 0, **options: Any) -> dic
         BertineError: models of this type have no such head; what making it raises.
     """
     if name not in config.heads:
-        raise BertineError(f"a model of type {config.model_type} has no {HEADS[name].title}")
+        title = HEADS[name].title if name in HEADS else f"head {name!r}"
+        raise BertineError(f"a model of type {config.model_type} has no {title}")
     return {name: config.heads[name].new(config, outputs, **options)}

@@ -22,12 +22,22 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; the last two need objective mlm",
-        otherwise="as in the model's paper: segment pairs for BERT, full sentences for the others",
-        more="One of segment-pair, sentence-pair, full-sentences and doc-sentences "
-        "(:mod:`bertine.data.instances.formats`).",
+        "what a sequence is made of; full and doc sentences need objective mlm",
+        otherwise="as in the model's paper: segment pairs for BERT, sentence order for ALBERT, "
+        "full sentences for the others",
+        more="One of segment-pair, sentence-pair, full-sentences, doc-sentences and "
+        "sentence-order (:mod:`bertine.data.instances.formats`).",
     )
     whole_word_mask: bool = declare(False, "choose whole words for prediction")
+    ngrams: int = declare(
+        1,
+        "choose runs of up to so many tokens, or whole words, shorter ones more often; ALBERT's "
+        "paper has 3",
+        more="A run of n comes with a probability proportional to 1/n "
+        "(:mod:`bertine.data.corruption.ngrams`).",
+        least=1,
+        most=10,
+    )
     masking: Masking = declare(
         "dynamic",
         "of the tokens to predict: anew at every step, or static, in the same `dupe_factor` ways "
@@ -97,8 +107,10 @@ class InstanceSettings(InstanceOptions):
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, for the settings of a run; what does nothing is None."""
         values = self.values() | {"mask_split": list(self.mask_split)}
-        if self.input_format != "segment-pair":
+        if self.input_format not in ("segment-pair", "sentence-order"):
             values["short_seq_prob"] = None
+        if self.ngrams == 1:  # as runs were recorded before there was the option
+            del values["ngrams"]
         if self.masking != "static":
             values["dupe_factor"] = None
         return values

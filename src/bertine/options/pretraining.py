@@ -43,8 +43,10 @@ class Learning(OptionGroup):
 
     objective: ObjectiveName | None = declare(
         None,
-        "masked tokens and next sentences, or masked tokens only",
-        otherwise="as in the model's paper: mlm-nsp for BERT, mlm for the others",
+        "masked tokens and next sentences, masked tokens and the order of sentences, or masked "
+        "tokens only",
+        otherwise="as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, mlm for the "
+        "others",
     )
     initialization: Initialization = declare(
         "normal",

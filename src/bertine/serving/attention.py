@@ -112,9 +112,9 @@ class AttentionReader:
     def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
         """Compute the attention, fp64 [T, T], rounded."""
         config = self.model.config
-        layer = config.num_hidden_layers - 1 if layer is None else layer
+        layer = len(config.passes) - 1 if layer is None else layer
         for name, value, size in (
-            ("layer", layer, config.num_hidden_layers),
+            ("layer", layer, len(config.passes)),
             ("head", head, config.num_attention_heads),
         ):
             if value is not None and not 0 <= value < size:

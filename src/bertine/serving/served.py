@@ -199,7 +199,7 @@ class Served:
             ),
             "mask": self.model.tokenizer.mask_text if "fill-mask" in self.operations else "",
             "dimensions": self.dimensions,
-            "layers": config.num_hidden_layers,
+            "layers": len(config.passes),
             "heads": config.num_attention_heads,
         }
 

@@ -180,7 +180,8 @@ def _nothing(term: Term) -> Term:
 
 
 def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
-    """Shard the parameters of `terms` in place: each layer by itself, the rest together.
+    """Shard the parameters of `terms` in place: each layer by itself, the rest together, and with
+    it layers whose weights are used more than once for a token.
 
     Layers are gathered and computed in `dtype`, and their gradients are summed in fp32.
     Embeddings and heads are gathered in fp32, once for all of a pass, and computed by autocast.
@@ -192,8 +193,9 @@ def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
     low = MixedPrecisionPolicy(
         param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
     )
-    for layer in terms.model.backbone.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=low)
+    if not terms.model.config.shares_layers:
+        for layer in terms.model.backbone.layers:
+            fully_shard(layer, mesh=mesh, mp_policy=low)
     fully_shard(terms, mesh=mesh)
     return terms
 

@@ -362,6 +362,7 @@ def _evaluation(
             settings=InstanceSettings(
                 input_format=data.settings.input_format,
                 whole_word_mask=data.settings.whole_word_mask,
+                ngrams=data.settings.ngrams,
                 max_seq_length=data.settings.max_seq_length,
                 masked_lm_prob=data.settings.masked_lm_prob,
             ),
