@@ -10,6 +10,7 @@ FAMILIES = {
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "deberta-v2": "bertine.interop.deberta:FAMILY",
     "albert": "bertine.interop.albert:FAMILY",
 }
 
@@ -27,6 +28,9 @@ PRESETS = {
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
+    "deberta-v3-xsmall": "deberta-v2",
+    "deberta-v3-small": "deberta-v2",
+    "deberta-v3-base": "deberta-v2",
     "albert-base": "albert",
     "albert-large": "albert",
     "albert-xlarge": "albert",

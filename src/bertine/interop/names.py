@@ -108,6 +108,7 @@ class WeightNames:
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
+        aliases: pairs (what other names in files begin with, what the canonical ones begin with).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
     """
 
@@ -118,6 +119,7 @@ class WeightNames:
     layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
+    aliases: Pairs = ()
     copies: Pairs = ()
 
     def part_of(self, canonical: str) -> str | None:
@@ -125,12 +127,10 @@ class WeightNames:
         head; None when it belongs to no known one."""
         if canonical.startswith(self.encoder):
             return "encoder"
-        if canonical.startswith("pooler."):
-            return "pooler"
         for head, names in self.heads.items():
             if names.holds(canonical):
                 return head
-        return None
+        return "pooler" if canonical.startswith("pooler.") else None
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
         """Return for every tensor of ours the canonical tensors that it is made of, joined along
@@ -245,6 +245,9 @@ class WeightNames:
             name = original.removeprefix(self.prefix)
             if names is not None:
                 name = names.to_canonical(name)
+            for other, usual in self.aliases:
+                if name.startswith(other):
+                    name = usual + name.removeprefix(other)
             if name.endswith(".gamma"):
                 name = name.removesuffix("gamma") + "weight"
             elif name.endswith(".beta"):
