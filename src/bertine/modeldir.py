@@ -8,7 +8,6 @@ other way round; ``bertine.json`` says what the model was trained to do.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.options.names import option
-from bertine.presets import PRESETS
+from bertine.published import how_to_get
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say
 from bertine.terminal.shown import Shown
@@ -221,43 +220,6 @@ def load_model(
     if origin := origin_line(folder, lowercase=tokenizer.lowercase):
         say(origin)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
-
-
-#: The files of a model directory that are needed, besides those of the vocabulary.
-_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
-#: Organizations of the Hugging Face hub, by the beginnings of the names of their models.
-_ORGANIZATIONS = {
-    "bert-": "google-bert",
-    "roberta-": "FacebookAI",
-    "all-": "sentence-transformers",
-    "paraphrase-": "sentence-transformers",
-    "multi-qa-": "sentence-transformers",
-}
-
-
-def how_to_get(name: str) -> str | None:
-    """Return how to get a model that is named in place of a folder, as one line; None where `name`
-    does not look like the name of a published model."""
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
-        return None
-    # RoBERTa's sizes have the names of the published models.
-    if name in PRESETS and not name.startswith("roberta-"):
-        return (
-            f"{name}: is a size to pre-train ('bertine pretrain'), not a folder with weights; "
-            "give the folder of a trained model"
-        )
-    organization, _, model = name.rpartition("/")
-    if not organization:
-        starts = (start for start in _ORGANIZATIONS if name.startswith(start))
-        organization = _ORGANIZATIONS.get(next(starts, ""), "")
-    if not organization or Path(organization).exists():
-        return None
-    vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
-    return (
-        f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
-        f"download {organization}/{model} {_NEEDED} {vocabulary} --local-dir {model}' and give "
-        f"{model}"
-    )
 
 
 def model_folder(path: str | Path) -> Path:

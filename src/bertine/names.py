@@ -21,6 +21,8 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: How gradients become updates (:mod:`bertine.training.loop.optimizers`).
+OptimizerName = Literal["adamw", "lamb", "muon"]
 #: How the learning rate changes (:mod:`bertine.training.loop.schedule`).
 ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
 #: The number type of training; ``auto`` is bf16 where the machine multiplies it fast.
@@ -38,7 +40,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal[
     "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"

@@ -9,6 +9,7 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "electra": "bertine.interop.electra:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "albert": "bertine.interop.albert:FAMILY",
@@ -25,6 +26,9 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "electra-small": "electra",
+    "electra-base": "electra",
+    "electra-large": "electra",
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
@@ -49,4 +53,5 @@ OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
+    "rtd": "bertine.objectives.rtd:Rtd",
 }

@@ -19,6 +19,7 @@ import bertine
 import tagged
 import toys
 from bertine.datasets.labelled import read_evaluation
+from bertine.inference.compute.choosing import why_not_int8
 from bertine.modeldir import load_model
 from bertine.rng import generator
 
@@ -208,6 +209,9 @@ def test_fast_answers_are_close(finetuned: tuple[TaskCase, Path], precision: str
     try:
         fast = bertine.Predictor.load(folder, "cpu", precision)
     except bertine.BertineError as error:
+        # Where 8 bits can be computed, a variant says what keeps it from them.
+        if not why_not_int8() and "this machine cannot" in str(error):
+            raise
         pytest.skip(str(error))
     exact = bertine.Predictor.load(folder, "cpu", "fp32")
     bound = 0.2 if case.task == "regression" else 0.05
@@ -236,7 +240,7 @@ def test_a_server_answers_explains_and_shows_attention(
 
     case, folder = finetuned
     names = bertine.Predictor.load(folder, "cpu", "fp32").tokenizer.names
-    with running({"task": folder, "base": home.pretrained}) as ask:
+    with running({"task": folder, "base": home.masked_lm}) as ask:
         inputs = [list(text) if isinstance(text, tuple) else text for text in case.texts]
         answers = ask("/predict", {"texts": inputs, "model": "task"})
         assert answers.status == 200, answers.body

@@ -18,7 +18,7 @@ from .variants import VARIANTS, Variant, scramble
 
 LABELS = 3
 #: transformers has no class for pairs that are encoded apart; the others have a test of their own.
-OWN = ("pair_classifier", "nsp", "sop", "mlm")
+OWN = ("pair_classifier", "nsp", "sop", "mlm", "generator")
 HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.config.heads))
 #: What is asked of pairs in pre-training, and what transformers calls the answers.
 PAIR_LABELS = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
@@ -58,7 +58,9 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
-    objective, _ = choose(config)
+    # Replaced-token detection, which transformers has no class for, has a test of its own.
+    name = next(name for name in variant.family.objectives if name != "rtd")
+    objective, _ = choose(config, name)
     model = Model(config, objective.heads(config)).eval()
     scramble(model, seed)
     batch = random_batch(config, seed)
@@ -108,10 +110,11 @@ def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None
     elif config.heads[head].reads == "tokens":
         logits, expected = logits[real], expected[real]
     close(logits, expected, "logits")
-    # Any function of the logits has the same gradients.
+    # Any function of the logits has the same gradients; a mean, as losses are, for gradients that
+    # are 0 but for rounding (of keys' biases) have the rounding of what is summed.
     weights = torch.linspace(-1, 1, logits.numel()).view(logits.shape)
-    (logits * weights).sum().backward()
-    (expected * weights).sum().backward()
+    (logits * weights).mean().backward()
+    (expected * weights).mean().backward()
     same_gradients(variant, model, other)
 
 

@@ -28,6 +28,8 @@ class Variant:
         sizes: the number of weights of published sizes (embeddings, layers and pooler).
         own: draws what a tiny architecture has besides the sizes that all have.
         small: what a model of 2 layers x 32, 2 heads, has besides.
+        pretrain: options of ``bertine pretrain`` besides those of all.
+        fills_masks: the folder of a run whose model fills masks.
     """
 
     model_type: str
@@ -35,6 +37,8 @@ class Variant:
     sizes: dict[str, int]
     own: Callable[[np.random.Generator], dict[str, Any]] = lambda draw: {}
     small: dict[str, Any] = field(default_factory=dict)
+    pretrain: tuple[str, ...] = ()
+    fills_masks: str = "model"
 
     @property
     def family(self) -> Family:
@@ -57,11 +61,6 @@ class Variant:
             "type_vocab_size": types + seed % 2 if types > 1 else types,
             "layer_norm_eps": (1e-12, 1e-5)[seed % 2],
         }
-        if hasattr(known, "embedding_size"):  # that of the states for half of the seeds
-            changes["embedding_size"] = changes["hidden_size"] + 3 * (seed % 2)
-        if "num_hidden_groups" in known.layer_counts:
-            changes["num_hidden_groups"] = 1 + seed % changes["num_hidden_layers"]
-            changes["inner_group_num"] = 1 + seed // 2 % 2
         changes["pad_token_id"] = min(known.pad_token_id, changes["vocab_size"] - 1)
         changes |= self.own(draw)
         fixed = self.family.keys.absent
@@ -86,6 +85,17 @@ class Variant:
         assert not result.unexpected_keys
         twin: transformers.PreTrainedModel = other.eval()
         return twin
+
+
+def albert(draw: np.random.Generator) -> dict[str, Any]:
+    """Groups and layers of a group; tests/family/test_albert.py tries more."""
+    layers = int(draw.integers(1, 5))
+    return {
+        "embedding_size": int(draw.integers(4, 20)),
+        "num_hidden_layers": layers,
+        "num_hidden_groups": int(draw.integers(1, layers + 1)),
+        "inner_group_num": int(draw.integers(1, 3)),
+    }
 
 
 def mobile(draw: np.random.Generator) -> dict[str, Any]:
@@ -113,6 +123,18 @@ def deberta(draw: np.random.Generator) -> dict[str, Any]:
     return {"position_buckets": (6, 8, -1)[int(draw.integers(3))]}
 
 
+def electra(draw: np.random.Generator) -> dict[str, Any]:
+    """Embeddings as wide as the states, or not."""
+    heads = int(draw.integers(1, 5))
+    width = heads * int(draw.integers(3, 9))
+    other = int(draw.integers(4, 40))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "embedding_size": width if draw.integers(2) else other,
+    }
+
+
 #: By model type.
 VARIANTS = {
     "bert": Variant(
@@ -136,6 +158,20 @@ VARIANTS = {
         },
         own=deberta,
     ),
+    "electra": Variant(
+        "electra",
+        "electra-small",
+        # Those of the discriminators with their head, less the head.
+        {
+            "electra-small": 13_549_057 - 66_049,
+            "electra-base": 109_483_009 - 591_361,
+            "electra-large": 335_142_913 - 1_050_625,
+        },
+        own=electra,
+        small={"embedding_size": 24},
+        pretrain=("--save-generator",),
+        fills_masks="generator",
+    ),
     "mobilebert": Variant(
         "mobilebert",
         "mobilebert-uncased",
@@ -157,6 +193,7 @@ VARIANTS = {
             "albert-xlarge": 58_724_864,
             "albert-xxlarge": 222_595_584,
         },
+        own=albert,
     ),
 }
 

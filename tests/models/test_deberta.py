@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface, family_of, read_config
+from bertine.modeldir import load_model, save_model
 from bertine.models.deberta.attention import DisentangledAttention
 from bertine.models.deberta.positions import RelativePositions, bucket, shifted
 from bertine.models.dropout import stream
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.presets import preset
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from family.parity import close, inputs, random_batch
 from family.variants import VARIANTS, scramble
 
@@ -179,3 +182,24 @@ def test_the_published_file_is_read(tmp_path: Path) -> None:
     }
     path.write_text(json.dumps(published))
     assert read_config(path).config == preset("deberta-v3-base")
+
+
+def test_what_published_files_hold_besides_is_dropped_and_said(
+    tmp_path: Path,
+) -> None:
+    """The head that tells replaced tokens, and absolute positions that nothing reads."""
+    words = Tokenizer.from_vocab([*SPECIAL_TOKENS, *"abcdefgh"])
+    config = DEBERTA.tiny(0).replace(vocab_size=words.vocab_size, pad_token_id=0)
+    save_model(tmp_path, Model(config, new_head(config, "mlm")), words)
+    file = tmp_path / "model.safetensors"
+    width = config.hidden_size
+    more = {
+        "mask_predictions.dense.weight": torch.zeros(width, width),
+        "mask_predictions.classifier.bias": torch.zeros(1),
+        "deberta.embeddings.position_embeddings.weight": torch.zeros(8, width),
+    }
+    save_file(load_file(file) | more, file)
+    loaded = load_model(tmp_path)
+    assert len(loaded.report.dropped) == 3
+    (line,) = loaded.report.lines()
+    assert line.endswith("; dropped: replaced-token head, absolute positions")

@@ -60,6 +60,8 @@ def test_a_family_says_which_objectives_it_has(monkeypatch: pytest.MonkeyPatch) 
         assert families
         for family in families:
             check_family(objective(name), next(iter(family.presets.values())))
+    with pytest.raises(BertineError, match="mlm-nsp or mlm, not with rtd"):
+        check_family(objective("rtd"), config)
     other = objective("mlm")
     monkeypatch.setattr(type(other), "name", "other")
     told = "a model of type bert is pre-trained with objective mlm-nsp or mlm, not with other"

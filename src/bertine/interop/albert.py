@@ -6,6 +6,7 @@ from bertine.interop.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITT
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames, WeightNames
+from bertine.interop.tensorflow.albert import VARIABLES
 from bertine.models.albert import PRESETS, AlbertConfig
 
 FAMILY = Family(
@@ -47,7 +48,7 @@ FAMILY = Family(
         required=SIZES,
         only={
             **PLAIN_ENCODER,
-            # Of the published files: layers of another kind, which no published model has.
+            # Google's program reads them and never uses them; its files have these values.
             "net_structure_type": ((0, None), "another structure of layers"),
             "num_memory_blocks": ((0, None), "memory blocks"),
             "down_scale_factor": ((1, None), "layers over fewer tokens"),
@@ -62,4 +63,5 @@ FAMILY = Family(
     input_format="sentence-order",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "sop"}),
+    variables=VARIABLES,
 )

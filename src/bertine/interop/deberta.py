@@ -46,6 +46,10 @@ FAMILY = Family(
             **TASK_HEADS,
             "choice": HeadNames("choice_classifier", _CLASSIFIER, published=""),
         },
+        left_out={
+            "mask_predictions.": "replaced-token head",
+            "embeddings.position_embeddings.": "absolute positions",
+        },
         # As the class with ``legacy`` calls the head.
         aliases=(
             ("cls.predictions.transform.", "lm_predictions.lm_head."),

@@ -56,6 +56,7 @@ class LoadReport(Shown):
         kinds = self.config.heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
+        titles |= {title: title for title in self.names.left_out.values()}
         held = {self.names.part_of(name) for name in names}
         listed = [
             title + (f" ({notes[part]})" if notes and part in notes else "")
@@ -140,8 +141,8 @@ def sort_tensors(
     for copy, held in names.tied(config).items():
         if copy in keep and not torch.equal(keep[copy], keep[held]):
             raise BertineError(
-                f"{source}: tensor {copy} is not the same as {held}, but {CONFIG} says that they "
-                "are shared; was it trained by a program that does not know it?"
+                f"{source}: tensor {copy} is not the same as {held}, but {described_in} says they "
+                "are shared; a program that does not know its key may have trained them: remove it"
             )
     report.new = missing
     return keep, report

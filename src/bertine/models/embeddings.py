@@ -59,9 +59,30 @@ class Embeddings(RowEmbeddings):
         real: Tensor | None = None,
         word_vectors: Tensor | None = None,
     ) -> Tensor:
-        """input_ids, token_type_ids int64 [B, T]; real int64 [N], indices of the tokens to
-        compute, or None for all; word_vectors [B, T, E], in place of the word embeddings of
-        `input_ids` (not together with `real`). Returns [N, H]."""
+        """Look up, add, normalize and project; the arguments are those of :meth:`unprojected`.
+        Returns [N, H]."""
+        x = self.unprojected(input_ids, token_type_ids, real, word_vectors)
+        return x if self.projection is None else self.projection(x)
+
+    def unprojected(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> Tensor:
+        """Look up, add and normalize, without the projection to the width of the layers: what two
+        stacks of layers of different widths can share.
+
+        Args:
+            input_ids, token_type_ids: int64 [B, T].
+            real: int64 [N], indices of the tokens to compute; None: all.
+            word_vectors: [B, T, E], in place of the word embeddings of `input_ids` (not together
+                with `real`).
+
+        Returns:
+            [N, E].
+        """
         length, table = input_ids.shape[1], self.position_embeddings
         if self.one_segment:
             token_type_ids = None
@@ -88,8 +109,7 @@ class Embeddings(RowEmbeddings):
         x = x.reshape(-1, x.shape[-1])
         x = self.layer_norm(x)
         # From here on the residual stream is in the compute type: half the memory traffic.
-        x = self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
-        return x if self.projection is None else self.projection(x)
+        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
 
     def traced(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None

@@ -55,11 +55,8 @@ class RowBackbone(Backbone):
         Raises:
             ValueError: `word_vectors` for a batch with padding.
         """
-        if packing is None:
-            layout = self._layout(input_ids, attention_mask)
-        else:
-            b, t = input_ids.shape
-            layout = RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+        dtype = self.embeddings.word_embeddings.weight.dtype
+        layout = layout_of(input_ids, attention_mask, packing, dtype)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
         x = self._embedded(input_ids, attention_mask, token_type_ids, layout, word_vectors)
@@ -124,22 +121,37 @@ class RowBackbone(Backbone):
         last = layout.pad(x)
         return BackboneOutput(last, self._pooled(last[:, 0]), tuple(states) or None)
 
-    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> RowLayout:
-        b, t = input_ids.shape
-        if attention_mask is None:
+
+def layout_of(
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    packing: PackedRows | None,
+    dtype: torch.dtype,
+) -> RowLayout:
+    """Say which rows of a batch the layers compute, and which of them attention may look at.
+
+    Args:
+        input_ids: int64 [B, T].
+        attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+        packing: where the real tokens stand, in place of `attention_mask`.
+        dtype: of the weights, in which the layers compute without autocast.
+    """
+    b, t = input_ids.shape
+    if packing is not None:
+        return RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+    if attention_mask is None:
+        return RowLayout(b, t)
+    mask, device = attention_mask.bool(), input_ids.device.type
+    real = None
+    # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
+    if device == "cpu":
+        padding = 1.0 - int(mask.sum()) / mask.numel()
+        if padding == 0.0:
             return RowLayout(b, t)
-        mask, device = attention_mask.bool(), input_ids.device.type
-        real = None
-        # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
-        if device == "cpu":
-            padding = 1.0 - int(mask.sum()) / mask.numel()
-            if padding == 0.0:
-                return RowLayout(b, t)
-            if padding >= _UNPAD_FROM:
-                real = _real_rows(mask.reshape(-1))
-        dtype = autocast_dtype(device) or self.embeddings.word_embeddings.weight.dtype
-        bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
-        return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+        if padding >= _UNPAD_FROM:
+            real = _real_rows(mask.reshape(-1))
+    bias = torch.zeros(b, 1, 1, t, dtype=autocast_dtype(device) or dtype, device=mask.device)
+    return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
 
 
 class Encoder(RowBackbone):

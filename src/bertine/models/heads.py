@@ -187,7 +187,8 @@ class HeadKind:
     Attributes:
         reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
             states of all "tokens", the "rows" at given places, or "texts", the vectors of texts
-            that are encoded apart.
+            that are encoded apart. One that reads "inputs" has layers of its own over the
+            backbone's embeddings: it is for pre-training and not written with the model.
         new: (config, number of outputs, …) → the module with new weights.
         title: what messages call it.
         suffix: of transformers' class that has it.
@@ -195,7 +196,7 @@ class HeadKind:
         tied: whether it multiplies with the word embeddings.
     """
 
-    reads: Literal["pooled", "first", "tokens", "rows", "texts"]
+    reads: Literal["pooled", "first", "tokens", "rows", "texts", "inputs"]
     new: Callable[..., nn.Module]
     title: str
     suffix: str

@@ -22,7 +22,7 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; full and doc sentences need objective mlm",
+        "what a sequence is made of; full and doc sentences need objective mlm or rtd",
         otherwise="as in the model's paper: segment pairs for BERT, sentence order for ALBERT, "
         "full sentences for the others",
         more="One of segment-pair, sentence-pair, full-sentences, doc-sentences and "
@@ -62,9 +62,10 @@ class InstanceOptions(InstanceForm, Seed):
         otherwise="as many as their share asks for in a full one",
         least=1,
     )
-    mask_split: Sequence[float] = declare(
-        (0.8, 0.1, 0.1),
+    mask_split: Sequence[float] | None = declare(
+        None,
         "of the predicted tokens, the shares that become the mask, become a random token, stay",
+        otherwise="as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15",
         values=3,
         least=0,
         most=1,
@@ -79,6 +80,8 @@ class InstanceOptions(InstanceForm, Seed):
     def __post_init__(self) -> None:
         super().__post_init__()
         split = self.mask_split
+        if split is None:
+            return
         if len(split) != 3:
             raise BertineError(
                 f"mask_split is {list(split)}, but must be three shares: masked, random, kept"
@@ -96,6 +99,9 @@ class InstanceSettings(InstanceOptions):
 
     input_format: InputFormat = like(
         InstanceForm, "input_format", default="segment-pair", otherwise=""
+    )
+    mask_split: Sequence[float] = like(
+        InstanceOptions, "mask_split", default=(0.8, 0.1, 0.1), otherwise=""
     )
 
     @property

@@ -45,7 +45,10 @@ class _Terms(nn.Module):
 
     def forward(self, part: Batch) -> dict[str, tuple[Any, ...]]:
         terms = self._objective.terms(self.model, part)
-        return {name: (t.total, t.count, t.correct, t.weight) for name, t in terms.items()}
+        return {
+            name: (t.total, t.count, t.correct, t.weight, dict(t.shares))
+            for name, t in terms.items()
+        }
 
 
 class Team:
@@ -176,7 +179,8 @@ class Team:
 def _nothing(term: Term) -> Term:
     """Return `term` as of a sequence that does not count."""
     correct = None if term.correct is None else torch.zeros_like(term.correct)
-    return Term(torch.zeros_like(term.total), 0, correct, term.weight)
+    shares = {name: torch.zeros_like(number) for name, number in term.shares.items()}
+    return Term(torch.zeros_like(term.total), 0, correct, term.weight, shares)
 
 
 def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
