@@ -11,6 +11,7 @@ FAMILIES = {
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "electra": "bertine.interop.electra:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "deberta-v2": "bertine.interop.deberta:FAMILY",
     "albert": "bertine.interop.albert:FAMILY",
 }
 
@@ -31,6 +32,9 @@ PRESETS = {
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
+    "deberta-v3-xsmall": "deberta-v2",
+    "deberta-v3-small": "deberta-v2",
+    "deberta-v3-base": "deberta-v2",
     "albert-base": "albert",
     "albert-large": "albert",
     "albert-xlarge": "albert",
