@@ -9,6 +9,7 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "modernbert": "bertine.interop.modernbert:FAMILY",
 }
 
 #: Preset → model type.
@@ -22,6 +23,8 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "modernbert-base": "modernbert",
+    "modernbert-large": "modernbert",
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.

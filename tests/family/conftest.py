@@ -76,6 +76,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         intermediate_size=64,
         max_position_embeddings=LENGTH + 2,
         initializer_range=0.2,
+        **variant.small,
     )
     (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
     with toys.one_thread():

@@ -64,9 +64,11 @@ def full_labels(batch: Batch) -> Tensor:
 
 
 def close(ours: Tensor, theirs: Tensor, what: str) -> None:
-    """Assert that both are equal to 1e-5."""
+    """Assert that both are equal to 1e-5; states that no norm has brought to the size of one, which
+    are sums of much larger numbers, to a 400,000th of the largest."""
+    atol = 1e-5 * max(1.0, float(theirs.detach().abs().max()) / 4.0)
     torch.testing.assert_close(
-        ours, theirs, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}"
+        ours, theirs, rtol=1e-5, atol=atol, msg=lambda text: f"{what}: {text}"
     )
 
 

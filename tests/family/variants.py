@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import nn
@@ -23,11 +25,17 @@ class Variant:
         model_type: its name.
         preset: the name of a published size.
         sizes: the number of weights of published sizes (embeddings, layers and pooler).
+        own: draws what a tiny architecture has besides the sizes that all have.
+        small: the same of the model that goes through the tasks.
+        head_sizes: of these the sizes of its attention heads are multiples.
     """
 
     model_type: str
     preset: str
     sizes: dict[str, int]
+    own: Callable[[np.random.Generator], dict[str, Any]] = lambda draw: {}
+    small: dict[str, Any] = field(default_factory=dict)
+    head_sizes: int = 1
 
     @property
     def family(self) -> Family:
@@ -41,7 +49,7 @@ class Variant:
         types = known.type_vocab_size
         changes: dict[str, Any] = {
             "vocab_size": int(draw.integers(40, 90)),
-            "hidden_size": heads * int(draw.integers(3, 9)),
+            "hidden_size": heads * self.head_sizes * int(draw.integers(3, 9)),
             "num_hidden_layers": int(draw.integers(1, 4)),
             "num_attention_heads": heads,
             "intermediate_size": int(draw.integers(10, 60)),
@@ -51,6 +59,7 @@ class Variant:
             "layer_norm_eps": (1e-12, 1e-5)[seed % 2],
         }
         changes["pad_token_id"] = min(known.pad_token_id, changes["vocab_size"] - 1)
+        changes |= self.own(draw)
         fixed = self.family.keys.absent
         return known.replace(**{name: v for name, v in changes.items() if name not in fixed})
 
@@ -75,6 +84,20 @@ class Variant:
         return twin
 
 
+def modern(draw: np.random.Generator) -> dict[str, Any]:
+    """Windows shorter than the texts, and anything else that a ModernBERT may have."""
+    biases = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+    return {
+        "num_hidden_layers": int(draw.integers(2, 5)),
+        "local_attention": int(draw.integers(2, 12)),
+        "global_attn_every_n_layers": int(draw.integers(2, 4)),
+        "global_rope_theta": float(draw.integers(50, 200)),
+        "local_rope_theta": float(draw.integers(10, 50)),
+        "classifier_pooling": ("cls", "mean")[draw.integers(2)],
+        **{name: bool(draw.integers(2)) for name in biases},
+    }
+
+
 #: By model type.
 VARIANTS = {
     "bert": Variant(
@@ -88,6 +111,15 @@ VARIANTS = {
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
     "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
+    "modernbert": Variant(
+        "modernbert",
+        "modernbert-base",
+        {"modernbert-base": 149_014_272, "modernbert-large": 394_781_696},
+        own=modern,
+        # Of a few tokens, and every other layer.
+        small={"local_attention": 8, "global_attn_every_n_layers": 2},
+        head_sizes=2,
+    ),
 }
 
 

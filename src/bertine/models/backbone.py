@@ -25,9 +25,11 @@ class Backbone(nn.Module):
         layers: in their order. Frozen, compiled, sharded, and given rates one by one.
         pooler: of the first token's state; None: there is none.
         takes_packing: whether `packing` may be given, so that a GPU computes no padding.
+        shows_attention: whether :meth:`attention_probabilities` is there.
     """
 
     takes_packing: ClassVar[bool] = False
+    shows_attention: ClassVar[bool] = False
 
     config: Config
     embeddings: nn.Module
@@ -60,6 +62,16 @@ class Backbone(nn.Module):
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        raise NotImplementedError
+
+    def attention_probabilities(self, layer: int, states: Tensor) -> Tensor:
+        """Return where the tokens of a sequence look in a layer, [A, T, T], of which each row sums
+        to 1.
+
+        Args:
+            layer: from 0 on.
+            states: [T, H], what the layer reads: of the hidden states the one of its number.
+        """
         raise NotImplementedError
 
     def traced(

@@ -27,10 +27,10 @@ class Embeddings(nn.Module):
         size = config.hidden_size
         self.first, self.pad = config.first_position, config.pad_token_id
         self.one_segment = config.type_vocab_size < 2
-        self.word_embeddings = _table(config.vocab_size, size)
-        self.position_embeddings = _table(config.max_position_embeddings, size)
+        self.word_embeddings = embedding_table(config.vocab_size, size)
+        self.position_embeddings = embedding_table(config.max_position_embeddings, size)
         types = config.type_vocab_size
-        self.token_type_embeddings = _table(types, size) if types else None
+        self.token_type_embeddings = embedding_table(types, size) if types else None
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
 
@@ -83,7 +83,7 @@ class Embeddings(nn.Module):
         return self.position_embeddings.weight[self.first :]
 
 
-def _table(rows: int, size: int) -> nn.Embedding:
+def embedding_table(rows: int, size: int) -> nn.Embedding:
     """Return a new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without
     values: PyTorch would draw them with functions whose import takes more than a second."""
     meta = torch.empty(0).is_meta

@@ -30,6 +30,7 @@ class Encoder(Backbone):
     """Embeddings, encoder layers and (by default) the pooler."""
 
     takes_packing = True
+    shows_attention = True
     embeddings: Embeddings
 
     def __init__(self, config: Config, add_pooler: bool = True) -> None:
@@ -55,7 +56,8 @@ class Encoder(Backbone):
             ValueError: `word_vectors` for a batch with padding.
         """
         if packing is None:
-            layout = self._layout(input_ids, attention_mask)
+            dtype = self.embeddings.word_embeddings.weight.dtype
+            layout = row_layout(input_ids, attention_mask, dtype)
         else:
             b, t = input_ids.shape
             layout = RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
@@ -96,6 +98,11 @@ class Encoder(Backbone):
                 states.append(layout.pad(x))
         return self._output(x, layout, states)
 
+    def attention_probabilities(self, layer: int, states: Tensor) -> Tensor:
+        part = self.layers[layer]
+        assert isinstance(part, EncoderLayer)
+        return part.attention.probabilities(states)
+
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
@@ -106,22 +113,29 @@ class Encoder(Backbone):
         pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
         return BackboneOutput(last, pooled, tuple(states) or None)
 
-    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> RowLayout:
-        b, t = input_ids.shape
-        if attention_mask is None:
+
+def row_layout(input_ids: Tensor, attention_mask: Tensor | None, dtype: torch.dtype) -> RowLayout:
+    """Return which rows of a batch are computed.
+
+    Args:
+        input_ids: int64 [B, T].
+        attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+        dtype: of the weights; autocast goes before it.
+    """
+    b, t = input_ids.shape
+    if attention_mask is None:
+        return RowLayout(b, t)
+    mask, device = attention_mask.bool(), input_ids.device.type
+    real = None
+    # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
+    if device == "cpu":
+        padding = 1.0 - int(mask.sum()) / mask.numel()
+        if padding == 0.0:
             return RowLayout(b, t)
-        mask, device = attention_mask.bool(), input_ids.device.type
-        real = None
-        # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
-        if device == "cpu":
-            padding = 1.0 - int(mask.sum()) / mask.numel()
-            if padding == 0.0:
-                return RowLayout(b, t)
-            if padding >= _UNPAD_FROM:
-                real = _real_rows(mask.reshape(-1))
-        dtype = autocast_dtype(device) or self.embeddings.word_embeddings.weight.dtype
-        bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
-        return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+        if padding >= _UNPAD_FROM:
+            real = _real_rows(mask.reshape(-1))
+    bias = torch.zeros(b, 1, 1, t, dtype=autocast_dtype(device) or dtype, device=mask.device)
+    return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:

@@ -188,6 +188,22 @@ class _Attention(torch.autograd.Function):
         return grad_q, grad_k, grad_v, None, None
 
 
+def written_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float) -> Tensor:
+    """Compute softmax(q k' / sqrt(D) + bias) v on a CPU as products written out, with dropout on
+    the probabilities.
+
+    Args:
+        q, k, v: [R, T, D], contiguous; R sequences and heads.
+        bias: [R or 1, T or 1, T] of the type of q; None: nothing.
+        p: dropout rate.
+
+    Returns:
+        [R, T, D].
+    """
+    mixed: Tensor = _Attention.apply(q, k, v, bias, p)
+    return mixed
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention with one product for queries, keys and values together.
 
@@ -223,6 +239,13 @@ class SelfAttention(nn.Module):
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """Return where the tokens of one sequence look; x [T, H]. Returns [A, T, T]."""
+        # [T, 3H] → queries and keys, [T, A, D]
+        q, k, _ = self.qkv(x).view(-1, 3, self.heads, self.head_size).unbind(1)
+        scores = torch.einsum("tad,sad->ats", q, k) * self.head_size**-0.5
+        return scores.softmax(-1)
 
 
 class _GeluLinear(torch.autograd.Function):

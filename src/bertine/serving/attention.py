@@ -15,8 +15,6 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.encoded import TextInputs
-from bertine.models.encoder import Encoder
-from bertine.models.layers import SelfAttention
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.long_text import parts_of
@@ -63,8 +61,8 @@ class AttentionReader:
         sums to 1. Texts that the task encodes apart do not look at each other.
 
         Raises:
-            BertineError: no such layer or head; a pair for a model of single texts; the layers of
-                the model are not BERT's.
+            BertineError: no such layer or head; a pair for a model of single texts; the attention
+                of such a model cannot be shown.
         """
         if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
@@ -123,21 +121,14 @@ class AttentionReader:
                 raise BertineError(f"{name} is {value}, but the model has 0 to {size - 1}")
         batch = self._batch(encoding)
         backbone = self.model.backbone
-        if not isinstance(backbone, Encoder):
+        if not backbone.shows_attention:
             raise BertineError(f"the attention of {config.title} cannot be shown")
-        attention = backbone.layers[layer].attention
-        assert isinstance(attention, SelfAttention)
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
             output = self.model.encode(whole, all_states=True)
             assert output.hidden_states is not None
-            x = output.hidden_states[layer][0]
-            # [T, 3H] → queries and keys, [T, A, D]
-            q, k, _ = attention.qkv(x).view(-1, 3, attention.heads, attention.head_size).unbind(1)
-            if head is not None:
-                q, k = q[:, [head]], k[:, [head]]
-            scores = torch.einsum("tad,sad->ats", q, k) * attention.head_size**-0.5
-            weights = scores.softmax(-1).mean(0)
+            weights = backbone.attention_probabilities(layer, output.hidden_states[layer][0])
+            weights = weights.mean(0) if head is None else weights[head]
         return weights.double().cpu().round(decimals=5)
 
 

@@ -84,9 +84,10 @@ class Served:
             max_tokens=limits.explain_tokens,
             all_windows=False,
         )
-        # Layers of another kind are neither packed nor looked into.
+        # Layers of another kind are not packed, and perhaps not looked into.
         known = isinstance(model.model.backbone, Encoder)
-        self.operations: dict[str, Operation] = {"attention": self._attention} if known else {}
+        shown = model.model.backbone.shows_attention
+        self.operations: dict[str, Operation] = {"attention": self._attention} if shown else {}
         if embedder is not None:
             self.operations["embed"] = self._embed
         if predictor is not None:
