@@ -59,6 +59,8 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe"]
+#: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
+SpecialStyle = Literal["roberta", "bert"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).

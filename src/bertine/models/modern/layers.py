@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 #: Up to this length attention on a CPU is products over whole sequences: of PyTorch's fused
 #: attention the backward pass takes several times as long.
 _WRITTEN_OUT = 256
-#: From so many times the window's reach to one side on, local attention on a CPU is in blocks.
-_BLOCKS_FROM = 5
+#: Local attention on a CPU is in blocks from this length on, and this many times the window's reach
+#: to one side: below, products over whole sequences take no longer.
+_BLOCKS_FROM, _REACHES = 192, 4
 
 
 def norm(config: ModernBertConfig) -> nn.LayerNorm:
@@ -80,7 +81,7 @@ class Surroundings:
         if window is None or window >= length - 1:
             return cls(layout, by, bias=layout.bias)
         real = None if layout.bias is None else layout.bias[:, 0, 0] == 0
-        if device.type == "cpu" and length >= _BLOCKS_FROM * window:
+        if device.type == "cpu" and length >= max(_BLOCKS_FROM, _REACHES * window):
             return cls(layout, by, window, blocks=Blocks.of(length, window, real, dtype))
         return cls(layout, by, window, band_bias(length, window, real, dtype, device))
 
@@ -149,32 +150,39 @@ class ModernAttention(nn.Module):
         return scores.softmax(-1)
 
 
-class _GatedLinear(torch.autograd.Function):
-    """``(gelu(first) * second) weight'`` that keeps what the two are halves of, and not their
-    product, which is quickly made again. In the type of x; the weights' gradient in theirs."""
+class _Gated(torch.autograd.Function):
+    """``(gelu(x first') * x second') down'`` for a CPU in training.
+
+    The two products lie in memory by themselves: activations of half a row take twice as long as
+    of whole ones. They are kept for the backward pass, and not what is made of them, which is
+    quickly made again. In the type of x; the weights' gradients in theirs.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        # x [N, 2I], weight [H, I]
-        low = weight.to(x.dtype)
-        ctx.save_for_backward(x, low)
-        ctx.dtype = weight.dtype
-        first, second = x.chunk(2, -1)
-        return torch.mm(F.gelu(first).mul_(second), low.t())
+    def forward(ctx: Any, x: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        # x [N, H], up [2I, H], down [H, I]
+        ctx.dtype = up.dtype
+        up, down = up.to(x.dtype), down.to(x.dtype)
+        inner = down.shape[1]
+        first, second = torch.mm(x, up[:inner].t()), torch.mm(x, up[inner:].t())
+        ctx.save_for_backward(x, up, down, first, second)
+        return torch.mm(F.gelu(first).mul_(second), down.t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         (grad,) = grads
-        x, weight = ctx.saved_tensors
-        first, second = x.chunk(2, -1)
+        x, up, down, first, second = ctx.saved_tensors
+        inner = down.shape[1]
         active = F.gelu(first)
-        grad_weight = grad.t() @ (active * second)
-        grad_inner = grad @ weight
-        grad_x = torch.empty_like(x)
-        of_first, of_second = grad_x.chunk(2, -1)
-        torch.mul(grad_inner, active, out=of_second)
-        of_first.copy_(gelu_backward(grad_inner.mul_(second), first))
-        return grad_x, grad_weight.to(ctx.dtype)
+        grad_down = torch.mm(grad.t(), active * second)
+        of_inner = torch.mm(grad, down)
+        of_second = active.mul_(of_inner)
+        of_first = gelu_backward(of_inner.mul_(second), first)
+        grad_up = torch.empty_like(up)
+        torch.mm(of_first.t(), x, out=grad_up[:inner])
+        torch.mm(of_second.t(), x, out=grad_up[inner:])
+        grad_x = torch.mm(of_first, up[:inner]).addmm_(of_second, up[inner:])
+        return grad_x, grad_up.to(ctx.dtype), grad_down.to(ctx.dtype)
 
 
 class GatedFeedForward(nn.Module):
@@ -192,13 +200,12 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, H]. Returns [N, H]."""
-        inner = self.up(x)
         drops = self.training and self.dropout.p > 0.0
-        plain = self.act is F.gelu and self.down.bias is None and not drops
+        plain = self.act is F.gelu and self.up.bias is None and not drops
         if plain and self.training and x.device.type == "cpu":
-            out: Tensor = _GatedLinear.apply(inner, self.down.weight)
+            out: Tensor = _Gated.apply(x, self.up.weight, self.down.weight)
             return out
-        first, second = inner.chunk(2, -1)
+        first, second = self.up(x).chunk(2, -1)
         return self.down(self.dropout(self.act(first) * second))
 
 
