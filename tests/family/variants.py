@@ -86,7 +86,7 @@ class Variant:
 
 def modern(draw: np.random.Generator) -> dict[str, Any]:
     """Windows shorter than the texts, and anything else that a ModernBERT may have."""
-    biases = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
+    biases = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias", "decoder_bias")
     return {
         "num_hidden_layers": int(draw.integers(2, 5)),
         "local_attention": int(draw.integers(2, 12)),
