@@ -23,7 +23,7 @@ from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.export import ABOUT
 from bertine.interop.family import Family, config_to_huggingface, family_of, read_config
-from bertine.interop.placing import LoadReport, fill, sort_tensors
+from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.models.config import Config
@@ -206,6 +206,7 @@ def load_model(
         model = Model(config, heads, add_pooler=pooler)
     keep, report = sort_tensors(source, canonical, model, names, set(fresh))
     fill(model, keep, names, seed)
+    adopt(model, {n: t for n, t in canonical.items() if n in report.dropped}, names, report)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 

@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import toys
 from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface, read_config
+from bertine.modeldir import load_model, save_model
+from bertine.models.heads import new_head
+from bertine.models.model import Model
 from bertine.models.modern.config import GLOBAL, LOCAL, ModernBertConfig
 from bertine.presets import preset
 
@@ -147,3 +152,30 @@ def test_what_it_does_not_compute_is_refused_in_one_line(
         read(tmp_path, {**PUBLISHED, **changes})
     assert str(error.value).startswith(str(tmp_path / "config.json"))
     assert "\n" not in str(error.value)
+
+
+def test_a_new_classifier_begins_as_that_of_transformers(tmp_path: Path) -> None:
+    """With the dense layer and the norm of the head that filled masks."""
+    torch.manual_seed(0)
+    tokenizer = toys.tokenizer()
+    config = preset(
+        "modernbert-base",
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        pad_token_id=0,
+    )
+    model = Model(config, new_head(config, "mlm"))
+    torch.nn.init.normal_(model.heads["mlm"].layer_norm.weight)
+    save_model(tmp_path, model, tokenizer)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    loaded = load_model(tmp_path, heads=new_head(config, "classifier", 2))
+    head = loaded.model.heads["classifier"]
+    assert torch.equal(head.dense.weight, theirs.head.dense.weight)
+    assert torch.equal(head.layer_norm.weight, theirs.head.norm.weight)
+    assert head.out.weight.std() > 0
+    (line,) = loaded.report.lines()
+    assert "new (random): classifier" in line
+    assert "new, begun with layers of another head: classifier" in line

@@ -17,6 +17,14 @@ from bertine.terminal.text import briefly
 #: Before the last layer of every head.
 _PREDICTION = (("dense", "head.dense"), ("layer_norm", "head.norm"))
 _TASK = (*_PREDICTION, ("out", "classifier"))
+
+
+def _task_head(name: str) -> HeadNames:
+    """Return the names of a task's head, which begins with the layers of the MLM head: transformers
+    calls all of them alike, "head" and "classifier"."""
+    return HeadNames(name, _TASK, published="", adopts=_PREDICTION)
+
+
 #: Kind of layer → our field for the base of its rotations' wavelengths, which is also the key of
 #: older files.
 _THETAS = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
@@ -107,13 +115,12 @@ FAMILY = Family(
             ("feed_forward.up", ("mlp.Wi",)),
             ("feed_forward.down", ("mlp.Wo",)),
         ),
-        # transformers calls all of them alike: "head" and "classifier".
         heads={
             "mlm": HeadNames("", _PREDICTION, (("bias", "decoder.bias"),)),
-            "classifier": HeadNames("text_head", _TASK, published=""),
-            "spans": HeadNames("span_head", _TASK, published=""),
-            "token_classifier": HeadNames("token_head", _TASK, published=""),
-            "choice": HeadNames("choice_head", _TASK, published=""),
+            "classifier": _task_head("text_head"),
+            "spans": _task_head("span_head"),
+            "token_classifier": _task_head("token_head"),
+            "choice": _task_head("choice_head"),
             "pair_classifier": TASK_HEADS["pair_classifier"],
         },
         copies=(("decoder.weight", "embeddings.tok_embeddings.weight"),),
