@@ -1,4 +1,4 @@
-"""config.json of ModernBERT: of older versions, as transformers 5 writes it, and what is refused."""
+"""config.json of ModernBERT: older versions, as transformers 5 writes it, and what is refused."""
 
 from __future__ import annotations
 
