@@ -10,6 +10,9 @@ FAMILIES = {
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
+    "electra": "bertine.interop.electra:FAMILY",
+    "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "albert": "bertine.interop.albert:FAMILY",
 }
 
 #: Preset → model type.
@@ -25,10 +28,29 @@ PRESETS = {
     "distilbert-base": "distilbert",
     "modernbert-base": "modernbert",
     "modernbert-large": "modernbert",
+    "electra-small": "electra",
+    "electra-base": "electra",
+    "electra-large": "electra",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
+}
+
+#: Names of the configurations of Google's programs → the model types that they may be of: the first
+#: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
+TENSORFLOW_CONFIGS = {
+    "bert_config.json": ("bert",),
+    "albert_config.json": ("albert",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
+    "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
+    "rtd": "bertine.objectives.rtd:Rtd",
 }

@@ -61,6 +61,11 @@ class Home:
     def pretrained(self) -> Path:
         return self.folder / "run" / "model"
 
+    @property
+    def masked_lm(self) -> Path:
+        """The model that fills masks."""
+        return self.folder / "run" / self.variant.fills_masks
+
 
 @pytest.fixture(scope="session", params=VARIANTS)
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
@@ -85,6 +90,6 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         bertine(
             *("pretrain", folder / "store", "--model", folder / "config.json"),
             *("--out", folder / "run", "--steps", 6, "--batch-size", 8, "--max-seq-length", 48),
-            *("--learning-rate", 1e-3, "--precision", "fp32"),
+            *("--learning-rate", 1e-3, "--precision", "fp32", *variant.pretrain),
         )
     return Home(variant, folder)

@@ -13,6 +13,7 @@ from torch import nn
 
 from bertine.interop.family import Family, config_to_huggingface, family_of
 from bertine.models.config import Config
+from bertine.models.mobilebert.norm import NoNorm
 from bertine.models.model import Model
 from bertine.rng import generator
 
@@ -26,16 +27,20 @@ class Variant:
         preset: the name of a published size.
         sizes: the number of weights of published sizes (embeddings, layers and pooler).
         own: draws what a tiny architecture has besides the sizes that all have.
-        small: the same of the model that goes through the tasks.
         head_sizes: of these the sizes of its attention heads are multiples.
+        small: what a model of 2 layers x 32, 2 heads, has besides.
+        pretrain: options of ``bertine pretrain`` besides those of all.
+        fills_masks: the folder of a run whose model fills masks.
     """
 
     model_type: str
     preset: str
     sizes: dict[str, int]
     own: Callable[[np.random.Generator], dict[str, Any]] = lambda draw: {}
-    small: dict[str, Any] = field(default_factory=dict)
     head_sizes: int = 1
+    small: dict[str, Any] = field(default_factory=dict)
+    pretrain: tuple[str, ...] = ()
+    fills_masks: str = "model"
 
     @property
     def family(self) -> Family:
@@ -98,6 +103,49 @@ def modern(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def albert(draw: np.random.Generator) -> dict[str, Any]:
+    """Groups and layers of a group; tests/family/test_albert.py tries more."""
+    layers = int(draw.integers(1, 5))
+    return {
+        "embedding_size": int(draw.integers(4, 20)),
+        "num_hidden_layers": layers,
+        "num_hidden_groups": int(draw.integers(1, layers + 1)),
+        "inner_group_num": int(draw.integers(1, 3)),
+    }
+
+
+def mobile(draw: np.random.Generator) -> dict[str, Any]:
+    """All that a MobileBERT may have; tests/models/test_mobilebert.py tries every combination."""
+    heads, width = int(draw.integers(1, 5)), int(draw.integers(8, 24))
+    narrow, shared = bool(draw.integers(2)), bool(draw.integers(2))
+    if not narrow or not shared:  # the one width that transformers computes then
+        width = heads * int(draw.integers(3, 9))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "embedding_size": int(draw.integers(2, width)),
+        "trigram_input": True,
+        "use_bottleneck": narrow,
+        "intra_bottleneck_size": heads * int(draw.integers(3, 9)) if shared else width,
+        "key_query_shared_bottleneck": shared,
+        "num_feedforward_networks": int(draw.integers(1, 4)),
+        "normalization_type": ("no_norm", "layer_norm")[int(draw.integers(2))],
+        "classifier_activation": bool(draw.integers(2)),
+    }
+
+
+def electra(draw: np.random.Generator) -> dict[str, Any]:
+    """Embeddings as wide as the states, or not."""
+    heads = int(draw.integers(1, 5))
+    width = heads * int(draw.integers(3, 9))
+    other = int(draw.integers(4, 40))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "embedding_size": width if draw.integers(2) else other,
+    }
+
+
 #: By model type.
 VARIANTS = {
     "bert": Variant(
@@ -120,6 +168,43 @@ VARIANTS = {
         small={"local_attention": 8, "global_attn_every_n_layers": 2},
         head_sizes=2,
     ),
+    "electra": Variant(
+        "electra",
+        "electra-small",
+        # Those of the discriminators with their head, less the head.
+        {
+            "electra-small": 13_549_057 - 66_049,
+            "electra-base": 109_483_009 - 591_361,
+            "electra-large": 335_142_913 - 1_050_625,
+        },
+        own=electra,
+        small={"embedding_size": 24},
+        pretrain=("--save-generator",),
+        fills_masks="generator",
+    ),
+    "mobilebert": Variant(
+        "mobilebert",
+        "mobilebert-uncased",
+        # The first without the pooler of 512 * 513 that the released model does not have.
+        {
+            "mobilebert-uncased": 24_844_544 - 262_656,
+            "mobilebert-tiny": 15_485_696,
+            "ib-bert-large": 294_467_840,
+        },
+        own=mobile,
+        small={"embedding_size": 16, "intra_bottleneck_size": 16, "hidden_dropout_prob": 0.1},
+    ),
+    "albert": Variant(
+        "albert",
+        "albert-base",
+        {
+            "albert-base": 11_683_584,
+            "albert-large": 17_683_968,
+            "albert-xlarge": 58_724_864,
+            "albert-xxlarge": 222_595_584,
+        },
+        own=albert,
+    ),
 }
 
 
@@ -127,7 +212,9 @@ VARIANTS = {
 def scramble(model: nn.Module, seed: int) -> None:
     """Give random values to everything: initial biases and layer norms would hide a mix-up."""
     draw = torch.Generator().manual_seed(seed)
+    # Where no norm holds them the states would grow, and the digits of fp32 not reach.
+    std = 0.1 if any(isinstance(part, NoNorm) for part in model.modules()) else 0.3
     for name, parameter in model.named_parameters():
-        parameter.normal_(std=0.3, generator=draw)
+        parameter.normal_(std=std, generator=draw)
         if "norm.weight" in name:
             parameter.add_(1.0)

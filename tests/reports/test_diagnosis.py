@@ -354,3 +354,37 @@ def test_the_gravest_comes_first() -> None:
     severities = [one.severity for one in diagnose(log, {**FACTS, "duplicate_share": 0.9})]
     assert severities == sorted(severities, key=["fault", "warning", "advice"].index)
     assert len(severities) >= 3
+
+
+# Replaced tokens
+
+
+def replacing(loss: Any, replaced: float = 0.11) -> Log:
+    """A healthy log of a generator, with a detector of this loss by step."""
+    log = level(healthy(), "rtd_loss", loss)
+    log = level(log, "rtd_replaced", lambda step: replaced + wave(step) / 100)
+    return [{k: v for k, v in row.items() if not k.startswith("nsp")} for row in log]
+
+
+def test_a_detector_at_chance_is_told_and_a_learning_one_not() -> None:
+    """What knowing the share of replaced tokens gives, is guessing: 0.347 nats of 11%."""
+    entropy = -0.11 * math.log(0.11) - 0.89 * math.log(0.89)
+    finding = the(
+        "rtd-at-chance", replacing(lambda step: entropy + wave(step) / 20), objective="rtd"
+    )
+    assert "11.0% of the tokens are replaced" in finding.text
+    assert f"({entropy:.3f})" in finding.text
+    assert "\n" not in finding.text
+    learning = replacing(lambda step: entropy * (1 + step / 3000) ** -0.5 + wave(step) / 20)
+    assert kinds(learning, objective="rtd") == []
+    # Nobody can tell tokens of a generator that has learnt nothing yet.
+    stuck = level(replacing(lambda step: entropy), "mlm_loss", lambda step: ENTROPY + wave(step))
+    assert "rtd-at-chance" not in kinds(stuck, objective="rtd")
+
+
+def test_a_generator_is_judged_as_any_model_of_masked_words() -> None:
+    """Of the shares that are left in place it has its own."""
+    floor = 0.85 * ENTROPY
+    log = level(replacing(lambda step: 0.3), "mlm_loss", lambda step: floor + 0.02 + wave(step) / 9)
+    found = kinds(log, objective="rtd", mask_split=[0.85, 0.0, 0.15])
+    assert found == ["stalled"]

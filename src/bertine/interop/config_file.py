@@ -72,6 +72,8 @@ class ConfigKeys:
         flatten: (file, its contents) → its contents with keys of a structure of their own, or of
             older versions, in the form of our fields; None: there are none.
         nest: config → what is written for such keys, besides the fields.
+        ours: our fields that no other program knows; written where they are not at their
+            defaults.
     """
 
     required: tuple[str, ...]
@@ -82,6 +84,7 @@ class ConfigKeys:
     absent: frozenset[str] = frozenset()
     flatten: Callable[[Path, dict[str, Any]], dict[str, Any]] | None = None
     nest: Callable[[Any], Mapping[str, Any]] | None = None
+    ours: frozenset[str] = frozenset()
 
     def write(self, config: Config) -> dict[str, Any]:
         """Return the keys of `config` and what stands beside them in every file of the type.
@@ -94,6 +97,9 @@ class ConfigKeys:
         for name in self.absent:
             if fields.pop(name) != getattr(type(config), name):
                 raise ValueError(f"{config.title}'s {CONFIG} has no key for {name}")
+        for name in self.ours:
+            if fields[name] == getattr(type(config), name):
+                del fields[name]
         fields = {self.key(name): value for name, value in fields.items()}
         nested = {} if self.nest is None else self.nest(config)
         return fields | dict(nested) | {"model_type": config.model_type} | dict(self.written)

@@ -75,6 +75,7 @@ def sort_tensors(
     model: Model,
     names: WeightNames,
     renew: set[str],
+    described_in: str = CONFIG,
 ) -> tuple[dict[str, Tensor], LoadReport]:
     """Sort the tensors of a file by what becomes of them.
 
@@ -84,6 +85,7 @@ def sort_tensors(
         model: on the meta device; its shapes are what is asked for.
         names: of its family.
         renew: heads not to be loaded.
+        described_in: the name of the file that says what the model is, for messages.
 
     Returns:
         The tensors to load, by the same names, and the report.
@@ -118,8 +120,8 @@ def sort_tensors(
             report.dropped.append(name)
         elif tensor.shape != expected[name].shape:
             raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {CONFIG} asks for "
-                f"{list(expected[name].shape)}"
+                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {described_in} "
+                f"asks for {list(expected[name].shape)}"
             )
         elif not tensor.is_floating_point():
             raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
@@ -127,7 +129,7 @@ def sort_tensors(
             keep[name] = tensor
             report.loaded.append(name)
     if report.unexpected:
-        raise BertineError(_unexpected(source, report.unexpected, model, names))
+        raise BertineError(_unexpected(source, report.unexpected, model, names, described_in))
 
     partial = {part_of(name) for name in keep} | {"encoder"}
     missing = [name for name in expected if name not in keep]
@@ -136,13 +138,22 @@ def sort_tensors(
             count = sum(part_of(other) in partial for other in missing)
             more = f" (and {count - 1} more)" if count > 1 else ""
             raise BertineError(
-                f"{source}: tensor {name} is missing{more}; {CONFIG} says that it must be there"
+                f"{source}: tensor {name} is missing{more}; {described_in} says that it must "
+                "be there"
+            )
+    for copy, held in names.tied(config).items():
+        if copy in keep and not torch.equal(keep[copy], keep[held]):
+            raise BertineError(
+                f"{source}: tensor {copy} is not the same as {held}, but {described_in} says they "
+                "are shared; a program that does not know its key may have trained them: remove it"
             )
     report.new = missing
     return keep, report
 
 
-def _unexpected(source: Path, unexpected: list[str], model: Model, names: WeightNames) -> str:
+def _unexpected(
+    source: Path, unexpected: list[str], model: Model, names: WeightNames, described_in: str
+) -> str:
     listed = ", ".join(unexpected[:8])
     listed += f" and {len(unexpected) - 8} more" if len(unexpected) > 8 else ""
     copies = {copy for copy, _ in names.copies}
@@ -150,9 +161,9 @@ def _unexpected(source: Path, unexpected: list[str], model: Model, names: Weight
         return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
     title = model.config.title
     return (
-        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that {CONFIG} "
-        "describes. Correct that file, or save the encoder alone with transformers' "
-        f"{title}Model"
+        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that "
+        f"{described_in} describes. Correct that file, or save the encoder alone with "
+        f"transformers' {title}Model"
     )
 
 

@@ -1,6 +1,6 @@
 """Show where the heads of a model look: attention, which is no explanation of an answer.
 
-Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
+Shape legend: T tokens of the text.
 """
 
 from __future__ import annotations
@@ -112,23 +112,22 @@ class AttentionReader:
     def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
         """Compute the attention, fp64 [T, T], rounded."""
         config = self.model.config
-        layer = config.num_hidden_layers - 1 if layer is None else layer
+        layer = len(config.passes) - 1 if layer is None else layer
         for name, value, size in (
-            ("layer", layer, config.num_hidden_layers),
+            ("layer", layer, len(config.passes)),
             ("head", head, config.num_attention_heads),
         ):
             if value is not None and not 0 <= value < size:
                 raise BertineError(f"{name} is {value}, but the model has 0 to {size - 1}")
         batch = self._batch(encoding)
-        backbone = self.model.backbone
-        if not backbone.shows_attention:
-            raise BertineError(f"the attention of {config.title} cannot be shown")
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
             output = self.model.encode(whole, all_states=True)
             assert output.hidden_states is not None
-            weights = backbone.attention_probabilities(layer, output.hidden_states[layer][0])
-            weights = weights.mean(0) if head is None else weights[head]
+            scores = self.model.backbone.attention_scores(layer, output.hidden_states[layer])[0]
+            if head is not None:
+                scores = scores[[head]]
+            weights = scores.softmax(-1).mean(0)
         return weights.double().cpu().round(decimals=5)
 
 

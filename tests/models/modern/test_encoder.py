@@ -118,7 +118,7 @@ def test_attention_that_is_shown_is_that_of_the_layers() -> None:
         states = backbone(ids[:1], output_hidden_states=True).hidden_states
         for number, layer in enumerate(backbone.layers):
             x = states[number][0]
-            weights = backbone.attention_probabilities(number, x)
+            weights = backbone.attention_scores(number, x[None])[0].softmax(-1)
             torch.testing.assert_close(weights.sum(-1), torch.ones(2, 30))
             seen = (weights > 0).any(0)
             window = backbone.config.windows[number]

@@ -26,6 +26,7 @@ class PlainBackbone(nn.Module):
         self.batch_tokens: int | None = None
         shared = {id(parameter): parameter for parameter in backbone.parameters()}
         self._backbone = copy.deepcopy(backbone, shared).eval()
+        self._backbone.reads_padding = False
 
     def forward(
         self,
@@ -48,5 +49,5 @@ class PlainBackbone(nn.Module):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, H]."""
+        """The word embeddings, [V, E]."""
         return self._backbone.word_weights

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from bertine.models.backbone import Backbone
 from bertine.models.dropout import StreamDropout
-from bertine.models.embeddings import embedding_table
+from bertine.models.embeddings import new_table
 from bertine.models.encoded import BackboneOutput, PackedRows
-from bertine.models.encoder import row_layout
+from bertine.models.encoder import layout_of
 from bertine.models.initial import init_weights
 from bertine.models.layers import RowLayout
 from bertine.models.modern.layers import ModernLayer, Surroundings, norm
@@ -32,7 +32,7 @@ class ModernEmbeddings(nn.Module):
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
-        self.word_embeddings = embedding_table(config.vocab_size, config.hidden_size)
+        self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
         self.layer_norm = norm(config)
         self.dropout = StreamDropout(config.embedding_dropout)
 
@@ -89,11 +89,7 @@ class ModernEncoder(Backbone):
         Raises:
             ValueError: `word_vectors` for a batch with padding.
         """
-        if packing is None:
-            layout = row_layout(input_ids, attention_mask, self.word_weights.dtype)
-        else:
-            b, t = input_ids.shape
-            layout = RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+        layout = layout_of(input_ids, attention_mask, packing, self.word_weights.dtype)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
         x = self.embeddings(input_ids, layout.real, word_vectors)
@@ -126,17 +122,15 @@ class ModernEncoder(Backbone):
             around[window] = Surroundings(layout, by, window, bias, traced=True)
         return self._encoded(x, layout, around, attention_mask, output_hidden_states)
 
-    def attention_probabilities(self, layer: int, states: Tensor) -> Tensor:
-        part = self.layers[layer]
-        assert isinstance(part, ModernLayer)
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`.
+        Beyond the window of a local layer they are -inf."""
+        chosen = self.layers[layer]
+        assert isinstance(chosen, ModernLayer)
         window = self.config.windows[layer]
-        by = angles(
-            torch.arange(len(states), device=states.device),
-            self.config.head_size,
-            self._kinds()[window],
-        )
-        around = Surroundings(RowLayout(1, len(states)), by, window)
-        return part.attention.probabilities(part.attention_input(states), around)
+        places = torch.arange(states.shape[1], device=states.device)
+        by = angles(places, self.config.head_size, self._kinds()[window])
+        return chosen.attention.scores(chosen.attention_input(states), by, window)
 
     @property
     def word_weights(self) -> Tensor:

@@ -139,15 +139,16 @@ class ModernAttention(nn.Module):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return mixed.view(b, a, t, d)
 
-    def probabilities(self, x: Tensor, around: Surroundings) -> Tensor:
-        """Return where the tokens of one sequence look, in fp32; x [T, H]. Returns [A, T, T]."""
-        qkv = self.qkv(x).view(-1, 3, self.heads, self.head_size)
-        q, k = turn(qkv[:, :2].float(), around.by).unbind(1)
-        scores = torch.einsum("tad,sad->ats", q, k) * self.head_size**-0.5
-        if around.window is not None:
-            real = torch.ones(1, len(x), dtype=torch.bool, device=x.device)
-            scores = scores + band_bias(len(x), around.window, real, scores.dtype, x.device)[0]
-        return scores.softmax(-1)
+    def scores(self, x: Tensor, by: Angles, window: int | None) -> Tensor:
+        """x [B, T, H]. Returns q k' / sqrt(D), beyond the window -inf, [B, A, T, T]."""
+        b, t, _ = x.shape
+        qkv = self.qkv(x).view(b, t, 3, self.heads, self.head_size)
+        # [T, B, 2, A, D] → queries and keys, [B, A, T, D]
+        q, k = turn(qkv[:, :, :2].transpose(0, 1), by).permute(2, 1, 3, 0, 4)
+        scores = q @ k.transpose(-1, -2) * self.head_size**-0.5
+        if window is None:
+            return scores
+        return scores + band_bias(t, window, None, scores.dtype, x.device)
 
 
 class _Gated(torch.autograd.Function):
