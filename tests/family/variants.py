@@ -162,7 +162,14 @@ VARIANTS = {
     "modernbert": Variant(
         "modernbert",
         "modernbert-base",
-        {"modernbert-base": 149_014_272, "modernbert-large": 394_781_696},
+        {
+            "modernbert-base": 149_014_272,
+            "modernbert-large": 394_781_696,
+            # Ours: 2 to 3% fewer than bert-tiny, -mini and -small.
+            "modern-tiny": 4_296_576,
+            "modern-mini": 10_978_048,
+            "modern-small": 28_280_320,
+        },
         own=modern,
         # Of a few tokens, and every other layer.
         small={"local_attention": 8, "global_attn_every_n_layers": 2},

@@ -172,7 +172,23 @@ class ModernBertConfig(Config):
         return changed if p is None else changed.replace(embedding_dropout=p)
 
 
-#: Preset → architecture: the published ones (table 4 of the paper, the published files).
+def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> ModernBertConfig:
+    return ModernBertConfig(
+        vocab_size=30522,
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=intermediate_size,
+        max_position_embeddings=1024,
+        pad_token_id=0,
+        classifier_pooling="mean",
+    )
+
+
+#: Preset → architecture: the published ones (table 4 of the paper, the published files), and small
+#: ones of our own, with the layers, the width and about the weights of bert-tiny, -mini and -small,
+#: for a WordPiece vocabulary of BERT's size. What else was tried, and what it did:
+#: ``benchmarks/modern.py``.
 PRESETS: Mapping[str, ModernBertConfig] = {
     "modernbert-base": ModernBertConfig(classifier_pooling="mean"),
     "modernbert-large": ModernBertConfig(
@@ -182,4 +198,7 @@ PRESETS: Mapping[str, ModernBertConfig] = {
         intermediate_size=2624,
         classifier_pooling="mean",
     ),
+    "modern-tiny": _small(2, 128, 336),
+    "modern-mini": _small(4, 256, 688),
+    "modern-small": _small(4, 512, 1376),
 }
