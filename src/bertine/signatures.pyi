@@ -36,6 +36,7 @@ from bertine.names import (
     PoolingName,
     Precision,
     ScheduleName,
+    SpecialStyle,
     TaggedFormat,
     TagScheme,
     TaskName,
@@ -1310,6 +1311,7 @@ def train_vocab(
     *,
     hold_out_every: int = 50,
     kind: TokenizerKind = "wordpiece",
+    special_tokens: SpecialStyle | None = None,
     vocab_size: int = 30522,
     extend: Path | str | None = None,
     lowercase: bool | None = None,
@@ -1335,6 +1337,8 @@ def train_vocab(
         kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
             has no unknown characters, and takes none of the options for them. It writes
             ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.
+        special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
+            BERT has them, which is how ModernBERT reads; None: roberta.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
