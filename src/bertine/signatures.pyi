@@ -878,7 +878,7 @@ def pretrain(
     seed: int = 0,
     long_seq_length: int | None = None,
     long_share: float = 0.1,
-    learning_rate: float = 0.0001,
+    learning_rate: float | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float = 0.01,
     optimizer: OptimizerName = "adamw",
@@ -968,7 +968,7 @@ def pretrain(
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
         long_share: of the steps, for the second phase.
-        learning_rate: its highest value.
+        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
