@@ -21,6 +21,7 @@ from bertine.registry import OBJECTIVES
 from bertine.tasks import DATA_SETS, TASKS
 from bertine.tasks.long_text import LONG_TEXT
 from bertine.text.kinds import KINDS
+from bertine.training.loop.optimizers.named import OPTIMIZERS
 from bertine.training.loop.schedule import SCHEDULES
 
 
@@ -28,6 +29,7 @@ from bertine.training.loop.schedule import SCHEDULES
     ("declared", "known"),
     [
         (names.TaskName, {*TASKS, *DATA_SETS}),
+        (names.OptimizerName, OPTIMIZERS),
         (names.ScheduleName, SCHEDULES),
         (names.Precision, PRECISIONS),
         (names.AnswerPrecision, choosing.PRECISIONS),

@@ -21,6 +21,8 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: How gradients become updates (:mod:`bertine.training.loop.optimizers`).
+OptimizerName = Literal["adamw", "lamb", "muon"]
 #: How the learning rate changes (:mod:`bertine.training.loop.schedule`).
 ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
 #: The number type of training; ``auto`` is bf16 where the machine multiplies it fast.

@@ -11,6 +11,7 @@ FAMILIES = {
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "electra": "bertine.interop.electra:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "deberta-v2": "bertine.interop.deberta:FAMILY",
     "albert": "bertine.interop.albert:FAMILY",
 }
 
@@ -31,6 +32,9 @@ PRESETS = {
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
+    "deberta-v3-xsmall": "deberta-v2",
+    "deberta-v3-small": "deberta-v2",
+    "deberta-v3-base": "deberta-v2",
     "albert-base": "albert",
     "albert-large": "albert",
     "albert-xlarge": "albert",
@@ -40,7 +44,7 @@ PRESETS = {
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
 #: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
 TENSORFLOW_CONFIGS = {
-    "bert_config.json": ("bert",),
+    "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
 }
 

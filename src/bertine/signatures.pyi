@@ -31,6 +31,7 @@ from bertine.names import (
     Masking,
     NearDuplicates,
     ObjectiveName,
+    OptimizerName,
     PlainFormat,
     PoolingName,
     Precision,
@@ -412,6 +413,7 @@ def finetune(
     learning_rate: float | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -501,11 +503,13 @@ def finetune(
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -577,8 +581,8 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd.
+            One of segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
@@ -626,6 +630,7 @@ def lr_find(
     split_seed: int | None = None,
     doc_stride: int | None = None,
     max_question_length: int | None = None,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -690,11 +695,13 @@ def lr_find(
             `seed`. Runs of several seeds are compared on the same ones.
         doc_stride: tokens from one window of a long context to the next; None: 128.
         max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -873,6 +880,7 @@ def pretrain(
     learning_rate: float = 0.0001,
     warmup_steps: int | None = None,
     warmup_ratio: float = 0.01,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -944,8 +952,8 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm; None:
-            as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
+            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
             sentences for the others. One of segment-pair, sentence-pair, full-sentences,
             doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
@@ -962,11 +970,13 @@ def pretrain(
         learning_rate: its highest value.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -1048,6 +1058,7 @@ def search(
     max_answer_length: int | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -1142,11 +1153,13 @@ def search(
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.

@@ -100,6 +100,7 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
             *("shard", "freeze_layers", "freeze_embeddings"),
         )
     }
+    values["optimizer"] = options.optimizer != "adamw"
     for name, value in values.items():
         if value:
             raise BertineError(

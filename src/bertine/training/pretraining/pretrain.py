@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,6 +39,7 @@ from bertine.training.loop.best import Choice, load_best
 from bertine.training.loop.ceiling import operations, step_products
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.loop.optimizers.named import check_whole
 from bertine.training.loop.schedule import warmup
 from bertine.training.pretraining.expectation import too_short
 from bertine.training.pretraining.initial_weights import (
@@ -106,6 +106,7 @@ def pretrain(
         ObjectiveOptions.of(options),
     )
     _check_options(options, objective)
+    check_whole(options, options.shard)
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     lengths, shares = [options.max_seq_length], [1.0]
@@ -157,6 +158,7 @@ def pretrain(
             shard=options.shard,
             compile=options.compile,
             workers=workers,
+            updates=options,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -164,7 +166,13 @@ def pretrain(
         warn(warning)
     if not has_weights(model) and not resume:
         to_see = steps * tokens_per_step(phases, shares)
-        short = too_short(built.config, options.initialization, to_see, timed=hours is not None)
+        short = too_short(
+            built.config,
+            options.initialization,
+            to_see,
+            timed=hours is not None,
+            objective=objective.name,
+        )
         if short is not None:
             warn(short)
     config = _fit_config(options, steps, workers, where)
@@ -173,7 +181,7 @@ def pretrain(
         "objective": objective.name,
         **objective.settings(),
         **_described(data),
-        **dataclasses.asdict(config),
+        **config.settings(),
         "model_path": str(model),
         "initialization": options.initialization,
         "weights_fingerprint": weights_fingerprint,
