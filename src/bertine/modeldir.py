@@ -73,7 +73,7 @@ class LoadedModel(Shown):
         """Return what was loaded."""
         config = self.config
         return [
-            f"LoadedModel: {config.title}, {config.num_hidden_layers} layers of "
+            f"LoadedModel: {config.title}, {len(config.passes)} layers of "
             f"{config.hidden_size}, vocabulary {config.vocab_size:,}; "
             + ("no task" if self.task is None else f"task {self.task.name}"),
             *self.report.lines(),
