@@ -58,7 +58,7 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
-TokenizerKind = Literal["wordpiece", "byte-bpe"]
+TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).

@@ -96,7 +96,7 @@ class ByteBpe(Kind):
     name: ClassVar[TokenizerKind] = "byte-bpe"
     title: ClassVar[str] = "byte-level BPE"
     model: ClassVar[str] = "BPE"
-    vocabulary: ClassVar[tuple[str, ...]] = ("vocab.json", "merges.txt")
+    vocabularies: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     keeps_spaces: ClassVar[bool] = True
 
     def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens) -> None:

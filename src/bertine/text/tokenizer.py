@@ -62,7 +62,8 @@ class Tokenizer:
     As in `transformers`, the special tokens are recognized in raw text: "[MASK]" is one token.
 
     Attributes:
-        kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2).
+        kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2), "unigram"
+            (ALBERT, XLM-R, CamemBERT).
         title: the same for people.
         backend: the object of the `tokenizers` library; not to be changed.
         lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.
@@ -142,8 +143,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read a folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt; one of these
-        files itself; or a bundled model's.
+        """Read a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or a Unigram
+        ``.model`` of sentencepiece; one of these files itself; or a bundled model's.
 
         What tokenizer_config.json says of lower case, accents and Chinese characters, or of a space
         before a text, goes before what tokenizer.json says, as in `transformers`. Where there is

@@ -72,7 +72,7 @@ class WordPiece(Kind):
     name: ClassVar[TokenizerKind] = "wordpiece"
     title: ClassVar[str] = "WordPiece"
     model: ClassVar[str] = "WordPiece"
-    vocabulary: ClassVar[tuple[str, ...]] = ("vocab.txt",)
+    vocabularies: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.txt",),)
     keeps_spaces: ClassVar[bool] = False
     special = SpecialTokens(*SPECIAL_TOKENS)
 
