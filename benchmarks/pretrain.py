@@ -1,11 +1,12 @@
 """A pre-training step of bertine against one of transformers.
 
-    python benchmarks/pretrain.py [--size mini|base|all] [--steps N] [--json FILE]
+    python benchmarks/pretrain.py [--size mini|base|all|PRESET] [--steps N] [--json FILE]
     python benchmarks/pretrain.py --device cuda [--size base] [--steps N] [--json FILE]
 
 The step is forward, backward, clipping at 1.0, update and clearing of the gradients, in bf16 with
 dropout 0.1, on the same random tokens with the same masked positions. Ours is what ``fit`` runs.
-Theirs is ``BertForPreTraining`` in bf16 autocast with ``torch.optim.AdamW``.
+Theirs is ``BertForPreTraining``, of another family the class for masked language modelling, in bf16
+autocast with ``torch.optim.AdamW``.
 
 On a GPU there is no rival: our step's useful arithmetic is put against the card's own bf16 matrix
 rate, at lengths 128 and 512 (:mod:`gpu`).
@@ -36,19 +37,16 @@ from common import (
     reset_peak_memory,
     save_json,
 )
-from shapes import SEED, Shape, make_batch, make_model
+from shapes import SEED, SIZES, Shape, config_of, make_batch, make_model
 
 from bertine.data.checks import check_batch
 from bertine.data.split import split
 from bertine.models.precision import cpu_has_bf16
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import PRESETS
 from bertine.system.memory import keep_freed_memory
 from bertine.training.loop.ceiling import step_products, time_products
 from bertine.training.loop.optim import AdamW, row_gradients
 from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate
 
-SIZES = [name.removeprefix("bert-") for name in PRESETS]
 LEARNING_RATE = 1e-4
 #: Untimed steps of a system before its first turn.
 WARM_UP = 2
@@ -56,8 +54,8 @@ WARM_UP = 2
 
 def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
     """Our side: what :func:`bertine.training.loop.fit.fit` does at every step."""
-    objective, batch = MlmNsp(), make_batch(shape)
-    model = make_model(shape.config)
+    objective, batch = shape.objective, make_batch(shape)
+    model = make_model(shape)
 
     def loss(dtype: torch.dtype) -> float:
         with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
@@ -86,27 +84,32 @@ def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
 
 def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None:
     """The rival, with our weights to begin with."""
-    from transformers import BertConfig as TheirConfig
-    from transformers import BertForPreTraining
+    import transformers
 
-    from bertine.interop.bert import FAMILY
+    from bertine.interop.family import config_to_huggingface, family_of
 
-    batch = make_batch(shape)
-    model: Any = BertForPreTraining(TheirConfig(**shape.config.to_dict()))
-    weights = FAMILY.names.to_huggingface(make_model(shape.config).state_dict(), shape.config)
+    batch, ours = make_batch(shape), make_model(shape)
+    names = family_of(shape.config.model_type).names
+    values = config_to_huggingface(shape.config, heads=ours.heads)
+    kind: Any = getattr(transformers, values.pop("architectures")[0])
+    model: Any = kind(kind.config_class(**values))
+    weights = names.to_huggingface(ours.state_dict(), shape.config)
     absent, unknown = model.load_state_dict(weights, strict=False)
     # The decoder is tied to the word embeddings, and its bias to the head's.
+    copies = {copy for copy, _ in names.copies}
     assert not unknown, unknown
-    assert all("decoder" in name for name in absent), absent
+    assert copies.issuperset(name.removeprefix(names.prefix) for name in absent), absent
     labels = torch.full_like(batch.input_ids, -100)
     labels.view(-1)[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
     inputs = {
         "input_ids": batch.input_ids,
         "attention_mask": batch.attention_mask.long(),
-        "token_type_ids": batch.token_type_ids,
         "labels": labels,
-        "next_sentence_label": batch.targets["next_sentence_label"],
     }
+    if shape.config.type_vocab_size > 1:
+        inputs["token_type_ids"] = batch.token_type_ids
+    if "nsp" in ours.heads:
+        inputs["next_sentence_label"] = batch.targets["next_sentence_label"]
 
     def loss(dtype: torch.dtype) -> float:
         with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
@@ -115,7 +118,7 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None
     model.eval()
     first = {"fp32": loss(torch.float32), "bf16": loss(torch.bfloat16)}
     model.train()
-    del weights
+    del ours, weights
     if rival.kept:
         keep_freed_memory()
     options: dict[str, Any] = {"fused": True} if rival.fused else {}
@@ -149,8 +152,8 @@ def _turns(turn: Turn, step: Any, steps: int, first: dict[str, float]) -> None:
 def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     """Ours against each rival in turn, in rounds."""
     batch = make_batch(shape)
-    targets = MlmNsp().counts(batch)
-    products = step_products(make_model(shape.config), shape.batch_size, shape.length, targets)
+    targets = shape.objective.counts(batch)
+    products = step_products(make_model(shape), shape.batch_size, shape.length, targets)
     operations = sum(p.operations for p in products)
     ceilings = [time_products(products)]
     # Small models: several steps a turn, so that few begin with another's data in the cache.
@@ -188,7 +191,7 @@ def show(size: str, shape: Shape, result: dict[str, Any]) -> dict[str, Any]:
     """Print, and return what goes into the JSON file."""
     tokens, pairs = result["tokens"], result["pairs"]
     print(
-        f"\nbert-{size}: {shape.batch_size} x {shape.length}, {tokens:,} real tokens, "
+        f"\n{size}: {shape.batch_size} x {shape.length}, {tokens:,} real tokens, "
         f"{result['targets']} masked; bf16, dropout {shape.config.hidden_dropout_prob:g}"
     )
     rows, saved = [], {}
@@ -266,7 +269,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="A pre-training step of bertine against one of transformers."
     )
-    parser.add_argument("--size", choices=[*SIZES, "all"], default="all", help="all: mini and base")
+    parser.add_argument(
+        "--size",
+        choices=[*SIZES, "all"],
+        metavar="NAME",
+        default="all",
+        help=f"a preset: {', '.join(SIZES)} (default: mini and base)",
+    )
     parser.add_argument(
         "--steps", type=int, help="timed, of each system and pair (default 18; from bert-small 6)"
     )
@@ -304,7 +313,7 @@ def main() -> None:
         print("this processor has no bf16 instructions: the figures say little")
     saved: dict[str, Any] = {"machine": facts, "sizes": {}}
     for size in ["mini", "base"] if args.size == "all" else [args.size]:
-        shape = Shape(PRESETS[f"bert-{size}"], args.batch_size, args.length, args.short)
+        shape = Shape(config_of(size), args.batch_size, args.length, args.short)
         saved["sizes"][size] = show(size, shape, measure(shape, args))
     save_json(args.json, saved)
 

@@ -9,9 +9,19 @@ import torch
 from bertine.data.batch import Batch
 from bertine.models.config import Config
 from bertine.models.model import Model
+from bertine.objectives.base import Objective
+from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.presets import PRESETS, preset
 
 SEED = 0
+#: BERT's presets without "bert-", and all presets by their names.
+SIZES = (*(name[5:] for name in PRESETS if name.startswith("bert-")), *PRESETS)
+
+
+def config_of(size: str) -> Config:
+    """Return the config of one of :data:`SIZES`."""
+    return preset(size if size in PRESETS else f"bert-{size}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +37,11 @@ class Shape:
     batch_size: int
     length: int
     short: float
+
+    @property
+    def objective(self) -> Objective:
+        """MLM and NSP for BERT, MLM for the others."""
+        return MlmNsp() if "nsp" in self.config.heads else Mlm()
 
 
 def make_batch(shape: Shape) -> Batch:
@@ -54,6 +69,6 @@ def make_batch(shape: Shape) -> Batch:
     return Batch(input_ids, mask, segments, targets)
 
 
-def make_model(config: Config) -> Model:
+def make_model(shape: Shape) -> Model:
     torch.manual_seed(SEED)
-    return Model(config, MlmNsp.heads(config))
+    return Model(shape.config, shape.objective.heads(shape.config))

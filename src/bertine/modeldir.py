@@ -23,6 +23,7 @@ from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.export import ABOUT
 from bertine.interop.family import Family, config_to_huggingface, family_of, read_config
+from bertine.interop.mismatch import check_same_family
 from bertine.interop.placing import LoadReport, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
@@ -182,6 +183,7 @@ def load_model(
     tensors = read_weights(folder)
     config, family = settings.config, family_of(settings.config.model_type)
     names = family.names
+    check_same_family(source, tensors, family)
     try:
         canonical = names.canonical_names(tensors, family.head_of(settings.architecture))
     except BertineError as error:
@@ -296,6 +298,12 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
         raise BertineError(
             f"{where}: the tokenizer has {tokenizer.vocab_size} pieces, but the model's "
             f"vocab_size is {config.vocab_size}; they do not belong together"
+        )
+    # Positions that count real tokens need to know which are not.
+    if config.first_position and tokenizer.pad_token_id != config.pad_token_id:
+        raise BertineError(
+            f"{where}: the tokenizer's padding has the id {tokenizer.pad_token_id}, but "
+            f"pad_token_id in {CONFIG} is {config.pad_token_id}; they do not belong together"
         )
 
 

@@ -4,6 +4,7 @@ class of transformers. :mod:`bertine.registry` says where each family's constant
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -127,10 +128,25 @@ def read_config(path: Path) -> ConfigFile:
         family = family_of(values["model_type"])
     except BertineError as error:
         raise BertineError(f"{path}: {error}") from error
-    config = family.keys.read(path, values, family.config)
     names = values.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
+    _check_architecture(path, architecture, family)
+    config = family.keys.read(path, values, family.config)
     problem = values.get("problem_type")
     if problem is not None and not isinstance(problem, str):
         raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
     return ConfigFile(config, architecture, labels_of(path, values), problem)
+
+
+def _check_architecture(path: Path, architecture: str, family: Family) -> None:
+    """Refuse a class of another family: one of the two keys is wrong, and which one decides what is
+    computed."""
+    if architecture.startswith(family.class_prefix):
+        return
+    for other in map(family_of, FAMILIES):
+        if re.match(rf"{other.class_prefix}(Model|For)", architecture):
+            raise BertineError(
+                f"{path}: architectures names {briefly(architecture)}, but model_type is "
+                f"{family.config.model_type}; correct whichever is wrong (a {other.config.title} "
+                f"has model_type {other.config.model_type})"
+            )

@@ -1,6 +1,7 @@
 """What a backbone is to the rest of Bertine: how it is called, and which of its parts others take.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size, V vocabulary size.
+Shape legend: B sequences, T tokens of the longest, H hidden size, V vocabulary size, E width of the
+embeddings.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Backbone(nn.Module):
             output_hidden_states: also return every layer's output.
             packing: where the real tokens stand, in place of `attention_mask`: what lies at
                 others is not computed (rows that make a round number excepted).
-            word_vectors: [B, T, H], read in place of the embeddings of `input_ids`, to see what
+            word_vectors: [B, T, E], read in place of the embeddings of `input_ids`, to see what
                 an answer owes to them; for batches without padding.
         """
         raise NotImplementedError
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         raise NotImplementedError
 
     def traced(

@@ -119,14 +119,26 @@ class Config:
         return self.type_vocab_size
 
     @property
+    def embedding_width(self) -> int:
+        """The width of the embeddings and of what the MLM head multiplies with them. A variant
+        where it may be another than that of the states (``embedding_size``) says so."""
+        return self.hidden_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a linear layer stands between the embeddings and the layers."""
+        return self.embedding_width != self.hidden_size
+
+    @property
     def num_parameters(self) -> int:
         """Count the weights of a bare backbone by their formula, without building anything:
         embeddings, layers, and the pooler if it has one."""
-        width, inner = self.hidden_size, self.intermediate_size
+        width, inner, embedded = self.hidden_size, self.intermediate_size, self.embedding_width
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        projection = embedded * width + width if self.projects_embeddings else 0
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
         pooler = width * width + width if self.needs_pooler(()) else 0
-        return rows * width + 2 * width + self.num_hidden_layers * layer + pooler
+        return rows * embedded + 2 * embedded + projection + self.num_hidden_layers * layer + pooler
 
     @property
     def head_size(self) -> int:

@@ -1,6 +1,7 @@
 """Embeddings of words, positions and, where the type has any, segments.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
+Shape legend: B sequences, T tokens of the longest, E width of the embeddings (that of the hidden
+states, H, but for variants that say otherwise); N rows that are computed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from bertine.models.precision import autocast_dtype
 
 
 class Embeddings(nn.Module):
-    """The sum of word, position and segment embeddings; then layer norm and dropout.
+    """The sum of word, position and segment embeddings; then layer norm and dropout, and where the
+    config asks for it a projection to the width of the layers (ALBERT, Lan et al. 2019, section
+    3.1; ELECTRA's published code).
 
     Where the first token's position is 0, positions count the places of a sequence. Elsewhere they
     count its real tokens from ``config.first_position`` on, and padding has the position
@@ -24,7 +27,7 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        size = config.hidden_size
+        size = config.embedding_width
         self.first, self.pad = config.first_position, config.pad_token_id
         self.one_segment = config.type_vocab_size < 2
         self.word_embeddings = _table(config.vocab_size, size)
@@ -33,6 +36,8 @@ class Embeddings(nn.Module):
         self.token_type_embeddings = _table(types, size) if types else None
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
+        projects = config.projects_embeddings
+        self.projection = nn.Linear(size, config.hidden_size) if projects else None
 
     def forward(
         self,
@@ -42,7 +47,7 @@ class Embeddings(nn.Module):
         word_vectors: Tensor | None = None,
     ) -> Tensor:
         """input_ids, token_type_ids int64 [B, T]; real int64 [N], indices of the tokens to
-        compute, or None for all; word_vectors [B, T, H], in place of the word embeddings of
+        compute, or None for all; word_vectors [B, T, E], in place of the word embeddings of
         `input_ids` (not together with `real`). Returns [N, H]."""
         length, table = input_ids.shape[1], self.position_embeddings
         if self.one_segment:
@@ -70,7 +75,8 @@ class Embeddings(nn.Module):
         x = x.reshape(-1, x.shape[-1])
         x = self.layer_norm(x)
         # From here on the residual stream is in the compute type: half the memory traffic.
-        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+        x = self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+        return x if self.projection is None else self.projection(x)
 
     def _counted(self, input_ids: Tensor) -> Tensor:
         """Return the positions of `input_ids` [B, T], counted over real tokens."""
@@ -79,7 +85,7 @@ class Embeddings(nn.Module):
 
     def places(self) -> Tensor:
         """Return the position embeddings in the order of the places in a sequence without padding
-        before or within it, [longest_input, H]."""
+        before or within it, [longest_input, E]."""
         return self.position_embeddings.weight[self.first :]
 
 

@@ -1,7 +1,8 @@
 """The encoder of BERT and of the models that share its layers: embeddings, layers with the norm
 after each part, a pooler (Devlin et al. 2018, section 3; google-research/bert, ``modeling.py``).
 
-Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
+Shape legend: B sequences, T tokens of the longest, H hidden size, E width of the embeddings; N rows
+that are computed.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class Encoder(Backbone):
         if segments is not None:
             x = x + (segments.weight[0] if types is None else segments(types))
         x = parts.layer_norm(x.reshape(b * t, -1))
+        if parts.projection is not None:
+            x = parts.projection(x)
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
         layout = RowLayout(b, t, bias=bias)
@@ -98,7 +101,7 @@ class Encoder(Backbone):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
 
     def _output(self, x: Tensor, layout: RowLayout, states: list[Tensor]) -> BackboneOutput:

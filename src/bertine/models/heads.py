@@ -33,8 +33,9 @@ class MlmHead(nn.Module):
     def __init__(self, config: Config, act: str | None = None) -> None:
         """`act` takes the place of the activation of `config`."""
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        size = config.embedding_width
+        self.dense = nn.Linear(config.hidden_size, size)
+        self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.act = activation(act or config.hidden_act)
         init_weights(self, config.initializer_range)
@@ -44,7 +45,7 @@ class MlmHead(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        """hidden [P, H], decoder_weight [V, E]. Returns logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
         return F.linear(hidden, decoder_weight, self.bias)
 

@@ -53,7 +53,7 @@ class Model(nn.Module):
         Args:
             inputs: ids, mask, types and packing; see :class:`bertine.models.encoded.TextInputs`.
             all_states: also return the output of every layer.
-            word_vectors: [B, T, H], read in place of the word embeddings of the ids; for batches
+            word_vectors: [B, T, E], read in place of the word embeddings of the ids; for batches
                 without padding.
         """
         options: dict[str, Any] = {}

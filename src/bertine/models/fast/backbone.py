@@ -1,7 +1,7 @@
 """A backbone of packed layers: called like :class:`bertine.models.encoder.Encoder`, for answers.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size; N rows of
-:class:`bertine.models.fast.rows.Rows`.
+Shape legend: B sequences, T tokens of the longest, H hidden size, E width of the embeddings; N
+rows of :class:`bertine.models.fast.rows.Rows`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertine.models.encoder import Encoder
 from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
-from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of
+from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of, projection_of
 from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.recorded import Recorded
 from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
@@ -130,13 +130,17 @@ class PackedBackbone(nn.Module):
             embeddings = backbone.embeddings
             self._words = embeddings.word_embeddings.weight.detach()
             self._places = embeddings.places().detach()
-            self._types = torch.zeros(1, self.config.hidden_size)
+            self._types = torch.zeros(1, self.config.embedding_width)
             if embeddings.token_type_embeddings is not None:
                 types = embeddings.token_type_embeddings.weight.detach()
                 # Nearly every token is of the first segment.
                 self._places = self._places + types[0]
                 self._types = types - types[0]
             self._norm = norm_of(embeddings.layer_norm, first)
+            if embeddings.projection is not None:
+                norm = norm_of(embeddings.layer_norm)
+                project = projection_of(embeddings.projection, first)
+                self._norm = lambda x: project(norm(x))
 
     def forward(
         self,
@@ -174,7 +178,7 @@ class PackedBackbone(nn.Module):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, fp32 [V, H]."""
+        """The word embeddings, fp32 [V, E]."""
         return self._words
 
     def compute(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
@@ -216,7 +220,7 @@ class PackedBackbone(nn.Module):
         return UnpaddedRows.of(lengths, self._together)
 
     def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
-        """Return the sum of the embeddings: fp32 [N, H]. ids and types (None: all 0) are [B, T]."""
+        """Return the sum of the embeddings: fp32 [N, E]. ids and types (None: all 0) are [B, T]."""
         if isinstance(rows, PaddedRows):
             fill = rows.count - rows.area
             x = torch.embedding(

@@ -277,3 +277,13 @@ def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable
         return out
 
     return apply
+
+
+def projection_of(linear: torch.nn.Linear, divisor: Tensor | None = None) -> Callable[..., Tensor]:
+    """Return a linear layer in fp32 with weights of its own; its result is divided by `divisor`
+    (fp32 [H])."""
+    weight, bias = linear.weight.detach().float(), linear.bias.detach().float()
+    if divisor is not None:
+        weight, bias = weight / divisor[:, None], bias / divisor
+    weight, bias = weight.clone(), bias.clone()
+    return lambda x: F.linear(x, weight, bias)

@@ -48,5 +48,5 @@ class PlainBackbone(nn.Module):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, H]."""
+        """The word embeddings, [V, E]."""
         return self._backbone.word_weights
