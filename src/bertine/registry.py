@@ -9,6 +9,8 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "xlm-roberta": "bertine.interop.roberta:XLM_ROBERTA",
+    "camembert": "bertine.interop.roberta:CAMEMBERT",
 }
 
 #: Preset → model type.
@@ -22,6 +24,9 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "xlm-roberta-base": "xlm-roberta",
+    "xlm-roberta-large": "xlm-roberta",
+    "camembert-base": "camembert",
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.

@@ -76,6 +76,11 @@ def same_gradients(variant: Variant, model: Model, other: nn.Module) -> None:
     assert all(grad is not None for grad in gradients.values())
     ours = variant.family.names.to_huggingface(gradients, model.config)
     theirs = {name: p.grad for name, p in other.named_parameters()}
+    # What is tied has the name of whichever module is made first.
+    names = variant.family.names
+    for copy, original in names.copies:
+        if copy in theirs and names.prefix + original in ours:
+            theirs[names.prefix + original] = theirs.pop(copy)
     assert ours.keys() == theirs.keys()
     for name, grad in theirs.items():
         close(ours[name], grad, f"gradient of {name}")

@@ -88,6 +88,12 @@ VARIANTS = {
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
     "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
+    "xlm-roberta": Variant(
+        "xlm-roberta",
+        "xlm-roberta-base",
+        {"xlm-roberta-base": 278_043_648, "xlm-roberta-large": 559_890_432},
+    ),
+    "camembert": Variant("camembert", "camembert-base", {"camembert-base": 110_621_952}),
 }
 
 

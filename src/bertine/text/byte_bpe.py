@@ -260,7 +260,7 @@ class ByteBpe(Kind):
             "merges.txt": "".join(f"{line}\n" for line in lines),
         }
 
-    def config(self) -> dict[str, Any]:
+    def config(self, one_type: bool = False) -> dict[str, Any]:
         special = self.special
         values = {
             _PREFIX: self.add_prefix_space,

@@ -183,8 +183,12 @@ class Kind(ABC):
         """Return the files of the vocabulary, by name."""
 
     @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """Return what `transformers` wants in a tokenizer_config.json."""
+    def config(self, one_type: bool = False) -> dict[str, Any]:
+        """Return what `transformers` wants in a tokenizer_config.json.
+
+        Args:
+            one_type: the model has one token type, so that it is to be given none.
+        """
 
     def extends(self, other: Kind) -> bool:
         """Tell whether a vocabulary that begins with that of `other` reads text as it does."""

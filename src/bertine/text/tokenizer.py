@@ -156,18 +156,21 @@ class Tokenizer:
         """
         return cls(*read(locate(path)))
 
-    def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
+    def save(
+        self, folder: Path, *, model_max_length: int | None = None, one_type: bool = False
+    ) -> None:
         """Write the vocabulary, tokenizer.json and tokenizer_config.json into the existing
         `folder`: the files that `transformers` wants.
 
         `model_max_length`, the number of positions of the model, tells `transformers` where it is
-        to truncate.
+        to truncate, and `one_type` that the model has one token type, so that it is to be given
+        none.
         """
         folder = Path(folder)
         for name, text in self._kind.files(self.tokens).items():
             write_text(folder / name, text)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
-        config = self._kind.config()
+        config = self._kind.config(one_type)
         if model_max_length is not None:
             config["model_max_length"] = model_max_length
         write_json(folder / "tokenizer_config.json", config)

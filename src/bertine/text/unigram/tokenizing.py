@@ -237,11 +237,12 @@ class Unigram(Kind):
         """Return none: tokenizer.json has the pieces with their probabilities."""
         return {}
 
-    def config(self) -> dict[str, Any]:
+    def config(self, one_type: bool = False) -> dict[str, Any]:
         """Name the class that takes tokenizer.json as it is. Those of ALBERT, XLM-R and CamemBERT
         in `transformers` make the normalization anew and lose steps of it."""
         special = self.special
-        inputs = ["input_ids", *["token_type_ids"] * self.layout.has_types, "attention_mask"]
+        types = ["token_type_ids"] if self.layout.has_types and not one_type else []
+        inputs = ["input_ids", *types, "attention_mask"]
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_input_names": inputs,
