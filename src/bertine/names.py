@@ -41,6 +41,13 @@ ClassWeights = Literal["balanced"]
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
 ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
+#: Which tokens of pre-training have soft targets
+#: (:mod:`bertine.objectives.distillation.around_mlm`).
+SoftTokens = Literal["all", "masked"]
+#: How hidden maps and attention maps are compared (:mod:`bertine.objectives.distillation.maps`).
+MapKind = Literal["tinybert", "mobilebert"]
+#: What becomes of a teacher's token types in a student that has none.
+TokenTypesOfTeacher = Literal["fold", "drop"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal[
     "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"
