@@ -63,6 +63,8 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe"]
+#: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
+SpecialStyle = Literal["roberta", "bert"]
 #: Activations of the layers (:mod:`bertine.models.layers`).
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 #: What ``export`` writes.

@@ -36,6 +36,7 @@ from bertine.names import (
     PoolingName,
     Precision,
     ScheduleName,
+    SpecialStyle,
     TaggedFormat,
     TagScheme,
     TaskName,
@@ -581,8 +582,8 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd.
+            One of segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
@@ -952,8 +953,8 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm; None:
-            as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
+            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
             sentences for the others. One of segment-pair, sentence-pair, full-sentences,
             doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
@@ -1310,6 +1311,7 @@ def train_vocab(
     *,
     hold_out_every: int = 50,
     kind: TokenizerKind = "wordpiece",
+    special_tokens: SpecialStyle | None = None,
     vocab_size: int = 30522,
     extend: Path | str | None = None,
     lowercase: bool | None = None,
@@ -1335,6 +1337,8 @@ def train_vocab(
         kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
             has no unknown characters, and takes none of the options for them. It writes
             ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.
+        special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
+            BERT has them, which is how ModernBERT reads; None: roberta.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and

@@ -67,7 +67,7 @@ def full_labels(batch: Batch) -> Tensor:
 def close(ours: Tensor, theirs: Tensor, what: str) -> None:
     """Assert that both are equal to 1e-5, of the largest number where that is above 1: without
     layer norms (MobileBERT) gradients of random weights are in the hundreds."""
-    bound = 1e-5 * max(1.0, float(theirs.abs().max()) if theirs.numel() else 0.0)
+    bound = 1e-5 * max(1.0, float(theirs.detach().abs().max()) if theirs.numel() else 0.0)
     torch.testing.assert_close(
         ours, theirs, rtol=1e-5, atol=bound, msg=lambda text: f"{what}: {text}"
     )

@@ -58,7 +58,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
-    # Replaced-token detection, which transformers has no class for, has a test of its own.
+    # Replaced-token detection, which takes two of transformers' models, has a test of its own.
     name = next(name for name in variant.family.objectives if name != "rtd")
     objective, _ = choose(config, name)
     model = Model(config, objective.heads(config)).eval()
@@ -110,8 +110,8 @@ def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None
     elif config.heads[head].reads == "tokens":
         logits, expected = logits[real], expected[real]
     close(logits, expected, "logits")
-    # Any function of the logits has the same gradients; a mean, as losses are, so that they are not
-    # so large that 1e-5 is below the rounding of fp32.
+    # Any function of the logits has the same gradients; a mean, as losses are, for gradients that
+    # are 0 but for rounding (of keys' biases) have the rounding of what is summed.
     weights = torch.linspace(-1, 1, logits.numel()).view(logits.shape)
     (logits * weights).mean().backward()
     (expected * weights).mean().backward()

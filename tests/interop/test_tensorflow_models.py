@@ -26,6 +26,7 @@ from bertine.interop.weights import read_facts
 from bertine.modeldir import load_model
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.objectives.mlm_sop import MlmSop
 from bertine.text.tokenizer import SPECIAL_TOKENS
 
 from . import bundles
@@ -33,6 +34,7 @@ from . import bundles
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "tensorflow"
 GOLDEN = FIXTURES / "google-bert-tiny"
 KERAS = FIXTURES / "keras-bert-tiny"
+ALBERT = FIXTURES / "google-albert-tiny"
 WORDS = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", *(f"word{i}" for i in range(88))]
 
 
@@ -61,14 +63,21 @@ def batch_of(values: dict[str, Tensor]) -> Batch:
         {
             "mlm_positions": (rows + positions).flatten(),
             "mlm_labels": values["masked_lm_ids"].long().flatten(),
-            "next_sentence_label": values["next_sentence_labels"].long().flatten(),
+            **{
+                ours: values[theirs].long().flatten()
+                for ours, theirs in (
+                    ("next_sentence_label", "next_sentence_labels"),
+                    ("sentence_order_label", "sentence_order_labels"),
+                )
+                if theirs in values
+            },
         },
     )
 
 
 def largest(ours: Tensor, theirs: Tensor) -> float:
     assert ours.shape == theirs.shape
-    return float((ours - theirs).abs().max())
+    return float((ours - theirs).detach().abs().max())
 
 
 @torch.no_grad()
@@ -327,29 +336,68 @@ def test_of_several_checkpoints_the_newest_is_read(google: Path) -> None:
 
 @pytest.fixture
 def google_albert(tmp_path: Path) -> Path:
+    """An ALBERT's folder of Google's, with a vocabulary of words."""
     folder = tmp_path / "albert_tiny"
-    source = FIXTURES / "google-albert-tiny"
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.npz"))
+    shutil.copytree(ALBERT, folder, ignore=shutil.ignore_patterns("*.npz"))
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
     return folder
 
 
-@torch.no_grad()
-def test_an_albert_computes_what_googles_program_computed(google_albert: Path) -> None:
+def test_an_albert_computes_what_googles_program_computes(google_albert: Path) -> None:
+    """States, losses and every gradient of the authors' own program."""
     loaded = load_model(google_albert)
-    assert loaded.config.model_type == "albert"
     assert loaded.config.hidden_act == "gelu_new"
-    values = expected(FIXTURES / "google-albert-tiny")
-    batch = batch_of({"next_sentence_labels": values["sentence_order_labels"], **values})
-    encoded = loaded.model.encode(batch, all_states=True)
+    model, values = loaded.model, expected(ALBERT)
+    weights = values["masked_lm_weights"].flatten()
+    batch = batch_of(values)
     real = batch.attention_mask
+    encoded = model.encode(batch, all_states=True)
     assert encoded.hidden_states is not None
-    states = zip(encoded.hidden_states[1:], values["layers"], strict=True)
-    assert max(largest(a[real], b[real]) for a, b in states) < 1e-5
-    logits = loaded.model.read("mlm", encoded, places=batch.targets["mlm_positions"])
-    assert largest(logits.log_softmax(-1), values["mlm_log_probs"]) < 1e-5
-    order = loaded.model.read("sop", encoded).log_softmax(-1)
-    assert largest(order, values["sop_log_probs"]) < 1e-5
+    assert encoded.pooler_output is not None
+    pairs = zip(encoded.hidden_states[1:], values["layers"], strict=True)
+    assert max(largest(a[real], b[real]) for a, b in pairs) < 6e-6
+    assert largest(encoded.pooler_output, values["pooled"]) < 6e-6
+    logits = model.read("mlm", encoded, places=batch.targets["mlm_positions"])
+    assert largest(logits.log_softmax(-1), values["mlm_log_probs"]) < 2e-5
+    order = model.read("sop", encoded).log_softmax(-1)
+    assert largest(order, values["sop_log_probs"]) < 6e-6
+
+    for name in ("mlm_positions", "mlm_labels"):
+        batch.targets[name] = batch.targets[name][weights > 0]
+    terms = MlmSop().terms(model, batch)
+    mlm = terms["mlm"].total / (weights.sum() + 1e-5)
+    sop = terms["sop"].total / terms["sop"].count
+    assert float(mlm.detach()) == pytest.approx(float(values["mlm_loss"]), abs=2e-6)
+    assert float(sop.detach()) == pytest.approx(float(values["sop_loss"]), abs=2e-6)
+    (mlm + sop).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    canonical = loaded.report.names.to_canonical(gradients, model.config)
+    with np.load(ALBERT / "gradients.npz") as file:
+        for name in file.files:
+            place = albert.VARIABLES.place(name.replace("|", "/"))
+            assert place is not None
+            theirs = torch.from_numpy(file[name])
+            theirs = theirs.T if place.transposed else theirs
+            scale = float(theirs.abs().max())
+            assert largest(canonical.pop(place.name), theirs) < 1e-5 * scale + 2e-7, name
+    assert not canonical
+
+
+def test_an_albert_becomes_a_directory_that_transformers_opens(
+    google_albert: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForPreTraining
+
+    bertine.convert(google_albert, tmp_path / "converted")
+    theirs = AutoModelForPreTraining.from_pretrained(tmp_path / "converted").eval()
+    golden = expected(ALBERT)
+    with torch.no_grad():
+        outputs = theirs(
+            input_ids=golden["input_ids"].long(),
+            attention_mask=golden["input_mask"].long(),
+            token_type_ids=golden["segment_ids"].long(),
+        )
+    assert largest(outputs.sop_logits.log_softmax(-1), golden["sop_log_probs"]) < 1e-5
 
 
 def test_an_albert_as_wide_as_its_embeddings_has_no_projection_there(google_albert: Path) -> None:

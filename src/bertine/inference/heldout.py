@@ -73,11 +73,11 @@ def score_batches(
         on_batch: called with the real tokens of each batch that is done.
 
     Returns:
-        For each term T of the objective (``mlm``, ``nsp``, ``sop``): ``T_loss`` in nats, the mean
-        over all its targets; ``T_accuracy`` (where it has one) and other shares of the targets such
-        as ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the weighted sum of
-        the losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and ``sequences`` that
-        were seen.
+        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``): ``T_loss`` in nats,
+        the mean over all its targets; ``T_accuracy`` (where it has one) and other shares of the
+        targets such as ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the
+        weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and
+        ``sequences`` that were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or

@@ -48,7 +48,7 @@ FAMILY = Family(
         required=SIZES,
         only={
             **PLAIN_ENCODER,
-            # Of the published files: layers of another kind, which no published model has.
+            # Google's program reads them and never uses them; its files have these values.
             "net_structure_type": ((0, None), "another structure of layers"),
             "num_memory_blocks": ((0, None), "memory blocks"),
             "down_scale_factor": ((1, None), "layers over fewer tokens"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.names import NearDuplicates, TokenizerKind
+from bertine.names import NearDuplicates, SpecialStyle, TokenizerKind
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import Mending
 
@@ -46,6 +46,12 @@ class Vocabulary(OptionGroup):
         "wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, has "
         "no unknown characters, and takes none of the options for them",
         more="It writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.",
+    )
+    special_tokens: SpecialStyle | None = declare(
+        None,
+        "of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as BERT has them, "
+        "which is how ModernBERT reads",
+        otherwise="roberta",
     )
     vocab_size: int = declare(
         30522, "pieces, special tokens and single characters included", least=1

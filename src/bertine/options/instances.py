@@ -22,7 +22,7 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; full and doc sentences need objective mlm",
+        "what a sequence is made of; full and doc sentences need objective mlm or rtd",
         otherwise="as in the model's paper: segment pairs for BERT, sentence order for ALBERT, "
         "full sentences for the others",
         more="One of segment-pair, sentence-pair, full-sentences, doc-sentences and "

@@ -77,7 +77,12 @@ def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
     key, found = f"{name}_{term.rarer}", f"{name}_found"
     caption = f"Share of the {term.targets} that are {term.rarer}."
     figures = _curve(log, f"{term.title}: {term.rarer}", key, caption, percent=True, from_zero=True)
-    shares = [{**row, found: row[found] / row[key]} for row in log if row.get(key) and found in row]
+    of_all = dict(zip(*series(log, key), strict=True))
+    shares = [
+        {"step": step, found: number / of_all[step]}
+        for step, number in zip(*series(log, found), strict=True)
+        if of_all.get(step, 0.0) > 0.0
+    ]
     caption = f"Share of the {term.rarer} {term.targets} that are told to be it."
     return figures + _curve(
         shares, f"{term.title}: found", found, caption, percent=True, from_zero=True

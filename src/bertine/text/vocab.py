@@ -147,6 +147,11 @@ def train_vocab(
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
     if kind == "byte-bpe":
         _refuse_characters(options)
+    elif options.special_tokens is not None:
+        raise BertineError(
+            f"{option('special_tokens')} is for byte-level BPE; the special tokens of {kind} are "
+            "BERT's"
+        )
     base = None if options.extend is None else Tokenizer.load(options.extend)
     if base is not None:
         if base.kind != "wordpiece":

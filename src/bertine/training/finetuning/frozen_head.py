@@ -151,8 +151,12 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     pooling = pooling_of(prepared.start.model)
     pairs = PAIR_CLASSIFIER in model.heads
     if not by_token and not pairs and pooling.modes != ("cls",):
+        shared = model.config.shares_layers
         add_mean_layer(model)
         say("frozen: a layer on top of the encoder makes the mean of all states")
+        if shared:
+            count = model.num_parameters()
+            say(f"frozen: so that it can be, layers no longer share weights: {count:,} parameters")
     encoder = FrozenEncoder(model, prepared.loaded.tokenizer, task.max_length, dtype=dtype)
     states = _pairs(encoder, task, features) if pairs else _states(encoder, task, features)
     scaling = Scaling(states)

@@ -169,7 +169,13 @@ def pretrain(
         warn(warning)
     if not has_weights(model) and not resume:
         to_see = steps * tokens_per_step(phases, shares)
-        short = too_short(built.config, options.initialization, to_see, timed=hours is not None)
+        short = too_short(
+            built.config,
+            options.initialization,
+            to_see,
+            timed=hours is not None,
+            objective=objective.name,
+        )
         if short is not None:
             warn(short)
     config = _fit_config(options, steps, workers, where)
