@@ -1216,7 +1216,7 @@ def pretrain(
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
         long_share: of the steps, for the second phase.
-        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3.
+        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3, muon 3e-4.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
