@@ -109,7 +109,11 @@ def save_model(
         )
         write_json(folder / CONFIG, values)
         save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
-        tokenizer.save(folder, model_max_length=config.longest_input)
+        tokenizer.save(
+            folder,
+            model_max_length=config.longest_input,
+            one_type=config.type_vocab_size == 1,
+        )
         if task is not None:
             write_json(folder / TASK, task.to_dict())
 

@@ -1327,7 +1327,7 @@ def train_vocab(
     """Train a vocabulary and write the tokenizer's folder `out`.
 
     The same corpus and options give the same vocabulary. The corpus is read twice, for byte-level
-    BPE once.
+    BPE and Unigram once.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1335,15 +1335,16 @@ def train_vocab(
             that is there is replaced; one with anything else in it is refused.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
         kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
-            has no unknown characters, and takes none of the options for them. It writes
-            ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.
+            has no unknown characters, and takes none of the options for them; unigram: ALBERT's.
+            byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram
+            nothing but ``tokenizer.json``, which has the pieces with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
             BERT has them, which is how ModernBERT reads; None: roberta.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
             `split_chinese` are its own.
-        lowercase: one case, or both; None: one for WordPiece.
+        lowercase: one case, or both; None: one for WordPiece and Unigram.
         strip_accents: remove accents; None: stripped where text is lowercased, kept where it is
             cased.
         split_chinese: make every Chinese character a word.
