@@ -27,6 +27,7 @@ from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.presets import preset
 from bertine.training.loop.ceiling import step_cost
+from bertine.training.loop.freezing import check_freezing
 from bertine.training.loop.optim import parameter_groups
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
@@ -326,3 +327,10 @@ def test_rates_of_layers_are_those_of_layers_with_weights_of_their_own() -> None
     assert rates[id(layers[1].up.weight)] == 0.5
     assert rates[id(model.heads["mlm"].dense.weight)] == 1.0
     assert rates[id(model.backbone.word_weights)] == 0.5**3
+
+
+def test_layers_that_are_frozen_are_those_with_weights_of_their_own() -> None:
+    model = pretraining(tiny(num_hidden_groups=2))
+    check_freezing(model, 2)
+    with pytest.raises(BertineError, match="has 2 layers with weights of their own"):
+        check_freezing(model, 3)
