@@ -9,10 +9,13 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
+    "xlm-roberta": "bertine.interop.roberta:XLM_ROBERTA",
+    "camembert": "bertine.interop.roberta:CAMEMBERT",
+    "albert": "bertine.interop.albert:FAMILY",
     "electra": "bertine.interop.electra:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
     "deberta-v2": "bertine.interop.deberta:FAMILY",
-    "albert": "bertine.interop.albert:FAMILY",
+    "modernbert": "bertine.interop.modernbert:FAMILY",
 }
 
 #: Preset → model type.
@@ -26,6 +29,13 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
+    "xlm-roberta-base": "xlm-roberta",
+    "xlm-roberta-large": "xlm-roberta",
+    "camembert-base": "camembert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
     "electra-small": "electra",
     "electra-base": "electra",
     "electra-large": "electra",
@@ -35,10 +45,11 @@ PRESETS = {
     "deberta-v3-xsmall": "deberta-v2",
     "deberta-v3-small": "deberta-v2",
     "deberta-v3-base": "deberta-v2",
-    "albert-base": "albert",
-    "albert-large": "albert",
-    "albert-xlarge": "albert",
-    "albert-xxlarge": "albert",
+    "modernbert-base": "modernbert",
+    "modernbert-large": "modernbert",
+    "modern-tiny": "modernbert",
+    "modern-mini": "modernbert",
+    "modern-small": "modernbert",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first

@@ -50,7 +50,7 @@ def test_near_positions_have_a_row_each_and_far_ones_share() -> None:
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_scores_of_offsets_are_put_where_their_pairs_are(length: int) -> None:
     scores = torch.randn(2, 3, length, 2 * length - 1, requires_grad=True)
-    moved = shifted(scores, length)
+    moved = shifted(scores)
     for i in range(length):
         for j in range(length):
             assert torch.equal(moved[..., i, j], scores[..., i, length - 1 - (i - j)])

@@ -49,12 +49,15 @@ class HeadNames:
         published: what transformers calls the head, where it has the same name for heads of
             different kinds, so that `name` is our own; "" as for `name`. None: by its canonical
             name.
+        adopts: pairs (ours within the head, canonical) of modules of another head that a new head
+            begins with, where the file has them.
     """
 
     name: str
     modules: Pairs = ()
     tensors: Pairs = ()
     published: str | None = None
+    adopts: Pairs = ()
 
     def rows(self, head: str) -> Iterable[tuple[str, str]]:
         """Yield the names of all tensors: ours, canonical."""

@@ -189,6 +189,22 @@ class _Attention(torch.autograd.Function):
         return grad_q, grad_k, grad_v, None, None
 
 
+def written_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float) -> Tensor:
+    """Compute softmax(q k' / sqrt(D) + bias) v on a CPU as products written out, with dropout on
+    the probabilities.
+
+    Args:
+        q, k, v: [R, T, D], contiguous; R sequences and heads.
+        bias: [R or 1, T or 1, T] of the type of q; None: nothing.
+        p: dropout rate.
+
+    Returns:
+        [R, T, D].
+    """
+    mixed: Tensor = _Attention.apply(q, k, v, bias, p)
+    return mixed
+
+
 def attend(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float, training: bool
 ) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.models.deberta.positions import RelativePositions, shifted
+from bertine.models.deberta.positions import shifted
 from bertine.models.dropout import StreamDropout
 from bertine.models.layers import EncoderLayer, RowLayout, SelfAttention, softmax
 
@@ -31,16 +31,17 @@ class DisentangledAttention(SelfAttention):
         self.probability_dropout = StreamDropout(config.attention_probs_dropout_prob)
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, layout: RowLayout, table: Tensor, positions: RelativePositions | Tensor
+        self, x: Tensor, layout: RowLayout, rows: Tensor, places: Tensor
     ) -> Tensor:
         """Compute the attention, before the output's dropout.
 
         Args:
             x: [N, H].
             layout: of the rows.
-            table: [2 S, H], the embeddings of relative positions.
-            positions: which of them the pairs of tokens need; in a graph int64 [T, T], the row of
-                each pair.
+            rows: [R, H], the embeddings of relative positions that are needed.
+            places: which of them belong to what: int64 [2 T - 1], the row of the offset T - 1,
+                T - 2, … 1 - T of the looking token from the other one; in a graph [T, T], the row
+                of each pair.
 
         Returns:
             [N, H].
@@ -48,39 +49,34 @@ class DisentangledAttention(SelfAttention):
         b, t = layout.sequences, layout.length
         qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        scores = self._scores(q, k, table, positions)
+        scores = self._scores(q, k, rows, places)
         if layout.bias is not None:
             scores = scores + layout.bias
         probabilities = self.probability_dropout(softmax(scores))
         mixed = probabilities.to(v.dtype) @ v
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
-    def scores_of(self, x: Tensor, table: Tensor, positions: RelativePositions) -> Tensor:
+    def scores_of(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """x [B, T, H]. Returns the scores [B, A, T, T]."""
         qkv = self.qkv(x).view(*x.shape[:2], 3, self.heads, self.head_size)
         q, k, _ = qkv.permute(2, 0, 3, 1, 4)
-        return self._scores(q, k, table, positions)
+        return self._scores(q, k, rows, places)
 
-    def _scores(
-        self, q: Tensor, k: Tensor, table: Tensor, positions: RelativePositions | Tensor
-    ) -> Tensor:
+    def _scores(self, q: Tensor, k: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """q, k [B, A, T, D]. Returns [B, A, T, T]."""
         scale = (3 * self.head_size) ** -0.5
         q = q * scale
-        if isinstance(positions, Tensor):
-            queries, keys = self._positions(table)
-            index = positions.expand(*q.shape[:2], *positions.shape)
+        queries, keys = self._positions(rows)
+        if places.dim() == 2:
+            index = places.expand(*q.shape[:2], *places.shape)
             by_key = (q @ keys.transpose(-1, -2)).gather(-1, index)
             # The row of a pair seen from the other side: that of the looking token all the same.
             by_query = (k @ queries.transpose(-1, -2)).gather(-1, index.transpose(-1, -2))
         else:
-            first, count, t = positions.first, positions.count, positions.length
-            queries, keys = self._positions(table[first : first + count])
-            falling = positions.falling
-            keys = keys.index_select(1, falling)
-            queries = queries.index_select(1, falling.flip(0))
-            by_key = shifted(q @ keys.transpose(-1, -2), t)
-            by_query = shifted(k @ queries.transpose(-1, -2), t)
+            keys = keys.index_select(1, places)
+            queries = queries.index_select(1, places.flip(0))
+            by_key = shifted(q @ keys.transpose(-1, -2))
+            by_query = shifted(k @ queries.transpose(-1, -2))
         return q @ k.transpose(-1, -2) + by_key + by_query.transpose(-1, -2) * scale
 
     def _positions(self, rows: Tensor) -> tuple[Tensor, Tensor]:

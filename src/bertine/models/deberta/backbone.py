@@ -81,16 +81,16 @@ class DebertaEncoder(RowBackbone):
         """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
         chosen = self.layers[layer]
         assert isinstance(chosen, DisentangledLayer)
-        table, positions = self._around(RowLayout(*states.shape[:2]), states)
-        scores: Tensor = chosen.attention.scores_of(states, table, positions)
-        return scores
+        rows, places = self._around(RowLayout(*states.shape[:2]), states)
+        return chosen.attention.scores_of(states, rows, places)
 
-    def _around(self, layout: RowLayout, x: Tensor) -> tuple[Tensor, RelativePositions]:
+    def _around(self, layout: RowLayout, x: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config
         positions = RelativePositions.of(
             layout.length, config.span, config.position_buckets, config.longest_offset
         )
-        return self.embeddings.relative(x.dtype), positions.to(x.device)
+        rows = self.embeddings.relative(x.dtype).narrow(0, positions.first, positions.count)
+        return rows, positions.falling.to(x.device)
 
     def _around_traced(self, layout: RowLayout, x: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config

@@ -39,17 +39,15 @@ def bucket(offsets: Tensor, buckets: int, longest: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Which rows of the table of relative positions a sequence's pairs of tokens need.
+    """Which rows of the table of relative positions the pairs of a sequence's tokens need.
 
     Attributes:
-        length: T.
         first: the first row that is used.
         count: R, how many follow on it.
         falling: int64 [2 T - 1], which of these rows belongs to the offset T - 1, T - 2, … 1 - T
             of the looking token from the one that it looks at.
     """
 
-    length: int
     first: int
     count: int
     falling: Tensor
@@ -59,12 +57,6 @@ class RelativePositions:
         """Return those of a sequence of `length` tokens, for a table of 2 * `span` rows."""
         return _positions(length, span, buckets, longest)
 
-    def to(self, device: torch.device) -> RelativePositions:
-        """Return them on `device`."""
-        if self.falling.device == device:
-            return self
-        return RelativePositions(self.length, self.first, self.count, self.falling.to(device))
-
 
 @functools.lru_cache(maxsize=1024)
 def _positions(length: int, span: int, buckets: int, longest: int) -> RelativePositions:
@@ -72,7 +64,7 @@ def _positions(length: int, span: int, buckets: int, longest: int) -> RelativePo
     with torch.inference_mode(False), torch.device("cpu"):
         rows = table_rows(torch.arange(length - 1, -length, -1), span, buckets, longest)
         first, last = int(rows.min()), int(rows.max())
-        return RelativePositions(length, first, last + 1 - first, rows - first)
+        return RelativePositions(first, last + 1 - first, rows - first)
 
 
 def table_rows(offsets: Tensor, span: int, buckets: int, longest: int) -> Tensor:
@@ -80,10 +72,11 @@ def table_rows(offsets: Tensor, span: int, buckets: int, longest: int) -> Tensor
     return (bucket(offsets, buckets, longest) + span).clamp(0, 2 * span - 1)
 
 
-def shifted(scores: Tensor, length: int) -> Tensor:
+def shifted(scores: Tensor) -> Tensor:
     """Return [..., T, T] out of `scores` [..., T, 2 T - 1], of which row i holds a score for each
     offset from T - 1 down to 1 - T: what belongs to i and j stands at the offset i - j. Nothing is
     moved: each row begins one place earlier than the one before."""
+    length = scores.shape[-2]
     if length == 1:
         return scores
     width = 2 * length - 2
