@@ -18,8 +18,8 @@ from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
-from bertine.models.electra import ElectraConfig
-from bertine.models.generator import generator_of
+from bertine.models.electra.config import ElectraConfig
+from bertine.models.electra.generator import generator_of
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
