@@ -24,7 +24,7 @@ from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
 from bertine.models.dropout import stream
-from bertine.models.electra import ElectraConfig
+from bertine.models.electra.config import ElectraConfig
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.training.distributed.parallel import Team
@@ -202,6 +202,18 @@ def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, s
     expected = toys.weights(tmp_path / "single" / "generator")
     for name, value in toys.weights(tmp_path / "run" / "generator").items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=2e-5, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lamb", "muon"])
+def test_replicas_with_another_optimizer(
+    store: Path, model: Path, tmp_path: Path, name: str
+) -> None:
+    given = {"store": store, "model": model, "optimizer": name, **SETTINGS, "held_out": store}
+    pretrain(**given, out=tmp_path / "single")
+    for end in together(2, tmp_path, **given, out=tmp_path / "run"):
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "run", tmp_path / "single")
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from bertine.interop.directory import (
 from bertine.interop.export import ABOUT
 from bertine.interop.family import Family, config_to_huggingface, family_of
 from bertine.interop.mismatch import check_same_family
-from bertine.interop.placing import LoadReport, fill, sort_tensors
+from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.models.config import Config
@@ -73,7 +73,7 @@ class LoadedModel(Shown):
         """Return what was loaded."""
         config = self.config
         return [
-            f"LoadedModel: {config.title}, {config.num_hidden_layers} layers of "
+            f"LoadedModel: {config.title}, {len(config.passes)} layers of "
             f"{config.hidden_size}, vocabulary {config.vocab_size:,}; "
             + ("no task" if self.task is None else f"task {self.task.name}"),
             *self.report.lines(),
@@ -115,7 +115,11 @@ def save_model(
         )
         write_json(folder / CONFIG, values)
         save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
-        tokenizer.save(folder, model_max_length=config.longest_input)
+        tokenizer.save(
+            folder,
+            model_max_length=config.longest_input,
+            one_type=config.type_vocab_size == 1,
+        )
         if task is not None:
             write_json(folder / TASK, task.to_dict())
 
@@ -223,6 +227,7 @@ def load_model(
         model = Model(config, heads, add_pooler=pooler)
     keep, report = sort_tensors(source, canonical, model, names, set(fresh), described_in.name)
     fill(model, keep, names, seed)
+    adopt(model, {n: t for n, t in canonical.items() if n in report.dropped}, names, report)
     if origin := origin_line(folder, lowercase=tokenizer.lowercase):
         say(origin)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)

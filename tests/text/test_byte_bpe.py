@@ -246,7 +246,7 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v.update(normalizer={"type": "NFC"}), "has a normalizer"),
+        (lambda v: v.update(normalizer={"type": "NFKC"}), "has a normalizer"),
         (lambda v: v.update(pre_tokenizer=None), "pre_tokenizer is missing, not ByteLevel"),
         (lambda v: v["pre_tokenizer"].update(use_regex=False), "use_regex"),
         (lambda v: v["pre_tokenizer"].update(add_prefix_space="x"), "not a tokenizer"),
@@ -264,7 +264,10 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         (lambda v: v["model"].update(merges=["a"]), "not a tokenizer"),
         (lambda v: v["model"].update(merges=[["a", "zz"]]), "not a tokenizer"),
         (lambda v: v.update(added_tokens=[{"id": 1}]), "added_tokens must be"),
-        (lambda v: v["model"].update(type="Unigram"), "its model is Unigram, not WordPiece or BPE"),
+        (
+            lambda v: v["model"].update(type="WordLevel"),
+            "its model is WordLevel, not WordPiece or BPE",
+        ),
     ],
 )
 def test_files_that_cannot_be_used_are_one_line_errors(

@@ -29,6 +29,7 @@ class LoadReport(Shown):
         loaded: in the file and in the model.
         new: in the model only: initialized at random.
         dropped: in the file only; they belong to a part that was not asked for.
+        adopted: in a new part of the model, with values of another part of the file.
         unexpected: in the file only, and part of nothing known. Loading refuses such a file.
         notes: head -> what to add to its name in the lines, e.g. "6 labels".
     """
@@ -38,6 +39,7 @@ class LoadReport(Shown):
     loaded: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -47,6 +49,8 @@ class LoadReport(Shown):
         parts = [f"loaded {len(self.loaded)} tensors: {self._parts(self.loaded)}"]
         if self.new:
             parts.append(f"new (random): {self._parts(self.new)}")
+        if self.adopted:
+            parts.append(f"new, begun with layers of another head: {self._parts(self.adopted)}")
         if self.dropped:
             parts.append(f"dropped: {self._parts(self.dropped, self.notes)}")
         return ["; ".join(parts)]
@@ -56,6 +60,7 @@ class LoadReport(Shown):
         kinds = self.config.heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
+        titles |= {title: title for title in self.names.left_out.values()}
         held = {self.names.part_of(name) for name in names}
         listed = [
             title + (f" ({notes[part]})" if notes and part in notes else "")
@@ -161,6 +166,28 @@ def _unexpected(
         f"{described_in} describes. Correct that file, or save the encoder alone with "
         f"transformers' {title}Model"
     )
+
+
+def adopt(
+    model: Model, tensors: Mapping[str, Tensor], names: WeightNames, report: LoadReport
+) -> None:
+    """Give new heads the layers that they begin with and that are another head's in the file
+    (:attr:`bertine.interop.names.HeadNames.adopts`), as transformers does where it calls both
+    alike. The report then has them as adopted; of the head the last layer stays new."""
+    for head, module in model.heads.items():
+        of_head = names.heads[head]
+        state = module.state_dict()
+        rows = dict(of_head.rows(head))
+        for ours, theirs in of_head.adopts:
+            for kind in ("weight", "bias"):
+                name, tensor = f"{ours}.{kind}", tensors.get(f"{theirs}.{kind}")
+                canonical = rows[f"heads.{head}.{name}"]
+                if canonical not in report.new or tensor is None:
+                    continue
+                if name in state and state[name].shape == tensor.shape:
+                    state[name].copy_(tensor)
+                    report.new.remove(canonical)
+                    report.adopted.append(canonical)
 
 
 def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: int) -> None:

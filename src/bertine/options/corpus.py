@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.names import NearDuplicates, TokenizerKind
+from bertine.names import NearDuplicates, SpecialStyle, TokenizerKind
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import Mending
 
@@ -44,8 +44,15 @@ class Vocabulary(OptionGroup):
     kind: TokenizerKind = declare(
         "wordpiece",
         "wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, has "
-        "no unknown characters, and takes none of the options for them",
-        more="It writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.",
+        "no unknown characters, and takes none of the options for them; unigram: ALBERT's",
+        more="byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram "
+        "nothing but ``tokenizer.json``, which has the pieces with their probabilities.",
+    )
+    special_tokens: SpecialStyle | None = declare(
+        None,
+        "of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as BERT has them, "
+        "which is how ModernBERT reads",
+        otherwise="roberta",
     )
     vocab_size: int = declare(
         30522, "pieces, special tokens and single characters included", least=1
@@ -58,7 +65,7 @@ class Vocabulary(OptionGroup):
         metavar="DIR",
     )
     lowercase: bool | None = declare(
-        None, "one case, or both", otherwise="one for WordPiece", no="cased"
+        None, "one case, or both", otherwise="one for WordPiece and Unigram", no="cased"
     )
     strip_accents: bool | None = declare(
         None,

@@ -61,8 +61,8 @@ class AttentionReader:
         sums to 1. Texts that the task encodes apart do not look at each other.
 
         Raises:
-            BertineError: no such layer or head; a pair for a model of single texts; the layers of
-                the model are not BERT's.
+            BertineError: no such layer or head; a pair for a model of single texts; the attention
+                of such a model cannot be shown.
         """
         if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")

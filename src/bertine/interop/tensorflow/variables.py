@@ -59,7 +59,7 @@ class Variables:
         file: the name of its configuration.
         modules: pairs (scope, canonical module); {} is a number.
         tensors: pairs (variable, canonical tensor); {} is a number.
-        transposed: the same of tensors that are transposed here.
+        transposed: the same of tensors that lie the other way there.
         key: of the configuration, which no other program's has; "" where there is none.
         defaults: keys of the configuration that may be lacking, with what they are then, where
             transformers' default is another.

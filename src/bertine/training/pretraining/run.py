@@ -12,42 +12,41 @@ import torch
 from bertine.cores import launch
 from bertine.data.batch import Batch
 from bertine.data.corruption.base import MakeCorruption
-from bertine.data.instances.formats import make_instances
 from bertine.data.instances.phases import PhasedData, at_length, steps_for_tokens, tokens_per_step
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.loader import default_workers
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
-from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import save_model
-from bertine.models.generator import as_masked_lm, generator_of, without_generator
+from bertine.models.electra.generator import generator_of, without_generator
 from bertine.models.model import Model
-from bertine.models.precision import precision_name, resolve_precision
+from bertine.models.precision import precision_name
 from bertine.names import InputFormat
 from bertine.objectives.base import Loss, Objective
 from bertine.objectives.generator import write_generator
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
+from bertine.options.optimization import USUAL_RATE
 from bertine.options.pretraining import PretrainOptions
-from bertine.scores import score_name
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, say, warn
-from bertine.terms import TERMS, choosing_score, main_term
+from bertine.terms import choosing_score
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Choice, load_best
 from bertine.training.loop.ceiling import operations, step_products
-from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.schedule import warmup
+from bertine.training.pretraining.evaluation import evaluation, held_out_store
 from bertine.training.pretraining.expectation import too_short
 from bertine.training.pretraining.result import PretrainResult, last_line, result_of
-from bertine.training.pretraining.samples import MaskSamples, write_samples
 from bertine.training.pretraining.speed import latest_beginning, steps_for_hours
 from bertine.training.run import Run
 
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
+#: The highest rate with AdamW, where nobody says.
+_ADAMW_RATE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,9 @@ def train_on_store(
         )
         for length in lengths
     ]
-    held = None if options.held_out is None else _held_out(options.held_out, tokenizer, phases[0])
+    held = (
+        None if options.held_out is None else held_out_store(options.held_out, tokenizer, phases[0])
+    )
     built = beginning.model()
     _check_lengths(lengths, built.config.longest_input)
     weights_fingerprint = built.fingerprint()
@@ -204,7 +205,7 @@ def train_on_store(
                 title=beginning.title,
                 work=_work(built, objective, data),
                 facts={"unigram_entropy": opened.unigram_entropy},
-                evaluate=_evaluation(
+                evaluate=evaluation(
                     run, built, tokenizer, objective, phases[0], held, config.precision
                 ),
                 evaluate_every=every,
@@ -236,9 +237,13 @@ def _fit_config(
 ) -> FitConfig:
     """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
     them."""
+    rate = options.learning_rate
+    if rate is None:
+        rate = _ADAMW_RATE * USUAL_RATE[options.optimizer]
     config = FitConfig.of(
         options,
         steps=steps,
+        learning_rate=rate,
         warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
         precision=precision_name(options.precision, device),
         budget_seconds=None if options.hours is None else 3600 * options.hours,
@@ -305,71 +310,3 @@ def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int
     return lambda done: float(
         sum(cost * count for cost, count in zip(costs, data.counts(done), strict=True))
     )
-
-
-def _held_out(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> TokenStore:
-    """Return the store `path`, which can be made into sequences like those of `data`."""
-    store = TokenStore.open(path)
-    store.check_tokenizer(tokenizer)
-    make_instances(
-        data.settings.input_format,
-        store,
-        tokenizer.template,
-        max_seq_length=data.max_seq_length,
-    )
-    if store.manifest["shards"] == data.store.manifest["shards"]:
-        warn(f"{path}: the text held out is the text trained on; its scores tell nothing of other")
-    return store
-
-
-def _evaluation(
-    run: Run,
-    model: Model,
-    tokenizer: Tokenizer,
-    objective: Objective,
-    data: PretrainingData,
-    held: TokenStore | None,
-    precision: str,
-) -> Callable[[Display, int], dict[str, float]]:
-    """Return what `fit` calls along the way: the same hidden words guessed, held-out text
-    scored."""
-    dtype = resolve_precision(precision, next(model.parameters()).device)
-    samples: MaskSamples | None = None
-    if "mlm" in (as_masked_lm(model) or model).heads:
-        source, seed = (data.store if held is None else held), data.settings.seed
-        try:
-            samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
-        except BertineError as error:
-            warn(f"{error}; none are shown")
-
-    def evaluate(display: Display, step: int) -> dict[str, float]:
-        if samples is not None:
-            write_samples(run.folder, step, samples.fill(as_masked_lm(model) or model, dtype=dtype))
-        if held is None:
-            return {}
-        scores = evaluate_pretraining(
-            model,
-            tokenizer,
-            held,
-            objective=objective,
-            settings=InstanceSettings(
-                input_format=data.settings.input_format,
-                whole_word_mask=data.settings.whole_word_mask,
-                ngrams=data.settings.ngrams,
-                max_seq_length=data.settings.max_seq_length,
-                masked_lm_prob=data.settings.masked_lm_prob,
-            ),
-            dtype=dtype,
-        )
-        main, chosen = main_term(objective.name), choosing_score(objective.name)
-        line = f"held-out text after step {step}: "
-        if chosen != f"{main}_loss":
-            line += f"{score_name(chosen)} {scores[chosen]:.3f}, "
-        line += f"{TERMS[main].title} loss"
-        line += f" {scores[f'{main}_loss']:.3f}"
-        if f"{main}_accuracy" in scores:
-            line += f", accuracy {scores[f'{main}_accuracy']:.1%}"
-        display.note(line)
-        return scores
-
-    return evaluate
