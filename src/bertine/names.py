@@ -59,6 +59,8 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
+#: What finds the words of text that is written without spaces (:mod:`bertine.text.chinese`).
+SegmenterName = Literal["jieba"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).
