@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,12 @@ import processes
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface
+from bertine.modeldir import save_model
 from bertine.models.dropout import stream
+from bertine.models.electra import ElectraConfig
+from bertine.models.model import Model
+from bertine.objectives import choose
 from bertine.training.distributed.parallel import Team
 from bertine.training.distributed.sharding import local
 from bertine.training.finetuning.finetune import finetune
@@ -146,6 +152,68 @@ def test_the_same_as_one_process(
         # One process spoke.
         assert "parameters" in ends[0].output
         assert all(end.output == "" for end in ends[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["nothing", "feed-forward"])
+def test_layers_that_share_weights_are_sharded_too(store: Path, tmp_path: Path, part: str) -> None:
+    """Layers that are gone through several times, and those that have a part in common."""
+    config = toys.config_for("mlm-sop").replace(
+        num_hidden_layers=4,
+        num_hidden_groups=2,
+        shared_across_groups=part,
+        classifier_dropout=0.0,
+        initializer_range=0.1,
+    )
+    torch.manual_seed(0)
+    model = Model(config, choose(config)[0].heads(config))
+    save_model(tmp_path / "model", model, toys.tokenizer())
+    given = {"store": store, "model": tmp_path / "model", "held_out": store}
+    pretrain(**given, out=tmp_path / "single", **SETTINGS)
+    ends = together(2, tmp_path, **given, out=tmp_path / "two", shard=True, **SETTINGS)
+    for end in ends:
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "two", tmp_path / "single")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
+def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, shard: bool) -> None:
+    """Each process draws for its own sequences what one process draws for them. A last bit of the
+    generator's scores may be another one, and so, once in a million, a token."""
+    config = ElectraConfig(
+        vocab_size=toys.tokenizer().vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        embedding_size=24,
+        initializer_range=0.1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config_to_huggingface(config)))
+    given = {"store": store, "model": tmp_path / "config.json", "save_generator": True, **SETTINGS}
+    pretrain(**given, out=tmp_path / "single")
+    for end in together(2, tmp_path, **given, out=tmp_path / "run", shard=shard):
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "run", tmp_path / "single")
+    expected = toys.weights(tmp_path / "single" / "generator")
+    for name, value in toys.weights(tmp_path / "run" / "generator").items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=2e-5, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lamb", "muon"])
+def test_replicas_with_another_optimizer(
+    store: Path, model: Path, tmp_path: Path, name: str
+) -> None:
+    given = {"store": store, "model": model, "optimizer": name, **SETTINGS, "held_out": store}
+    pretrain(**given, out=tmp_path / "single")
+    for end in together(2, tmp_path, **given, out=tmp_path / "run"):
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "run", tmp_path / "single")
 
 
 @pytest.mark.slow

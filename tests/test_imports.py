@@ -23,7 +23,18 @@ SOURCE = Path(bertine.__file__).parent
 #: Rooms from the ground up: modules, and the rooms they may import besides themselves.
 #: Where a module stands in two rooms, the longer name counts.
 BASE = {
-    *("errors", "names", "registry", "version", "terms", "rng", "intervals", "packages", "bundled"),
+    *(
+        "errors",
+        "names",
+        "registry",
+        "version",
+        "terms",
+        "rng",
+        "intervals",
+        "packages",
+        "bundled",
+        "published",
+    ),
     *("scores", "strict_json", "files", "taskinfo"),
     *("cores", "terminal", "options", "system"),
     "text.special",
@@ -36,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "terms": set(),
     "bundled": set(),
+    "published": {"registry"},
     "text.special": set(),
     "rng": set(),
     "intervals": set(),

@@ -13,6 +13,7 @@ from bertine.inference import export
 from bertine.inference.compute import choosing
 from bertine.inference.embedding.vector_files import DTYPES
 from bertine.inference.explaining.attribution import METHODS
+from bertine.models.layers import ACTIVATIONS
 from bertine.models.pooling import POOLINGS
 from bertine.models.precision import PRECISIONS
 from bertine.records.entities import SCHEMES
@@ -20,6 +21,7 @@ from bertine.registry import OBJECTIVES
 from bertine.tasks import DATA_SETS, TASKS
 from bertine.tasks.long_text import LONG_TEXT
 from bertine.text.kinds import KINDS
+from bertine.training.loop.optimizers.named import OPTIMIZERS
 from bertine.training.loop.schedule import SCHEDULES
 
 
@@ -27,6 +29,7 @@ from bertine.training.loop.schedule import SCHEDULES
     ("declared", "known"),
     [
         (names.TaskName, {*TASKS, *DATA_SETS}),
+        (names.OptimizerName, OPTIMIZERS),
         (names.ScheduleName, SCHEDULES),
         (names.Precision, PRECISIONS),
         (names.AnswerPrecision, choosing.PRECISIONS),
@@ -39,6 +42,7 @@ from bertine.training.loop.schedule import SCHEDULES
         (names.Masking, MASKINGS),
         (names.TagScheme, SCHEMES),
         (names.TokenizerKind, KINDS),
+        (names.ActivationName, ACTIVATIONS),
         (names.ExportFormat, export.FORMATS),
         (names.ExplanationMethod, METHODS),
     ],

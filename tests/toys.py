@@ -21,11 +21,14 @@ from bertine.data.batch import Batch
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.preparation.writer import StoreWriter, write_manifest
 from bertine.data.store import TokenStore
+from bertine.interop.family import family_of
 from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
+from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.options.instances import InstanceSettings
+from bertine.registry import FAMILIES
 from bertine.rng import generator
 from bertine.tasks.texts.classification import TextClassification
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -147,6 +150,16 @@ def config(**changes: Any) -> BertConfig:
         "max_position_embeddings": 40,
     }
     return BertConfig(**{**sizes, **changes})
+
+
+def config_for(objective: str) -> Config:
+    """Tiny sizes for the first of the types that are pre-trained with `objective`."""
+    kinds = map(family_of, FAMILIES)
+    kind = next(kind.config for kind in kinds if objective in kind.objectives)
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    bert = config().to_dict()
+    known = {name: bert[name] for name in (*sizes, "intermediate_size")}
+    return kind(**known, max_position_embeddings=40)
 
 
 def pretraining_model(seed: int = 0, **changes: Any) -> Model:

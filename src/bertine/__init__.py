@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertine.presets import preset
     from bertine.reports.run_page import report
     from bertine.signatures import (
+        convert,
         embed,
         evaluate,
         explain,
@@ -59,6 +60,7 @@ _HOME = {
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
+    "convert": "bertine.inference.convert",
     "embed": "bertine.inference.embedding.embed",
     "evaluate": "bertine.inference.evaluate",
     "explain": "bertine.inference.explaining.explain",
@@ -93,6 +95,7 @@ __all__ = [
     "TokenStore",
     "Tokenizer",
     "__version__",
+    "convert",
     "embed",
     "evaluate",
     "explain",

@@ -8,7 +8,6 @@ other way round; ``bertine.json`` says what the model was trained to do.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,16 @@ from bertine.bundled import BUNDLED, locate
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
+from bertine.interop.directory import (
+    is_model_directory,
+    origin_line,
+    read_settings,
+    settings_file,
+)
 from bertine.interop.export import ABOUT
-from bertine.interop.family import Family, config_to_huggingface, family_of, read_config
+from bertine.interop.family import Family, config_to_huggingface, family_of
 from bertine.interop.mismatch import check_same_family
-from bertine.interop.placing import LoadReport, fill, sort_tensors
+from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.models.config import Config
@@ -32,8 +37,9 @@ from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.options.names import option
-from bertine.presets import PRESETS
+from bertine.published import how_to_get
 from bertine.taskinfo import TaskInfo
+from bertine.terminal.console import say
 from bertine.terminal.shown import Shown
 from bertine.text.kinds import holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
@@ -67,7 +73,7 @@ class LoadedModel(Shown):
         """Return what was loaded."""
         config = self.config
         return [
-            f"LoadedModel: {config.title}, {config.num_hidden_layers} layers of "
+            f"LoadedModel: {config.title}, {len(config.passes)} layers of "
             f"{config.hidden_size}, vocabulary {config.vocab_size:,}; "
             + ("no task" if self.task is None else f"task {self.task.name}"),
             *self.report.lines(),
@@ -138,14 +144,15 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
 
 
 def load_config(path: str | Path, *, dropout: float | None = None) -> Config:
-    """Return the architecture of a model directory, from its ``config.json`` alone.
+    """Return the architecture of a model directory, from its ``config.json`` alone, or from the
+    ``bert_config.json`` and the index of a TensorFlow checkpoint.
 
     `dropout` takes the place of its rates on hidden states and attention, unless None.
 
     Raises:
         BertineError: no such folder or file, or one of a model that Bertine does not have.
     """
-    return _with_dropout(read_config(model_folder(path) / CONFIG), dropout).config
+    return _with_dropout(read_settings(model_folder(path)), dropout).config
 
 
 def _with_dropout(settings: ConfigFile, p: float | None) -> ConfigFile:
@@ -160,7 +167,8 @@ def load_model(
     seed: int = 0,
     dropout: float | None = None,
 ) -> LoadedModel:
-    """Read a model directory that Bertine or transformers wrote.
+    """Read a model directory that Bertine or transformers wrote, or a folder of Google's with a
+    TensorFlow checkpoint, of which is said what was chosen.
 
     Args:
         path: the folder.
@@ -180,7 +188,8 @@ def load_model(
             known part; the tokenizer has more pieces than the model.
     """
     folder = model_folder(path)
-    settings = _with_dropout(read_config(folder / CONFIG), dropout)
+    settings = _with_dropout(read_settings(folder), dropout)
+    described_in = settings_file(folder)
     tokenizer = _load_tokenizer(folder)
     _check_vocabulary(folder, settings.config, tokenizer)
     source = weight_files(folder)[0]
@@ -193,8 +202,8 @@ def load_model(
     except BertineError as error:
         raise BertineError(f"{source}: {error}") from error
 
-    check_against_weights(source, canonical, config, family)
-    check_fits(folder / CONFIG, config)
+    check_against_weights(source, canonical, config, family, described_in.name)
+    check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts}
     task = _task(folder, settings, present)
@@ -210,46 +219,12 @@ def load_model(
         pooler = True
     with torch.device("meta"):
         model = Model(config, heads, add_pooler=pooler)
-    keep, report = sort_tensors(source, canonical, model, names, set(fresh))
+    keep, report = sort_tensors(source, canonical, model, names, set(fresh), described_in.name)
     fill(model, keep, names, seed)
+    adopt(model, {n: t for n, t in canonical.items() if n in report.dropped}, names, report)
+    if origin := origin_line(folder, lowercase=tokenizer.lowercase):
+        say(origin)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
-
-
-#: The files of a model directory that are needed, besides those of the vocabulary.
-_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
-#: Organizations of the Hugging Face hub, by the beginnings of the names of their models.
-_ORGANIZATIONS = {
-    "bert-": "google-bert",
-    "roberta-": "FacebookAI",
-    "all-": "sentence-transformers",
-    "paraphrase-": "sentence-transformers",
-    "multi-qa-": "sentence-transformers",
-}
-
-
-def how_to_get(name: str) -> str | None:
-    """Return how to get a model that is named in place of a folder, as one line; None where `name`
-    does not look like the name of a published model."""
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
-        return None
-    # RoBERTa's sizes have the names of the published models.
-    if name in PRESETS and not name.startswith("roberta-"):
-        return (
-            f"{name}: is a size to pre-train ('bertine pretrain'), not a folder with weights; "
-            "give the folder of a trained model"
-        )
-    organization, _, model = name.rpartition("/")
-    if not organization:
-        starts = (start for start in _ORGANIZATIONS if name.startswith(start))
-        organization = _ORGANIZATIONS.get(next(starts, ""), "")
-    if not organization or Path(organization).exists():
-        return None
-    vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
-    return (
-        f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
-        f"download {organization}/{model} {_NEEDED} {vocabulary} --local-dir {model}' and give "
-        f"{model}"
-    )
 
 
 def model_folder(path: str | Path) -> Path:
@@ -267,7 +242,7 @@ def model_folder(path: str | Path) -> Path:
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
             f"(no model is downloaded; {' and '.join(BUNDLED)} comes with Bertine)"
         )
-    if not (folder / CONFIG).exists():
+    if not is_model_directory(folder):
         # The folder of a run holds its model directory.
         if (folder / "model" / CONFIG).exists():
             return folder / "model"

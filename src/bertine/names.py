@@ -21,6 +21,8 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: How gradients become updates (:mod:`bertine.training.loop.optimizers`).
+OptimizerName = Literal["adamw", "lamb", "muon"]
 #: How the learning rate changes (:mod:`bertine.training.loop.schedule`).
 ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
 #: The number type of training; ``auto`` is bf16 where the machine multiplies it fast.
@@ -38,9 +40,11 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
-InputFormat = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+InputFormat = Literal[
+    "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"
+]
 #: Whether masks are chosen anew at every step.
 Masking = Literal["dynamic", "static"]
 #: How new weights begin.
@@ -61,6 +65,10 @@ NearDuplicates = Literal["ignore", "count", "drop"]
 TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
 #: What finds the words of text that is written without spaces (:mod:`bertine.text.chinese`).
 SegmenterName = Literal["jieba"]
+#: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
+SpecialStyle = Literal["roberta", "bert"]
+#: Activations of the layers (:mod:`bertine.models.layers`).
+ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).

@@ -11,6 +11,11 @@ FAMILIES = {
     "distilbert": "bertine.interop.distilbert:FAMILY",
     "xlm-roberta": "bertine.interop.roberta:XLM_ROBERTA",
     "camembert": "bertine.interop.roberta:CAMEMBERT",
+    "albert": "bertine.interop.albert:FAMILY",
+    "electra": "bertine.interop.electra:FAMILY",
+    "mobilebert": "bertine.interop.mobilebert:FAMILY",
+    "deberta-v2": "bertine.interop.deberta:FAMILY",
+    "modernbert": "bertine.interop.modernbert:FAMILY",
 }
 
 #: Preset → model type.
@@ -27,10 +32,37 @@ PRESETS = {
     "xlm-roberta-base": "xlm-roberta",
     "xlm-roberta-large": "xlm-roberta",
     "camembert-base": "camembert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
+    "electra-small": "electra",
+    "electra-base": "electra",
+    "electra-large": "electra",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
+    "deberta-v3-xsmall": "deberta-v2",
+    "deberta-v3-small": "deberta-v2",
+    "deberta-v3-base": "deberta-v2",
+    "modernbert-base": "modernbert",
+    "modernbert-large": "modernbert",
+    "modern-tiny": "modernbert",
+    "modern-mini": "modernbert",
+    "modern-small": "modernbert",
+}
+
+#: Names of the configurations of Google's programs → the model types that they may be of: the first
+#: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
+TENSORFLOW_CONFIGS = {
+    "bert_config.json": ("mobilebert", "bert"),
+    "albert_config.json": ("albert",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
 OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
+    "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
+    "rtd": "bertine.objectives.rtd:Rtd",
 }

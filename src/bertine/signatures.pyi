@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
+from bertine.inference.convert import Conversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import Neighbours
@@ -18,6 +19,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
 from bertine.names import (
+    ActivationName,
     AnswerPrecision,
     ClassWeights,
     ExplanationMethod,
@@ -29,11 +31,13 @@ from bertine.names import (
     Masking,
     NearDuplicates,
     ObjectiveName,
+    OptimizerName,
     PlainFormat,
     PoolingName,
     Precision,
     ScheduleName,
     SegmenterName,
+    SpecialStyle,
     TaggedFormat,
     TagScheme,
     TaskName,
@@ -51,6 +55,31 @@ from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+
+def convert(
+    model: Path | str,
+    output: Path | str,
+    *,
+    hidden_act: ActivationName | None = None,
+) -> Conversion:
+    """Write a model as a Hugging Face model directory, which `transformers` opens too: its
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer.
+
+    Args:
+        model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
+        output: the folder; a model directory that is there is replaced.
+        hidden_act: the activation, in place of the one that the model directory says, or that a
+            checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
+            tanh. The weights stay the same.
+
+    Returns:
+        What was read, what was written, and what was left behind.
+
+    Raises:
+        BertineError: an unknown activation; no such model, or a damaged one; `output` holds
+            something else, or is the model's own folder.
+    """
 
 def embed(
     model: Embedder | Path | str,
@@ -386,6 +415,7 @@ def finetune(
     learning_rate: float | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -475,11 +505,13 @@ def finetune(
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -540,6 +572,7 @@ def inspect(
     max_seq_length: int = 128,
     input_format: InputFormat = "segment-pair",
     whole_word_mask: bool = False,
+    ngrams: int = 1,
     masking: Masking = "dynamic",
     num_instances: int = 3,
     seed: int = 0,
@@ -550,10 +583,13 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; the last two need objective mlm. One of
-            segment-pair, sentence-pair, full-sentences and doc-sentences
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd.
+            One of segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
+        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+            ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
+            (:mod:`bertine.data.corruption.ngrams`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
         num_instances: instances to show.
@@ -596,6 +632,7 @@ def lr_find(
     split_seed: int | None = None,
     doc_stride: int | None = None,
     max_question_length: int | None = None,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -660,11 +697,13 @@ def lr_find(
             `seed`. Runs of several seeds are compared on the same ones.
         doc_stride: tokens from one window of a long context to the next; None: 128.
         max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -823,22 +862,31 @@ def pretrain(
     initializer_range: float | None = None,
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
+    generator: Path | str | None = None,
+    generator_size: float = 0.25,
+    generator_layers: float = 1.0,
+    generator_weight: float = 1.0,
+    discriminator_weight: float = 50.0,
+    sampling_temperature: float = 1.0,
+    save_generator: bool = False,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
-    mask_split: Sequence[float] = (0.8, 0.1, 0.1),
+    mask_split: Sequence[float] | None = None,
     short_seq_prob: float = 0.1,
     dupe_factor: int = 10,
     max_seq_length: int = 128,
     input_format: InputFormat | None = None,
     whole_word_mask: bool = False,
+    ngrams: int = 1,
     masking: Masking = "dynamic",
     seed: int = 0,
     long_seq_length: int | None = None,
     long_share: float = 0.1,
-    learning_rate: float = 0.0001,
+    learning_rate: float | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float = 0.01,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -863,7 +911,8 @@ def pretrain(
     save_best: bool = False,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    or with masked LM alone; by default as the paper of the model does.
+    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    paper of the model does.
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
@@ -878,8 +927,9 @@ def pretrain(
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
-        objective: masked tokens and next sentences, or masked tokens only; None: as in the model's
-            paper: mlm-nsp for BERT, mlm for the others.
+        objective: masked tokens and next sentences, masked tokens and the order of sentences,
+            masked tokens only, or replaced tokens; None: as in the model's paper: mlm-nsp for BERT,
+            mlm-sop for ALBERT, rtd for ELECTRA, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -888,20 +938,34 @@ def pretrain(
         held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
         evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
             same hidden words (``samples.jsonl``).
+        generator: model directory of a generator to go on with, as it was trained with the model;
+            None: a new one. It opens in transformers as ``ElectraForMaskedLM``; of its embeddings
+            the model's take the place.
+        generator_size: share of the model's width that a new generator has; the paper's are 0.25,
+            of the base size 0.33333.
+        generator_layers: share of the model's layers that a new generator has.
+        generator_weight: of the generator's MLM loss in the sum.
+        discriminator_weight: of the loss of replaced tokens in the sum.
+        sampling_temperature: that the generator's logits are divided by before a token is drawn.
+        save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
+            no head for them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
             asks for in a full one.
         mask_split: of the predicted tokens, the shares that become the mask, become a random token,
-            stay.
+            stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; the last two need objective mlm; None: as in the
-            model's paper: segment pairs for BERT, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences and doc-sentences
-            (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
+            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
+        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+            ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
+            (:mod:`bertine.data.corruption.ngrams`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
         seed: random seed.
@@ -909,14 +973,16 @@ def pretrain(
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
         long_share: of the steps, for the second phase.
-        learning_rate: its highest value.
+        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -924,8 +990,9 @@ def pretrain(
             :mod:`bertine.training.loop.schedule`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
-        patience: stop when the MLM loss on `held_out` was not better for so many evaluations. The
-            model directory has the last weights, or with `save_best` the best ones.
+        patience: stop when the MLM loss on `held_out` was not better for so many evaluations; with
+            objective rtd the sum of both losses. The model directory has the last weights, or with
+            `save_best` the best ones.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
@@ -941,7 +1008,8 @@ def pretrain(
             With ``torch.compile``; a CPU does without.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
         save_best: write the model of the best evaluation on `held_out`, not of the last step. The
-            best has the lowest MLM loss. Its checkpoint is kept in any case.
+            best has the lowest MLM loss, with objective rtd the lowest sum of both losses. Its
+            checkpoint is kept in any case.
 
     Started by ``torchrun`` in several processes, they compute each step together: the batches are
     those of one process, each computes a part, and the first one alone writes. Results of the
@@ -996,6 +1064,7 @@ def search(
     max_answer_length: int | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
+    optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.999,
@@ -1090,11 +1159,13 @@ def search(
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
-        weight_decay: of AdamW; none on biases and norms.
-        adam_beta1: of AdamW: how long its first moment remembers.
-        adam_beta2: of AdamW: how long its second moment remembers.
-        adam_epsilon: of AdamW; as in the paper's code.
-        bias_correction: of AdamW; the paper's code has none.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
@@ -1245,6 +1316,7 @@ def train_vocab(
     *,
     hold_out_every: int = 50,
     kind: TokenizerKind = "wordpiece",
+    special_tokens: SpecialStyle | None = None,
     vocab_size: int = 30522,
     extend: Path | str | None = None,
     lowercase: bool | None = None,
@@ -1271,6 +1343,8 @@ def train_vocab(
             has no unknown characters, and takes none of the options for them; unigram: ALBERT's.
             byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram
             nothing but ``tokenizer.json``, which has the pieces with their probabilities.
+        special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
+            BERT has them, which is how ModernBERT reads; None: roberta.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and

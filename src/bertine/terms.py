@@ -6,6 +6,7 @@ term as ``loss`` and ``accuracy``. Imports nothing heavy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class TermTexts:
             to beat, and e to the loss a perplexity.
         copied: whether some of the words are left in place, to be copied (``mask_split``).
         choices: among how many answers each target is one; None: as many as there are words.
+        rarer: where there are two answers of which one is rarer, the share of the targets that
+            have it, by its name in logs: guessing is to say the other one of all.
     """
 
     title: str
@@ -34,6 +37,7 @@ class TermTexts:
     words: bool = False
     copied: bool = False
     choices: int | None = None
+    rarer: str | None = None
 
 
 #: Every term of the objectives in :data:`bertine.registry.OBJECTIVES`.
@@ -55,15 +59,62 @@ TERMS = {
         targets="pairs",
         choices=2,
     ),
+    "sop": TermTexts(
+        title="SOP",
+        loss="Mean cross-entropy of sentence-order prediction, in nats.",
+        accuracy="Do the two segments stand in the order of the text, or swapped?",
+        right="orders of sentences told right",
+        targets="pairs",
+        choices=2,
+    ),
+    "rtd": TermTexts(
+        title="RTD",
+        loss="Mean cross-entropy of replaced-token detection over all tokens, in nats.",
+        accuracy="Is the token that of the text, or did the generator put it there?",
+        right="tokens judged right",
+        targets="tokens",
+        rarer="replaced",
+    ),
 }
-#: The terms of each objective, that by which models are chosen first.
-OBJECTIVE_TERMS = {"mlm-nsp": ("mlm", "nsp"), "mlm": ("mlm",)}
+#: The terms of each objective, that by which a run is judged first: whether words are guessed from
+#: their context can be compared with their frequencies.
+OBJECTIVE_TERMS = {
+    "mlm-nsp": ("mlm", "nsp"),
+    "mlm": ("mlm",),
+    "mlm-sop": ("mlm", "sop"),
+    "rtd": ("mlm", "rtd"),
+}
+#: The score by which models are chosen, where it is not the loss of the first term. A detector's
+#: own loss falls when its generator gets worse, and the generator's says nothing of the detector;
+#: their weighted sum is what is minimized.
+_CHOOSING = {"rtd": "loss"}
 
 
 def main_term(objective: object) -> str:
-    """Return the term by which models of an objective are chosen; "mlm" where the name of the
+    """Return the term by which runs of an objective are judged; "mlm" where the name of the
     objective is not known, as in old runs."""
     return OBJECTIVE_TERMS.get(str(objective), ("mlm",))[0]
+
+
+def choosing_score(objective: object) -> str:
+    """Return the held-out score by which models of an objective are chosen: the lowest is best."""
+    return _CHOOSING.get(str(objective), f"{main_term(objective)}_loss")
+
+
+def guessing(term: TermTexts, rarer: float | None = None) -> tuple[float, float] | None:
+    """Return the loss in nats and the accuracy of a model that guesses by frequencies alone; None
+    where the term does not say, as of words.
+
+    Args:
+        term: with few answers.
+        rarer: the share of the targets that have the rarer answer (:attr:`TermTexts.rarer`).
+    """
+    if term.choices is not None:
+        return math.log(term.choices), 1 / term.choices
+    if term.rarer is None or rarer is None:
+        return None
+    shares = [share for share in (rarer, 1 - rarer) if share > 0]
+    return -sum(share * math.log(share) for share in shares), max(shares)
 
 
 def terms_among(keys: Collection[str]) -> list[str]:

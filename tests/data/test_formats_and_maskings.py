@@ -15,7 +15,7 @@ import torch
 import toys
 from bertine.data.batch import Batch
 from bertine.data.corruption.masked import MASKINGS
-from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
+from bertine.data.instances.formats import FORMATS, INPUT_FORMATS
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -96,7 +96,7 @@ def test_defaults_make_the_batches_they_always_made(make_store: MakeStore):
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 def test_special_tokens_stand_where_the_format_has_them(data, input_format: str):
     made = data(input_format=input_format, batch_size=32, max_seq_length=96)
-    crossed = 0
+    form, crossed = FORMATS[input_format], 0
     for step in range(8):
         batch = made.batch(step)
         for number, (instance, (_, tokens)) in enumerate(
@@ -108,16 +108,19 @@ def test_special_tokens_stand_where_the_format_has_them(data, input_format: str)
             assert list(tokens) == expected
             assert len(tokens) <= 96
             types = batch.token_type_ids[number].tolist()
-            if input_format in PAIR_FORMATS:
+            if form.pairs:
                 assert len(instance.segments) == 2
                 first = len(instance.segments[0]) + 2
                 assert types[: len(tokens)] == [0] * first + [1] * (len(tokens) - first)
-                label = int(batch.targets["next_sentence_label"][number])
-                assert label == (instance.documents[0] != instance.documents[1])
+                label = int(batch.targets[form.label.target][number])
+                a, b = instance.segments
+                before = input_format == "sentence-order" and b[0] < a[0]
+                assert label == (instance.documents[0] != instance.documents[1] or before)
             else:
                 assert not any(types)
                 crossed += len(instance.segments) > 1
-    assert ("next_sentence_label" in batch.targets) == (input_format in PAIR_FORMATS)
+    asked = [] if form.label is None else [form.label.target]
+    assert [name for name in batch.targets if not name.startswith("mlm")] == asked
     assert (crossed > 0) == (input_format == "full-sentences")
 
 

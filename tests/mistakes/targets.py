@@ -20,6 +20,8 @@ import toys
 #: Made from the folder of the case (a copy of the sound files) and of what is damaged in it.
 Command = Callable[[Path, Path], list[object]]
 
+#: A TensorFlow checkpoint, with the licence of those who made it.
+GOOGLE = Path(__file__).parents[1] / "fixtures" / "tensorflow" / "keras-bert-tiny"
 FAST = ["--precision", "fp32"]
 
 
@@ -45,6 +47,7 @@ def make_untrained(home: Path) -> None:
     store, tables."""
     toys.write_model(home / "model")
     toys.write_store(home / "store", 12)
+    shutil.copytree(GOOGLE, home / "google")
     sentence = home / "sentence"
     shutil.copytree(home / "model", sentence)
     types = ("Transformer", "Pooling", "Normalize")
@@ -215,6 +218,15 @@ UNTRAINED = (
             lambda case, file: ["evaluate", case, "--data", case / "sound/store", *FAST],
         ),
         8,
+    ),
+    Target(
+        "google",
+        ("bert_config.json", "bert_model.ckpt.*", "vocab.txt"),
+        (
+            lambda case, file: ["inspect", case],
+            lambda case, file: ["convert", case, "--out", case / "converted"],
+        ),
+        4,
     ),
     Target(
         "sentence",

@@ -248,7 +248,12 @@ def test_labels_that_are_not_as_many_as_outputs_are_refused(
         ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2 config.json"),
         ("roberta-base", "hf download FacebookAI/roberta-base config.json"),
         ("cardiffnlp/twitter-roberta-base", "tokenizer_config.json vocab.json merges.txt"),
+        ("albert-base-v2", "hf download albert/albert-base-v2 config.json"),
+        ("google/electra-small-discriminator", "google/electra-small-discriminator config.json"),
+        ("ModernBERT-base", "hf download answerdotai/ModernBERT-base config.json"),
+        ("xlm-roberta-base", "tokenizer_config.json sentencepiece.bpe.model --local-dir"),
         ("bert-mini", "is a size to pre-train"),
+        ("electra-small", "is a size to pre-train"),
     ],
 )
 def test_a_published_name_is_answered_with_the_way_to_get_it(name: str, said: str) -> None:

@@ -13,6 +13,7 @@ import bertine.models.fast.int8 as packed_int8
 import bertine.models.fast.layers as packed_float
 from bertine.inference.compute.choosing import why_not_int8
 from bertine.models.bert import BertConfig
+from bertine.models.electra import ElectraConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast import recorded
 from bertine.models.fast.backbone import PackedBackbone
@@ -90,6 +91,32 @@ def test_the_same_as_the_model(dtype: torch.dtype, tolerance: float, act: str) -
         # Without a mask, without segments.
         whole = packed(ids[:1, :32]).last_hidden_state
         assert difference(whole, backbone(ids[:1, :32]).last_hidden_state) < tolerance
+
+
+@pytest.mark.parametrize("embedding_size", [24, 64, 96])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        (torch.float32, 1e-5),
+        (torch.bfloat16, 0.02),
+        pytest.param(torch.int8, 0.06, marks=int8),
+    ],
+)
+def test_embeddings_of_another_width(
+    dtype: torch.dtype, tolerance: float, embedding_size: int
+) -> None:
+    torch.manual_seed(0)
+    config = ElectraConfig(**CONFIG.to_dict(), embedding_size=embedding_size)
+    backbone = Encoder(config, False).eval()
+    packed = pack(backbone, dtype)
+    ids, mask, segments = inputs()
+    with torch.inference_mode():
+        expected = backbone(ids, mask, segments, output_hidden_states=True)
+        found = packed(ids, mask, segments, output_hidden_states=True)
+        assert found.pooler_output is None
+        real = mask[:, :32]
+        for ours, theirs in zip(found.hidden_states, expected.hidden_states, strict=True):
+            assert difference(ours[real], theirs[:, :32][real]) < tolerance
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from bertine.data.batch import Batch
 from bertine.models.gpu import varlen
 from bertine.models.gpu.varlen import reference, varlen_attention
 from bertine.models.layers import EncoderLayer, RowLayout
+from bertine.models.model import Model
 from bertine.registry import OBJECTIVES
 from bertine.training.loop.step import accumulate
 
@@ -53,12 +54,17 @@ def test_the_reference_drops_probabilities_and_keeps_the_mean() -> None:
 
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_unpadded_rows_give_the_batchs_losses_and_gradients(store: Path, name: str) -> None:
-    batch = toys.pretraining_data(store, short_seq_prob=0.9).batch(0)
-    assert not batch.attention_mask.all()
     objective = objectives.objective(name)
+    form = objective.formats[0]
+    batch = toys.pretraining_data(
+        store, corruption=objective.corruption, short_seq_prob=0.9, input_format=form
+    ).batch(0)
+    assert not batch.attention_mask.all()
+    config = toys.config_for(name).with_dropout(0.0)
     found: list[dict[str, torch.Tensor]] = []
     for each in (batch, batch.packed()):
-        model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        torch.manual_seed(0)
+        model = Model(config, objective.heads(config))
         terms = accumulate(model.train(), objective, [each], dtype=torch.float32, seeds=[0, 0])[0]
         grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         found.append(grads | {f"loss {n}": term.total for n, term in terms.items()})

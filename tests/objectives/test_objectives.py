@@ -12,13 +12,14 @@ import torch.nn.functional as F
 import toys
 from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.errors import BertineError
+from bertine.interop.family import family_of
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
 from bertine.objectives import check_family, check_format, choose, objective, objective_of
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import preset
-from bertine.registry import OBJECTIVES
+from bertine.registry import FAMILIES, OBJECTIVES
 from bertine.terms import OBJECTIVE_TERMS, TERMS
 
 
@@ -55,7 +56,12 @@ def test_terms_have_their_names_and_texts(store: Path, name: str) -> None:
 def test_a_family_says_which_objectives_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     config = toys.config()
     for name in OBJECTIVES:
-        check_family(objective(name), config)
+        families = [each for each in map(family_of, FAMILIES) if name in each.objectives]
+        assert families
+        for family in families:
+            check_family(objective(name), next(iter(family.presets.values())))
+    with pytest.raises(BertineError, match="mlm-nsp or mlm, not with rtd"):
+        check_family(objective("rtd"), config)
     other = objective("mlm")
     monkeypatch.setattr(type(other), "name", "other")
     told = "a model of type bert is pre-trained with objective mlm-nsp or mlm, not with other"
@@ -81,6 +87,9 @@ def test_a_model_is_of_the_first_objective_that_it_has_the_heads_of() -> None:
         ("bert-tiny", ("mlm", "doc-sentences"), ("mlm", "doc-sentences")),
         ("roberta-base", (None, None), ("mlm", "full-sentences")),
         ("roberta-base", (None, "segment-pair"), ("mlm", "segment-pair")),
+        ("albert-base", (None, None), ("mlm-sop", "sentence-order")),
+        ("albert-base", ("mlm", None), ("mlm", "sentence-order")),
+        ("albert-base", ("mlm", "full-sentences"), ("mlm", "full-sentences")),
     ],
 )
 def test_a_model_has_the_objective_and_the_format_of_its_paper(
@@ -93,6 +102,10 @@ def test_a_model_has_the_objective_and_the_format_of_its_paper(
 def test_what_a_family_does_not_have_is_refused() -> None:
     with pytest.raises(BertineError, match="type roberta is pre-trained with objective mlm, not"):
         choose(preset("roberta-base"), "mlm-nsp")
+    with pytest.raises(BertineError, match="type albert is pre-trained with objective mlm-sop or"):
+        choose(preset("albert-base"), "mlm-nsp")
+    with pytest.raises(BertineError, match="works on input_format sentence-order, not on"):
+        choose(preset("albert-base"), "mlm-sop", "segment-pair")
     with pytest.raises(BertineError, match="use objective mlm with it"):
         choose(preset("bert-tiny"), "mlm-nsp", "full-sentences")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import toys
 from bertine import finetune, pretrain, report
 from bertine.errors import BertineError
 from bertine.reports.plots import curve
+from bertine.reports.run_curves import pretraining_curves
 from bertine.reports.run_sections import sentence
 from bertine.terms import OBJECTIVE_TERMS, TERMS, TermTexts
 from reports.run_pages import (
@@ -307,3 +309,29 @@ def test_an_objective_with_other_terms_has_a_page_and_a_diagnosis(
         assert text in shown, text
     assert "MLM" not in shown
     assert [finding.kind for finding in report(run).findings] == ["stalled"]
+
+
+def test_replaced_tokens_stand_beside_guessing(tmp_path: Path) -> None:
+    log = [
+        {key: value for key, value in line(step).items() if not key.startswith("nsp")}
+        | {"rtd_loss": 0.3, "rtd_accuracy": 0.92, "rtd_replaced": 0.1, "rtd_found": 0.04}
+        for step in range(10, 1001, 10)
+    ]
+    run = write_run(tmp_path / "run", log, {**SETTINGS, "objective": "rtd"})
+    assert {"MLM loss", "RTD loss", "RTD accuracy", "RTD: replaced", "RTD: found"} <= set(
+        titles(run)
+    )
+    text = words(run)
+    assert "RTD accuracy 92.0% guessing gives 90%" in text
+    assert "MLM loss 4." in text
+
+
+def test_shares_that_are_no_numbers_are_not_drawn() -> None:
+    log: list[dict[str, Any]] = [
+        {"step": step, "rtd_loss": 0.3, "rtd_replaced": share, "rtd_found": found}
+        for step, (share, found) in enumerate(
+            [(0.1, 0.05), (0.0, 0.0), ("a", 0.1), (None, None), (0.2, "b"), (0.1, 0.1)], 1
+        )
+    ]
+    figures = pretraining_curves(log, {})
+    assert {figure.title for figure in figures} >= {"RTD: found", "RTD: replaced"}

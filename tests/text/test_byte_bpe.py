@@ -246,7 +246,7 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda v: v.update(normalizer={"type": "NFC"}), "has a normalizer"),
+        (lambda v: v.update(normalizer={"type": "NFKC"}), "has a normalizer"),
         (lambda v: v.update(pre_tokenizer=None), "pre_tokenizer is missing, not ByteLevel"),
         (lambda v: v["pre_tokenizer"].update(use_regex=False), "use_regex"),
         (lambda v: v["pre_tokenizer"].update(add_prefix_space="x"), "not a tokenizer"),

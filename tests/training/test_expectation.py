@@ -29,6 +29,11 @@ def test_runs_that_are_too_short_are_told_and_others_not() -> None:
     assert few is not None
     assert "mimetic" not in few
     assert too_short(mini.replace(vocab_size=40), "normal", 1e3) is None
+    # What was not measured, or cannot be had, is not claimed.
+    small = too_short(preset("electra-small"), "normal", 1e6, objective="rtd")
+    assert small is not None
+    assert "measured on English with masked words, not with replaced ones" in small
+    assert "mimetic" not in small
 
 
 def test_smaller_models_need_more_and_larger_weights_less() -> None:

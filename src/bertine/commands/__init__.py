@@ -1,6 +1,7 @@
 """The commands of ``bertine``, in the order in which they are used. A new one is a file and a line
 here."""
 
+from bertine.commands.convert import CONVERT
 from bertine.commands.demo import DEMO
 from bertine.commands.embed import EMBED
 from bertine.commands.evaluate import EVALUATE
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Command] = {
         EMBED,
         SIMILAR,
         EXPORT,
+        CONVERT,
         SERVE,
         GLUE_SUBMISSION,
         FEATURE_BASED,

@@ -24,9 +24,10 @@ class Batch:
         attention_mask: bool [B, T], True where there is a real token.
         token_type_ids: int64 [B, T], 0 for segment A and padding, 1 for segment B.
         targets: what the loss needs, by name. Pre-training: ``mlm_positions`` int64 [P]
-            (indices into the flattened [B*T] tokens), ``mlm_labels`` int64 [P], or those of
-            another corruption, named alike;
-            ``next_sentence_label`` int64 [B] (0 = next, 1 = random).
+            (indices into the flattened [B*T] tokens), ``mlm_labels`` int64 [P], what another
+            corruption says of these places, and those of other kinds, named alike;
+            ``next_sentence_label`` int64 [B] (0 = next, 1 = random) or ``sentence_order_label``
+            int64 [B] (0 = in order, 1 = swapped).
             Classification: ``labels`` int64 [B]. Multiple choice: ``groups`` int64 [B], the
             number of the example that a sequence is a choice of (:mod:`bertine.data.split`).
         rows: for each sequence, the index of its example in the data set; empty in pre-training.

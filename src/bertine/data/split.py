@@ -16,7 +16,8 @@ from torch import Tensor
 from bertine.data.batch import Batch
 
 #: Of X, the target ``X_positions`` is where among the flattened tokens ``X_labels`` are to be
-#: predicted; every other target has one entry for each sequence.
+#: predicted, and every other target ``X_…`` has one entry for each of these; targets without such a
+#: name have one for each sequence.
 _PLACES = "_positions"
 
 
@@ -25,17 +26,21 @@ def select(batch: Batch, rows: Tensor) -> Batch:
     width = batch.input_ids.shape[1]
     mask = batch.attention_mask[rows]
     length = int(mask.sum(1).max())
-    pairs = [
-        (name, f"{name.removesuffix(_PLACES)}_labels")
+    kinds = [
+        name.removesuffix(_PLACES)
         for name in batch.targets
         if name.endswith(_PLACES) and f"{name.removesuffix(_PLACES)}_labels" in batch.targets
     ]
-    at_places = {name for pair in pairs for name in pair}
+    of_kind = {
+        kind: [name for name in batch.targets if name.startswith(f"{kind}_")] for kind in kinds
+    }
+    at_places = {name for names in of_kind.values() for name in names}
     targets: dict[str, Tensor] = {}
     for name, value in batch.targets.items():
         if name not in at_places:
             targets[name] = value[rows]
-    for places, labels in pairs:
+    for kind, names in of_kind.items():
+        places = f"{kind}{_PLACES}"
         positions = batch.targets[places]
         new_row = torch.full((batch.num_sequences,), -1)
         new_row[rows] = torch.arange(len(rows))
@@ -44,7 +49,9 @@ def select(batch: Batch, rows: Tensor) -> Batch:
         moved = row[mine] * length + positions[mine] % width
         order = torch.argsort(moved)
         targets[places] = moved[order]
-        targets[labels] = batch.targets[labels][mine][order]
+        for name in names:
+            if name != places:
+                targets[name] = batch.targets[name][mine][order]
     return Batch(
         batch.input_ids[rows, :length],
         mask[:, :length],

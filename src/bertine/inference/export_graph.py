@@ -34,6 +34,7 @@ from bertine.interop.export_check import (
     onnx_runner,
     torch_runner,
 )
+from bertine.interop.family import config_to_huggingface
 from bertine.interop.sentence_modules import read_sentence_modules
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
@@ -124,9 +125,21 @@ def export_graph(
             report.scores = scorer.score(runners, show_progress=show_progress)
             about["scores"] = [scores.to_dict() for scores in report.scores]
         _write_tokenizer(folder, source)
-        shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
+        _write_config(folder, source)
         write_json(folder / ABOUT, about)
     return report
+
+
+def _write_config(folder: Path, source: _Source) -> None:
+    """Write the model's ``config.json``; a folder of Google's has none, but the same in words of
+    its own."""
+    if (source.folder / CONFIG).exists():
+        shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
+        return
+    model = source.model
+    labels = () if source.task is None else source.task.labels
+    values = config_to_huggingface(model.config, heads=model.heads.keys(), labels=labels)
+    write_json(folder / CONFIG, values)
 
 
 @dataclass(frozen=True)

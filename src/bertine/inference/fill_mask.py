@@ -11,6 +11,7 @@ import torch
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoded import TextInputs
+from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.terminal.console import aligned, counted, say, warn
 from bertine.terminal.shown import Shown
@@ -90,6 +91,12 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)
+        if "rtd" in loaded.model.heads:
+            raise BertineError(
+                f"{name}: has no masked-LM head: it tells which tokens were replaced; use the "
+                f"generator that it was trained with ({option('save_generator', True)} of "
+                "'bertine pretrain' writes it), or a masked language model"
+            )
         raise BertineError(
             f"{name}: has no masked-LM head (fine-tuning drops it); use a pre-trained model"
         )

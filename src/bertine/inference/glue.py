@@ -12,7 +12,8 @@ from bertine.datasets.glue_data import find_glue_test, read_glue_test
 from bertine.errors import BertineError
 from bertine.files import atomic_file
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import CONFIG, TASK, model_folder
+from bertine.interop.directory import is_model_directory
+from bertine.modeldir import TASK, model_folder
 from bertine.names import AnswerPrecision
 from bertine.options.types import check_types
 from bertine.taskinfo import TaskInfo
@@ -145,7 +146,7 @@ def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
     order."""
     folders: list[Path] = []
     for path in map(Path, paths):
-        runs = [] if (path / CONFIG).exists() or (path / "run.json").exists() else _runs(path)
+        runs = [] if is_model_directory(path) or (path / "run.json").exists() else _runs(path)
         folders.extend(runs or [model_folder(path)])
     models: dict[str, Path] = {}
     for folder in folders:

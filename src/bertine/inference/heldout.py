@@ -23,7 +23,7 @@ from bertine.data.split import split
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.compute.running import batch_tokens, evaluating
-from bertine.modeldir import LoadedModel, load_model
+from bertine.modeldir import LoadedModel, load_model, model_folder
 from bertine.models.model import Model
 from bertine.models.precision import (
     autocast,
@@ -33,7 +33,9 @@ from bertine.models.precision import (
 )
 from bertine.objectives import check_format, objective_of
 from bertine.objectives.base import Loss, Objective, Term
+from bertine.objectives.generator import read_generator
 from bertine.options.instances import InstanceSettings
+from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
@@ -71,10 +73,11 @@ def score_batches(
         on_batch: called with the real tokens of each batch that is done.
 
     Returns:
-        For each term T of the objective (``mlm``, ``nsp``): ``T_loss`` in nats, the mean over all
-        its targets; ``T_accuracy`` (where it has one), a share of 1; ``T_count``, the targets.
-        ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and
-        ``tokens`` and ``sequences`` that were seen.
+        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``): ``T_loss`` in nats,
+        the mean over all its targets; ``T_accuracy`` (where it has one) and other shares of the
+        targets such as ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the
+        weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and
+        ``sequences`` that were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or
@@ -112,6 +115,7 @@ class _Sum:
     count: int = 0
     correct: int | None = None
     weight: float = 1.0
+    shares: dict[str, int] = field(default_factory=dict)
 
     def add(self, term: Term) -> None:
         # Sums of fp32 sums in double: the order of the parts is fixed.
@@ -120,6 +124,8 @@ class _Sum:
         self.weight = term.weight
         if term.correct is not None:
             self.correct = (self.correct or 0) + int(term.correct)
+        for name, number in term.shares.items():
+            self.shares[name] = self.shares.get(name, 0) + int(number)
 
 
 def _scores(sums: Mapping[str, _Sum]) -> dict[str, float]:
@@ -137,6 +143,8 @@ def _scores(sums: Mapping[str, _Sum]) -> dict[str, float]:
             scores[f"{name}_perplexity"] = math.exp(min(losses[name], 700.0))
         if term.correct is not None:
             scores[f"{name}_accuracy"] = term.correct / term.count
+        for share, number in term.shares.items():
+            scores[f"{name}_{share}"] = number / term.count
         scores[f"{name}_count"] = term.count
     return scores
 
@@ -273,9 +281,11 @@ def evaluate_store(
 ) -> HeldOutReport:
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
 
+    A model that tells replaced tokens is scored with the generator that its run wrote beside it.
     Sequences are made as the model's pre-training here made them, so that the scores are those of
     its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
-    tokens, or full sentences where it has no NSP head.
+    tokens, in order or swapped for a SOP head, or full sentences where it has neither that nor a
+    NSP head.
 
     Raises:
         BertineError: no such model or store; what :func:`evaluate_pretraining` raises.
@@ -286,6 +296,8 @@ def evaluate_store(
     for line in loaded.report.lines():
         say(line)
     objective = objective_of(loaded.model)
+    if objective is None and "rtd" in loaded.model.heads:
+        objective = _with_generator(Path(model), loaded)
     if objective is None:
         raise BertineError(
             f"{model}: has no {_first_head(loaded.model)}, so there is nothing to evaluate on the "
@@ -307,8 +319,27 @@ def evaluate_store(
             settings=making,
         )
     words = ", whole words" if making.whole_word_mask else ""
+    words += f", runs of up to {making.ngrams}" if making.ngrams > 1 else ""
     instances = f"{making.input_format} of at most {making.max_seq_length} tokens{words}"
     return HeldOutReport(metrics, str(store), opened.unigram_entropy, instances)
+
+
+def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
+    """Give a model that tells replaced tokens the generator of its run, which lies beside it in
+    ``generator``, and return the objective of both.
+
+    Raises:
+        BertineError: there is none, or it is another model's.
+    """
+    beside = model_folder(model).parent / "generator"
+    if not beside.is_dir():
+        raise BertineError(
+            f"{model}: tells which tokens were replaced, and has no generator to replace any: "
+            f"{beside} is not there ({option('save_generator', True)} of 'bertine pretrain' writes "
+            "it); give a masked language model, or labelled examples"
+        )
+    loaded.model.heads["generator"] = read_generator(beside, loaded.model, loaded.tokenizer)
+    return objective_of(loaded.model)
 
 
 def _first_head(model: Model) -> str:
@@ -326,7 +357,13 @@ def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
     facts = {} if loaded.task is None else loaded.task.training
     known = {
         name: facts[name]
-        for name in ("input_format", "whole_word_mask", "max_seq_length", "masked_lm_prob")
+        for name in (
+            "input_format",
+            "whole_word_mask",
+            "ngrams",
+            "max_seq_length",
+            "masked_lm_prob",
+        )
         if type(facts.get(name)) is type(getattr(usual, name))
     }
     longest = min(known.get("max_seq_length", usual.max_seq_length), loaded.config.longest_input)

@@ -113,7 +113,7 @@ def word_states(
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     key = states_key(model, tokenizer, task, sentences, dtype)
     path = Path(folder) / f"states-{key[:24]}.safetensors"
-    num_layers = model.config.num_hidden_layers + 1
+    num_layers = len(model.config.passes) + 1
     if _is_whole(path, key, num_layers):
         return WordStates(path, starts, True)
     shape = (int(starts[-1]), model.config.hidden_size)

@@ -49,7 +49,7 @@ def inspect(
             settings=InstanceSettings(**InstanceForm.of(options).values(), seed=options.seed),
             html=options.html,
         )
-    elif (path / "config.json").is_file() or (path / "run.json").is_file():
+    elif _is_model(path) or (path / "run.json").is_file():
         if options.html is not None:
             raise BertineError(f"{path}: is a model, but html shows the instances of a token store")
         from bertine.inspection.model import describe_model
@@ -67,3 +67,9 @@ def inspect(
             "(it has no config.json)"
         )
     return Inspection(path, "\n".join(lines))
+
+
+def _is_model(path: Path) -> bool:
+    from bertine.interop.directory import is_model_directory
+
+    return is_model_directory(path)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertine.interop.config_file import ConfigFile
-from bertine.interop.family import family_of, read_config
+from bertine.interop.directory import origin_line, read_settings
+from bertine.interop.family import family_of
 from bertine.interop.weights import read_facts, weight_files
-from bertine.modeldir import CONFIG, TASK, TaskInfo, model_folder
+from bertine.modeldir import TASK, TaskInfo, model_folder
 from bertine.models.config import Config
 from bertine.presets import PRESETS
 from bertine.terminal.console import counted, visible_list
@@ -29,7 +30,7 @@ def _preset_of(config: Config) -> str:
 def _architecture(settings: ConfigFile) -> str:
     c = settings.config
     return (
-        f"architecture: {c.title}{_preset_of(c)}, {counted(c.num_hidden_layers, 'layer')} of "
+        f"architecture: {c.title}{_preset_of(c)}, {counted(len(c.passes), 'layer')} of "
         f"{c.hidden_size}, {counted(c.num_attention_heads, 'head')}, "
         f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
         f"{c.longest_input} positions, vocabulary {c.vocab_size:,}"
@@ -39,7 +40,7 @@ def _architecture(settings: ConfigFile) -> str:
 def _weights(folder: Path, config: Config) -> list[str]:
     names = family_of(config.model_type).names
     # Copies and constants that a file may hold besides the parameters.
-    passive = ("position_ids", *(copy for copy, _ in names.copies))
+    passive = ("position_ids", *(copy for copy, _ in names.copies), *names.tied(config))
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
     for original, facts in read_facts(folder).items():
@@ -102,14 +103,16 @@ def describe_model(path: str | Path) -> list[str]:
         BertineError: `path` is not a model directory, or one of its files is broken.
     """
     folder = model_folder(path)
-    settings = read_config(folder / CONFIG)
+    settings = read_settings(folder)
     tokenizer = Tokenizer.load(folder)
     case = "lowercased" if tokenizer.lowercase else "cased"
+    origin = origin_line(folder, lowercase=tokenizer.lowercase)
     saved_as = f"saved as: {settings.architecture}" if settings.architecture else ""
     return [
         f"model: {folder}",
         _architecture(settings),
         *([saved_as] if saved_as else []),
+        *([f"checkpoint: {origin}"] if origin else []),
         *_weights(folder, settings.config),
         f"tokenizer: {tokenizer.title}, {case}, {tokenizer.vocab_size:,} pieces, "
         f"fingerprint {tokenizer.fingerprint[:12]}",

@@ -69,6 +69,8 @@ def inspect_store(
         data = PretrainingData(store, tokenizer, settings)
         instances = _instances(data, tokenizer, num_instances)
         words = "whole words" if settings.whole_word_mask else "single tokens"
+        if settings.ngrams > 1:
+            words = f"runs of up to {settings.ngrams} {words.removeprefix('single ')}"
         facts["instances"] = (
             f"{settings.input_format} of at most {data.max_seq_length} tokens, "
             f"{data.instances_per_epoch:,} an epoch; {settings.masking} masking of {words}"

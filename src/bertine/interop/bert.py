@@ -8,6 +8,7 @@ from typing import Any
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames, Pairs, WeightNames
+from bertine.interop.tensorflow.bert import VARIABLES
 from bertine.models.bert import PRESETS, BertConfig
 
 #: Our names and transformers' of the modules of an encoder layer.
@@ -105,4 +106,5 @@ FAMILY = Family(
     input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),
+    variables=VARIABLES,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,11 @@ class ConfigKeys:
         ignored: keys of this type that say nothing about what the model computes.
         absent: our fields that files of this type have no key for; they stay at the defaults of
             the config's class.
+        flatten: (file, its contents) → its contents with keys of a structure of their own, or of
+            older versions, in the form of our fields; None: there are none.
+        nest: config → what is written for such keys, besides the fields.
+        ours: our fields that no other program knows; written where they are not at their
+            defaults.
     """
 
     required: tuple[str, ...]
@@ -77,6 +82,9 @@ class ConfigKeys:
     renamed: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
+    flatten: Callable[[Path, dict[str, Any]], dict[str, Any]] | None = None
+    nest: Callable[[Any], Mapping[str, Any]] | None = None
+    ours: frozenset[str] = frozenset()
 
     def write(self, config: Config) -> dict[str, Any]:
         """Return the keys of `config` and what stands beside them in every file of the type.
@@ -89,8 +97,12 @@ class ConfigKeys:
         for name in self.absent:
             if fields.pop(name) != getattr(type(config), name):
                 raise ValueError(f"{config.title}'s {CONFIG} has no key for {name}")
+        for name in self.ours:
+            if fields[name] == getattr(type(config), name):
+                del fields[name]
         fields = {self.key(name): value for name, value in fields.items()}
-        return fields | {"model_type": config.model_type} | dict(self.written)
+        nested = {} if self.nest is None else self.nest(config)
+        return fields | dict(nested) | {"model_type": config.model_type} | dict(self.written)
 
     def read(self, path: Path, values: dict[str, Any], kind: type[Config]) -> Config:
         """Read a config of the type `kind`.
@@ -99,6 +111,8 @@ class ConfigKeys:
             BertineError: a key that is unknown (with the nearest known one), lacking or of the
                 wrong type; a value that asks for something that our model does not compute.
         """
+        if self.flatten is not None:
+            values = self.flatten(path, values)
         fields = {
             one.name: str(one.type)
             for one in dataclasses.fields(kind)
@@ -173,8 +187,12 @@ def _value(path: Path, name: str, kind: str, value: Any) -> Any:
         return value
     if "float" in kind and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    if kind == "str" and isinstance(value, str):
+    if kind in ("str", "bool") and type(value).__name__ == kind:
         return value
+    if kind.startswith("tuple[str") and isinstance(value, list):
+        entries = tuple(entry for entry in value if isinstance(entry, str))
+        if len(entries) == len(value):
+            return entries
     raise BertineError(f"{path}: {name} is {briefly(value)}, but must be of type {kind}")
 
 

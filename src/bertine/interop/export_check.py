@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bertine.interop.export import INPUTS, task_head
+from bertine.models.backbone import each_text_alone
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import texts_apart
 from bertine.models.model import Model
@@ -89,7 +90,7 @@ def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> l
     :class:`~bertine.interop.export.ExportModule` for what these are."""
     ids, mask, types = (torch.from_numpy(inputs[name]) for name in INPUTS)
     batch = TextInputs(ids, mask, types)
-    with torch.inference_mode():
+    with each_text_alone(model), torch.inference_mode():
         every = pooling is not None and pooling.needs_all_layers
         if pooling is not None:
             return [pooling(model.encode(batch, all_states=every), mask).numpy()]

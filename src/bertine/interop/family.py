@@ -15,6 +15,7 @@ from bertine.errors import BertineError
 from bertine.files import read_json_object
 from bertine.interop.config_file import ConfigFile, ConfigKeys, labels_of
 from bertine.interop.names import WeightNames
+from bertine.interop.tensorflow.variables import Variables
 from bertine.models.config import Config
 from bertine.names import InputFormat
 from bertine.registry import FAMILIES
@@ -36,6 +37,8 @@ class Family:
             (:data:`bertine.data.instances.formats.FORMATS`).
         presets: its published sizes by name.
         pretraining: heads that together make the class ``ForPreTraining``.
+        variables: what Google's program calls the weights; None where there is no such program, or
+            its checkpoints are not read.
     """
 
     config: type[Config]
@@ -47,6 +50,7 @@ class Family:
     input_format: InputFormat
     presets: Mapping[str, Config]
     pretraining: frozenset[str] = frozenset()
+    variables: Variables | None = None
 
     def architecture_name(self, heads: Iterable[str]) -> str:
         """Return transformers' class that has these heads: what ``AutoModel`` opens."""

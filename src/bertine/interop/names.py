@@ -18,9 +18,11 @@ being first the query's, then the key's, then the value's.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +32,8 @@ from bertine.models.config import Config
 
 #: Pairs of names, ours and canonical, of modules with a weight and a bias or of single tensors.
 Pairs = tuple[tuple[str, str], ...]
+#: Pairs of a module of a layer, ours, and the canonical ones that it joins along rows.
+LayerRows = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,15 @@ class HeadNames:
         published: what transformers calls the head, where it has the same name for heads of
             different kinds, so that `name` is our own; "" as for `name`. None: by its canonical
             name.
+        adopts: pairs (ours within the head, canonical) of modules of another head that a new head
+            begins with, where the file has them.
     """
 
     name: str
     modules: Pairs = ()
     tensors: Pairs = ()
     published: str | None = None
+    adopts: Pairs = ()
 
     def rows(self, head: str) -> Iterable[tuple[str, str]]:
         """Yield the names of all tensors: ours, canonical."""
@@ -97,11 +104,16 @@ class WeightNames:
         prefix: of the backbone's names in a model with heads.
         tables: pairs (ours, canonical) of single tensors outside the layers.
         modules: pairs (ours, canonical) of modules outside the layers.
-        layers: what the names of a layer begin with, ours and canonical, with its number as {}.
-        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
+        layers: what the names of a layer begin with, ours and canonical, with its number as {};
+            the canonical one with a {} for each of the counts in ``Config.layer_counts``.
+        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules; where
+            they depend on the config, what makes them of it.
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
+        left_out: what canonical names begin with of what published files hold besides, and what it
+            is called when it is dropped.
+        aliases: pairs (what other names in files begin with, what the canonical ones begin with).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
     """
 
@@ -109,33 +121,38 @@ class WeightNames:
     tables: Pairs
     modules: Pairs
     layers: tuple[str, str]
-    layer: tuple[tuple[str, tuple[str, ...]], ...]
+    layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    aliases: Pairs = ()
     copies: Pairs = ()
 
     def part_of(self, canonical: str) -> str | None:
-        """Return the part that a canonical name belongs to: "encoder", "pooler" or the name of a
-        head; None when it belongs to no known one."""
+        """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
+        head, or what is left out; None when it belongs to no known one."""
+        for begin, title in self.left_out.items():
+            if canonical.startswith(begin):
+                return title
         if canonical.startswith(self.encoder):
             return "encoder"
-        if canonical.startswith("pooler."):
-            return "pooler"
         for head, names in self.heads.items():
             if names.holds(canonical):
                 return head
-        return None
+        return "pooler" if canonical.startswith("pooler.") else None
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
         """Return for every tensor of ours the canonical tensors that it is made of, joined along
         rows."""
         rows: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.tables]
         modules: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.modules]
-        for number in range(config.num_hidden_layers):
-            ours, theirs = (name.format(number) for name in self.layers)
+        of_layer = self.layer(config) if callable(self.layer) else self.layer
+        counts = map(range, config.layer_counts.values())
+        for number, places in enumerate(itertools.product(*counts)):
+            ours, theirs = self.layers[0].format(number), self.layers[1].format(*places)
             modules += [
                 (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
-                for a, names in self.layer
+                for a, names in of_layer
             ]
         for module, names in modules:
             for kind in ("weight", "bias"):
@@ -147,22 +164,37 @@ class WeightNames:
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors before the layers and of the first layer, by canonical
         name: they tell every size of `config` but the number of layers. Nothing is computed."""
+        least = config.replace(**dict.fromkeys(config.layer_counts, 1))
         with torch.device("meta"):
-            backbone = config.replace(num_hidden_layers=1).new_backbone(False)
+            backbone = least.new_backbone(False)
         state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
-        return {name: tuple(t.shape) for name, t in self.to_canonical(state, config).items()}
+        return {name: tuple(t.shape) for name, t in self.to_canonical(state, least).items()}
 
-    def layer_numbers(self, canonical: Iterable[str]) -> Iterator[int]:
-        """Yield the numbers of the layers that tensors of these names belong to."""
-        begin, end = self.layers[1].split("{}")
-        pattern = re.compile(rf"{re.escape(begin)}(\d{{1,8}}){re.escape(end)}\.")
+    def layer_numbers(self, canonical: Iterable[str]) -> Iterator[tuple[int, ...]]:
+        """Yield where the layers stand that tensors of these names belong to: a number for each
+        {} in the canonical name of a layer."""
+        parts = map(re.escape, self.layers[1].split("{}"))
+        pattern = re.compile(r"(\d{1,8})".join(parts) + r"\.")
         for name in canonical:
             if match := pattern.match(name):
-                yield int(match[1])
+                yield tuple(map(int, match.groups()))
+
+    def tied(self, config: Config) -> dict[str, str]:
+        """Return the canonical names of the tensors that are another layer's in a model of
+        `config`, and those of the other layer: files hold them under both."""
+        pairs: dict[str, str] = {}
+        rows = dict(self.rows(config)) if config.tied_modules else {}
+        for name, owner in config.tied_modules.items():
+            begin = f"backbone.{name}."
+            for ours, theirs in rows.items():
+                if ours.startswith(begin):
+                    held = rows[f"backbone.{owner}.{ours.removeprefix(begin)}"]
+                    pairs |= dict(zip(theirs, held, strict=True))
+        return pairs
 
     def to_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
         """Rename our names to canonical ones. The query, key and value are views of our joined
-        tensor.
+        tensor; what layers have in common is copied for each of them.
 
         Raises:
             ValueError: a name that a ``Model`` of `config` does not have.
@@ -174,6 +206,9 @@ class WeightNames:
                 raise ValueError(f"{ours} has no counterpart in transformers")
             theirs = rows[ours]
             result.update(zip(theirs, tensor.chunk(len(theirs)), strict=True))
+        for copy, held in self.tied(config).items():
+            if held in result:
+                result[copy] = result[held].clone()
         return result
 
     def to_huggingface(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
@@ -219,6 +254,9 @@ class WeightNames:
             name = original.removeprefix(self.prefix)
             if names is not None:
                 name = names.to_canonical(name)
+            for other, usual in self.aliases:
+                if name.startswith(other):
+                    name = usual + name.removeprefix(other)
             if name.endswith(".gamma"):
                 name = name.removesuffix("gamma") + "weight"
             elif name.endswith(".beta"):
@@ -241,12 +279,14 @@ class WeightNames:
         """Rename canonical names to ours.
 
         A name that belongs to nothing of ours is kept as it is, so that the caller sees it. Parts
-        that are not in `state_dict` are not in the result.
+        that are not in `state_dict` are not in the result, nor are the copies of what layers have
+        in common.
 
         Raises:
             BertineError: a query, key or value without the other two, or with another shape.
         """
-        rest = dict(state_dict)
+        tied = self.tied(config)
+        rest = {name: tensor for name, tensor in state_dict.items() if name not in tied}
         result: dict[str, Tensor] = {}
         for ours, theirs in self.rows(config):
             present = [name for name in theirs if name in rest]

@@ -29,6 +29,7 @@ class LoadReport(Shown):
         loaded: in the file and in the model.
         new: in the model only: initialized at random.
         dropped: in the file only; they belong to a part that was not asked for.
+        adopted: in a new part of the model, with values of another part of the file.
         unexpected: in the file only, and part of nothing known. Loading refuses such a file.
         notes: head -> what to add to its name in the lines, e.g. "6 labels".
     """
@@ -38,6 +39,7 @@ class LoadReport(Shown):
     loaded: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -47,6 +49,8 @@ class LoadReport(Shown):
         parts = [f"loaded {len(self.loaded)} tensors: {self._parts(self.loaded)}"]
         if self.new:
             parts.append(f"new (random): {self._parts(self.new)}")
+        if self.adopted:
+            parts.append(f"new, begun with layers of another head: {self._parts(self.adopted)}")
         if self.dropped:
             parts.append(f"dropped: {self._parts(self.dropped, self.notes)}")
         return ["; ".join(parts)]
@@ -56,6 +60,7 @@ class LoadReport(Shown):
         kinds = self.config.heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
+        titles |= {title: title for title in self.names.left_out.values()}
         held = {self.names.part_of(name) for name in names}
         listed = [
             title + (f" ({notes[part]})" if notes and part in notes else "")
@@ -71,6 +76,7 @@ def sort_tensors(
     model: Model,
     names: WeightNames,
     renew: set[str],
+    described_in: str = CONFIG,
 ) -> tuple[dict[str, Tensor], LoadReport]:
     """Sort the tensors of a file by what becomes of them.
 
@@ -80,6 +86,7 @@ def sort_tensors(
         model: on the meta device; its shapes are what is asked for.
         names: of its family.
         renew: heads not to be loaded.
+        described_in: the name of the file that says what the model is, for messages.
 
     Returns:
         The tensors to load, by the same names, and the report.
@@ -114,8 +121,8 @@ def sort_tensors(
             report.dropped.append(name)
         elif tensor.shape != expected[name].shape:
             raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {CONFIG} asks for "
-                f"{list(expected[name].shape)}"
+                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {described_in} "
+                f"asks for {list(expected[name].shape)}"
             )
         elif not tensor.is_floating_point():
             raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
@@ -123,7 +130,7 @@ def sort_tensors(
             keep[name] = tensor
             report.loaded.append(name)
     if report.unexpected:
-        raise BertineError(_unexpected(source, report.unexpected, model, names))
+        raise BertineError(_unexpected(source, report.unexpected, model, names, described_in))
 
     partial = {part_of(name) for name in keep} | {"encoder"}
     missing = [name for name in expected if name not in keep]
@@ -132,13 +139,22 @@ def sort_tensors(
             count = sum(part_of(other) in partial for other in missing)
             more = f" (and {count - 1} more)" if count > 1 else ""
             raise BertineError(
-                f"{source}: tensor {name} is missing{more}; {CONFIG} says that it must be there"
+                f"{source}: tensor {name} is missing{more}; {described_in} says that it must "
+                "be there"
+            )
+    for copy, held in names.tied(config).items():
+        if copy in keep and not torch.equal(keep[copy], keep[held]):
+            raise BertineError(
+                f"{source}: tensor {copy} is not the same as {held}, but {described_in} says they "
+                "are shared; a program that does not know its key may have trained them: remove it"
             )
     report.new = missing
     return keep, report
 
 
-def _unexpected(source: Path, unexpected: list[str], model: Model, names: WeightNames) -> str:
+def _unexpected(
+    source: Path, unexpected: list[str], model: Model, names: WeightNames, described_in: str
+) -> str:
     listed = ", ".join(unexpected[:8])
     listed += f" and {len(unexpected) - 8} more" if len(unexpected) > 8 else ""
     copies = {copy for copy, _ in names.copies}
@@ -146,10 +162,32 @@ def _unexpected(source: Path, unexpected: list[str], model: Model, names: Weight
         return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
     title = model.config.title
     return (
-        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that {CONFIG} "
-        "describes. Correct that file, or save the encoder alone with transformers' "
-        f"{title}Model"
+        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that "
+        f"{described_in} describes. Correct that file, or save the encoder alone with "
+        f"transformers' {title}Model"
     )
+
+
+def adopt(
+    model: Model, tensors: Mapping[str, Tensor], names: WeightNames, report: LoadReport
+) -> None:
+    """Give new heads the layers that they begin with and that are another head's in the file
+    (:attr:`bertine.interop.names.HeadNames.adopts`), as transformers does where it calls both
+    alike. The report then has them as adopted; of the head the last layer stays new."""
+    for head, module in model.heads.items():
+        of_head = names.heads[head]
+        state = module.state_dict()
+        rows = dict(of_head.rows(head))
+        for ours, theirs in of_head.adopts:
+            for kind in ("weight", "bias"):
+                name, tensor = f"{ours}.{kind}", tensors.get(f"{theirs}.{kind}")
+                canonical = rows[f"heads.{head}.{name}"]
+                if canonical not in report.new or tensor is None:
+                    continue
+                if name in state and state[name].shape == tensor.shape:
+                    state[name].copy_(tensor)
+                    report.new.remove(canonical)
+                    report.adopted.append(canonical)
 
 
 def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: int) -> None:

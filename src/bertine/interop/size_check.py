@@ -26,7 +26,11 @@ class HasShape(Protocol):
 
 
 def check_against_weights(
-    source: Path, tensors: Mapping[str, HasShape], config: Config, family: Family
+    source: Path,
+    tensors: Mapping[str, HasShape],
+    config: Config,
+    family: Family,
+    described_in: str = CONFIG,
 ) -> None:
     """Refuse a configuration whose sizes are not those of the weights.
 
@@ -35,24 +39,28 @@ def check_against_weights(
         tensors: by their canonical names.
         config: what config.json says.
         family: of its type.
+        described_in: the name of that file, for messages.
 
     Raises:
-        BertineError: there are fewer layers, or a size is another one.
+        BertineError: there are fewer layers, or groups of them, or a size is another one.
     """
     names = family.names
     for name, shape in names.sizes(config).items():
         if name in tensors and tuple(tensors[name].shape) != shape:
             raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but {CONFIG} "
-                f"asks for {list(shape)}"
+                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but "
+                f"{described_in} asks for {list(shape)}"
             )
-    layers = 1 + max(names.layer_numbers(tensors), default=-1)
-    if layers < config.num_hidden_layers:
-        key = family.keys.key("num_hidden_layers")
-        raise BertineError(
-            f"{source}: has {layers} layers, but {key} in {CONFIG} is {config.num_hidden_layers}; "
-            "a tensor of every layer must be there"
-        )
+    places = list(names.layer_numbers(tensors))
+    for at, (name, count) in enumerate(config.layer_counts.items()):
+        there = 1 + max((place[at] for place in places), default=-1)
+        if there < count:
+            key = family.keys.key(name)
+            kind = "groups of layers" if at + 1 < len(config.layer_counts) else "layers"
+            raise BertineError(
+                f"{source}: has {there} {kind}, but {key} in {described_in} is {count}; a tensor "
+                "of every layer must be there"
+            )
 
 
 def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> None:

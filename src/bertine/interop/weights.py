@@ -1,7 +1,8 @@
 """Read the weights of a model folder, whichever of the usual files they are in.
 
-``model.safetensors``; the shards that ``model.safetensors.index.json`` lists; or the old
-``pytorch_model.bin``, read with ``weights_only=True`` so that no code in it can run.
+``model.safetensors``; the shards that ``model.safetensors.index.json`` lists; the old
+``pytorch_model.bin``, read with ``weights_only=True`` so that no code in it can run; or a
+TensorFlow checkpoint (:mod:`bertine.interop.tensorflow`), whose tensors have canonical names here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torch import Tensor
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors, read_json_object
+from bertine.interop.directory import is_tensorflow
+from bertine.interop.tensorflow.checkpoint import Checkpoint
 
 SAFETENSORS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -48,8 +51,10 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the files that hold the weights of `folder`, safetensors preferred over the old file.
 
     Raises:
-        BertineError: there are none, or the index of the shards is broken.
+        BertineError: there are none, or the index of the shards or of a checkpoint is broken.
     """
+    if is_tensorflow(folder):
+        return Checkpoint.open(folder).files()
     if (folder / SAFETENSORS).exists():
         return [folder / SAFETENSORS]
     if (folder / INDEX).exists():
@@ -128,18 +133,24 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     They may share memory with the file or with each other: copy before writing to them.
 
     Raises:
-        BertineError: no weights, a file cut short, or one that holds anything but tensors.
+        BertineError: no weights, a file cut short or damaged, or one that holds anything but
+            tensors.
     """
+    if is_tensorflow(folder):
+        return Checkpoint.open(folder).tensors()
     return _tensors(folder, lambda file, name: file.get_tensor(name), lambda tensor: tensor)
 
 
 def read_facts(folder: Path) -> dict[str, TensorFacts]:
     """Read the shapes and dtypes of all tensors of `folder`; of a safetensors file only the header
-    is read.
+    is read, of a TensorFlow checkpoint only the index.
 
     Raises:
         BertineError: as :func:`read_weights`.
     """
+    if is_tensorflow(folder):
+        entries = Checkpoint.open(folder).entries()
+        return {name: TensorFacts(entry.shape, entry.dtype) for name, entry in entries}
 
     def facts(file: Any, name: str) -> TensorFacts:
         part = file.get_slice(name)

@@ -1,15 +1,18 @@
 """What a backbone is to the rest of Bertine: how it is called, and which of its parts others take.
 
-Shape legend: B sequences, T tokens of the longest, H hidden size, V vocabulary size, E width of the
-embeddings.
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, V vocabulary
+size, E width of the embeddings.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 from torch import Tensor, nn
 
+from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import BackboneOutput, PackedRows
 
@@ -23,12 +26,20 @@ class Backbone(nn.Module):
         config: its sizes.
         embeddings: what stands before the layers, with the ``word_embeddings``. Trained at the
             lowest rate under ``layer_decay``, not at all under ``freeze_embeddings``.
-        layers: in their order. Frozen, compiled, sharded, and given rates one by one.
+        layers: those with weights of their own, in their order. Frozen, compiled, sharded, and
+            given rates one by one. ``config.passes`` says in which order they are gone through.
         pooler: of the first token's state; None: there is none.
         takes_packing: whether `packing` may be given, so that a GPU computes no padding.
+        reads_padding: whether padding beside a real token changes its states (MobileBERT, whose
+            tokens are read with their neighbours; its weights were made so). Where that is set to
+            False, each text is computed as if it stood alone: so are answers, which must not
+            depend on what other texts are in a batch, and graphs.
+        shows_attention: whether :meth:`attention_scores` is there.
     """
 
     takes_packing: ClassVar[bool] = False
+    shows_attention: ClassVar[bool] = False
+    reads_padding: bool = False
 
     config: Config
     embeddings: nn.Module
@@ -58,10 +69,36 @@ class Backbone(nn.Module):
         """
         raise NotImplementedError
 
+    def weights_of_passes(self) -> int:
+        """Count the weights of the layers that each token meets: of those that layers share, as
+        often as it meets them."""
+        passes = list(self.config.passes)
+        own = [sum(p.numel() for p in layer.parameters()) for layer in self.layers]
+        for name, owner in self.config.tied_modules.items():
+            lent = self.get_submodule(owner).parameters()
+            own[int(name.split(".")[1])] += sum(p.numel() for p in lent)
+        return sum(own[number] for number in passes)
+
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         raise NotImplementedError
+
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return what the heads of a layer score each pair of tokens with: before the softmax, in
+        which padding is not left out yet, and without dropout.
+
+        Args:
+            layer: its number, from 0 on.
+            states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
+
+        Returns:
+            [B, A, T, T], the looking token first; differentiable.
+
+        Raises:
+            BertineError: a backbone of this type cannot tell.
+        """
+        raise BertineError(f"the attention of {self.config.title} cannot be shown")
 
     def traced(
         self,
@@ -73,3 +110,17 @@ class Backbone(nn.Module):
         """Encode a batch in operators that a graph for export can hold: without a decision that
         looks at the numbers. The arguments are those of :meth:`forward`."""
         return self(input_ids, attention_mask, token_type_ids, output_hidden_states)
+
+
+@contextlib.contextmanager
+def each_text_alone(module: nn.Module) -> Iterator[None]:
+    """Let the backbones in `module` read no padding while it is entered."""
+    backbones = [part for part in module.modules() if isinstance(part, Backbone)]
+    before = [backbone.reads_padding for backbone in backbones]
+    for backbone in backbones:
+        backbone.reads_padding = False
+    try:
+        yield
+    finally:
+        for backbone, reads in zip(backbones, before, strict=True):
+            backbone.reads_padding = reads

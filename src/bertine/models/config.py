@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LARGEST = 10**7
 #: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB however small the
 #: layer is.
-_MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Config:
     pad_token_id: int = 0
 
     def __post_init__(self) -> None:
-        for name in (
+        self._check_sizes(
             "vocab_size",
             "hidden_size",
             "num_hidden_layers",
@@ -69,23 +69,19 @@ class Config:
             "intermediate_size",
             "max_position_embeddings",
             *(("type_vocab_size",) if self.token_types else ()),
-        ):
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise BertineError(
-                    f"{name} is {getattr(self, name)}, but must be between 1 and {_LARGEST:,}"
-                )
+        )
         if not self.token_types and self.type_vocab_size:
             raise BertineError(
                 f"type_vocab_size is {self.type_vocab_size}, but {self.title} has no token types"
             )
-        if self.num_hidden_layers > _MOST_LAYERS:
+        if self.num_hidden_layers > MOST_LAYERS:
             raise BertineError(
-                f"num_hidden_layers is {self.num_hidden_layers:,}, but at most {_MOST_LAYERS:,} "
+                f"num_hidden_layers is {self.num_hidden_layers:,}, but at most {MOST_LAYERS:,} "
                 "can be built"
             )
-        if self.hidden_size % self.num_attention_heads:
+        if self.attention_width % self.num_attention_heads:
             raise BertineError(
-                f"hidden_size {self.hidden_size} is not a multiple of "
+                f"{self.attention_field} {self.attention_width} is not a multiple of "
                 f"num_attention_heads {self.num_attention_heads}"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -101,6 +97,14 @@ class Config:
                 f"pad_token_id is {self.pad_token_id}, but must be in [0, vocab_size), which is "
                 f"{self.vocab_size}"
             )
+
+    def _check_sizes(self, *names: str) -> None:
+        """Refuse a size below 1, or beyond all reason, in one of the fields called `names`."""
+        for name in names:
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise BertineError(
+                    f"{name} is {getattr(self, name)}, but must be between 1 and {_LARGEST:,}"
+                )
 
     @property
     def first_position(self) -> int:
@@ -130,6 +134,34 @@ class Config:
         return self.embedding_width != self.hidden_size
 
     @property
+    def layer_counts(self) -> Mapping[str, int]:
+        """The fields that count the layers with weights of their own, and their values; where
+        there are several (groups of layers), the outermost first, and the layers are as many as
+        their product."""
+        return {"num_hidden_layers": self.num_hidden_layers}
+
+    @property
+    def passes(self) -> Sequence[int]:
+        """The numbers of the layers that a token goes through, in their order. A variant whose
+        layers share weights has some of them several times."""
+        return range(self.num_hidden_layers)
+
+    @property
+    def tied_modules(self) -> Mapping[str, str]:
+        """The modules of layers that are those of an earlier layer: names within the backbone,
+        such as ``layers.3.up``, and whose they are."""
+        return {}
+
+    @property
+    def shares_layers(self) -> bool:
+        """Whether any weights of the layers are used more than once for a token."""
+        return len(set(self.passes)) < len(self.passes) or bool(self.tied_modules)
+
+    def with_layer_on_top(self) -> Self:
+        """Return the config of a model with one layer more."""
+        return self.replace(num_hidden_layers=self.num_hidden_layers + 1)
+
+    @property
     def num_parameters(self) -> int:
         """Count the weights of a bare backbone by their formula, without building anything:
         embeddings, layers, and the pooler if it has one."""
@@ -138,12 +170,24 @@ class Config:
         projection = embedded * width + width if self.projects_embeddings else 0
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
         pooler = width * width + width if self.needs_pooler(()) else 0
-        return rows * embedded + 2 * embedded + projection + self.num_hidden_layers * layer + pooler
+        layers = math.prod(self.layer_counts.values())
+        return rows * embedded + 2 * embedded + projection + layers * layer + pooler
+
+    @property
+    def attention_field(self) -> str:
+        """The field that is the width of what all attention heads give together."""
+        return "hidden_size"
+
+    @property
+    def attention_width(self) -> int:
+        """The width of what all attention heads give together."""
+        width: int = getattr(self, self.attention_field)
+        return width
 
     @property
     def head_size(self) -> int:
         """The width of an attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.attention_width // self.num_attention_heads
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
         """Tell whether a new model with these heads gets a pooler; without heads, a bare

@@ -14,7 +14,20 @@ from bertine.models.dropout import StreamDropout
 from bertine.models.precision import autocast_dtype
 
 
-class Embeddings(nn.Module):
+class RowEmbeddings(nn.Module):
+    """What stands before the layers of a :class:`bertine.models.encoder.RowBackbone`."""
+
+    word_embeddings: nn.Embedding
+
+    def traced(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+    ) -> Tensor:
+        """Compute what the first layer reads of all tokens of a padded batch, written out for a
+        graph. The arguments are [B, T]; returns [B * T, H]."""
+        raise NotImplementedError
+
+
+class Embeddings(RowEmbeddings):
     """The sum of word, position and segment embeddings; then layer norm and dropout, and where the
     config asks for it a projection to the width of the layers (ALBERT, Lan et al. 2019, section
     3.1; ELECTRA's published code).
@@ -30,10 +43,10 @@ class Embeddings(nn.Module):
         size = config.embedding_width
         self.first, self.pad = config.first_position, config.pad_token_id
         self.one_segment = config.type_vocab_size < 2
-        self.word_embeddings = _table(config.vocab_size, size)
-        self.position_embeddings = _table(config.max_position_embeddings, size)
+        self.word_embeddings = new_table(config.vocab_size, size)
+        self.position_embeddings = new_table(config.max_position_embeddings, size)
         types = config.type_vocab_size
-        self.token_type_embeddings = _table(types, size) if types else None
+        self.token_type_embeddings = new_table(types, size) if types else None
         self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
         projects = config.projects_embeddings
@@ -46,9 +59,30 @@ class Embeddings(nn.Module):
         real: Tensor | None = None,
         word_vectors: Tensor | None = None,
     ) -> Tensor:
-        """input_ids, token_type_ids int64 [B, T]; real int64 [N], indices of the tokens to
-        compute, or None for all; word_vectors [B, T, E], in place of the word embeddings of
-        `input_ids` (not together with `real`). Returns [N, H]."""
+        """Look up, add, normalize and project; the arguments are those of :meth:`unprojected`.
+        Returns [N, H]."""
+        x = self.unprojected(input_ids, token_type_ids, real, word_vectors)
+        return x if self.projection is None else self.projection(x)
+
+    def unprojected(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> Tensor:
+        """Look up, add and normalize, without the projection to the width of the layers: what two
+        stacks of layers of different widths can share.
+
+        Args:
+            input_ids, token_type_ids: int64 [B, T].
+            real: int64 [N], indices of the tokens to compute; None: all.
+            word_vectors: [B, T, E], in place of the word embeddings of `input_ids` (not together
+                with `real`).
+
+        Returns:
+            [N, E].
+        """
         length, table = input_ids.shape[1], self.position_embeddings
         if self.one_segment:
             token_type_ids = None
@@ -75,7 +109,21 @@ class Embeddings(nn.Module):
         x = x.reshape(-1, x.shape[-1])
         x = self.layer_norm(x)
         # From here on the residual stream is in the compute type: half the memory traffic.
-        x = self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+
+    def traced(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+    ) -> Tensor:
+        """Compute the embeddings of all tokens of a padded batch, of one without padding before
+        its tokens, written out for a graph. The arguments are [B, T]; returns [B * T, H]."""
+        b, t = input_ids.shape
+        places = torch.arange(self.first, self.first + t, device=input_ids.device)
+        x = self.word_embeddings(input_ids) + self.position_embeddings(places)
+        types = None if self.one_segment else token_type_ids
+        segments = self.token_type_embeddings
+        if segments is not None:
+            x = x + (segments.weight[0] if types is None else segments(types))
+        x = self.layer_norm(x.reshape(b * t, -1))
         return x if self.projection is None else self.projection(x)
 
     def _counted(self, input_ids: Tensor) -> Tensor:
@@ -89,8 +137,10 @@ class Embeddings(nn.Module):
         return self.position_embeddings.weight[self.first :]
 
 
-def _table(rows: int, size: int) -> nn.Embedding:
-    """Return a new ``nn.Embedding`` [rows, size]. On the meta device it gets its weights without
+def new_table(rows: int, size: int, no_gradient: int | None = None) -> nn.Embedding:
+    """Return a new ``nn.Embedding`` [rows, size], whose row `no_gradient` gets none by being looked
+    up. On the meta device it gets its weights without
     values: PyTorch would draw them with functions whose import takes more than a second."""
     meta = torch.empty(0).is_meta
-    return nn.Embedding(rows, size, _weight=torch.empty(rows, size) if meta else None)
+    weight = torch.empty(rows, size) if meta else None
+    return nn.Embedding(rows, size, no_gradient, _weight=weight)

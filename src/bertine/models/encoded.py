@@ -70,8 +70,8 @@ class Encoded(Protocol):
 
     @property
     def hidden_states(self) -> tuple[Tensor, ...] | None:
-        """The embedding output and each layer's, num_hidden_layers + 1 tensors [B, T, H]; None
-        unless asked for."""
+        """The embedding output and that of each layer that is gone through
+        (``config.passes``), one tensor more than those, [B, T, H]; None unless asked for."""
         ...
 
     @property

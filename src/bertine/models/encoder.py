@@ -7,12 +7,15 @@ that are computed.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from bertine.models.backbone import Backbone
 from bertine.models.config import Config
-from bertine.models.embeddings import Embeddings
+from bertine.models.embeddings import Embeddings, RowEmbeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
 from bertine.models.initial import init_weights
 from bertine.models.layers import EncoderLayer, RowLayout
@@ -27,19 +30,16 @@ _UNPAD_FROM = 0.1
 _ROWS = 64
 
 
-class Encoder(Backbone):
-    """Embeddings, encoder layers and (by default) the pooler."""
+class RowBackbone(Backbone):
+    """A backbone whose embeddings and layers compute rows [N, H], those of a
+    :class:`bertine.models.layers.RowLayout`: of a batch with padding the real tokens alone.
+
+    The embeddings are called like :class:`bertine.models.embeddings.Embeddings`, in a graph by
+    their ``traced``; the layers with the rows and their layout.
+    """
 
     takes_packing = True
-    embeddings: Embeddings
-
-    def __init__(self, config: Config, add_pooler: bool = True) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooler else None
-        init_weights(self, config.initializer_range)
+    embeddings: RowEmbeddings
 
     def forward(
         self,
@@ -55,20 +55,12 @@ class Encoder(Backbone):
         Raises:
             ValueError: `word_vectors` for a batch with padding.
         """
-        if packing is None:
-            layout = self._layout(input_ids, attention_mask)
-        else:
-            b, t = input_ids.shape
-            layout = RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+        dtype = self.embeddings.word_embeddings.weight.dtype
+        layout = layout_of(input_ids, attention_mask, packing, dtype)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
-        x = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
-        states = [layout.pad(x)] if output_hidden_states else []
-        for layer in self.layers:
-            x = layer(x, layout)
-            if output_hidden_states:
-                states.append(layout.pad(x))
-        return self._output(x, layout, states)
+        x = self._embedded(input_ids, attention_mask, token_type_ids, layout, word_vectors)
+        return self._encoded(x, layout, self._around(layout, x), output_hidden_states)
 
     def traced(
         self,
@@ -79,52 +71,120 @@ class Encoder(Backbone):
     ) -> BackboneOutput:
         """Encode a padded batch, the embeddings and the mask written out."""
         b, t = input_ids.shape
-        parts = self.embeddings
-        places = torch.arange(parts.first, parts.first + t, device=input_ids.device)
-        x = parts.word_embeddings(input_ids) + parts.position_embeddings(places)
-        types = None if parts.one_segment else token_type_ids
-        segments = parts.token_type_embeddings
-        if segments is not None:
-            x = x + (segments.weight[0] if types is None else segments(types))
-        x = parts.layer_norm(x.reshape(b * t, -1))
-        if parts.projection is not None:
-            x = parts.projection(x)
+        x = self.embeddings.traced(input_ids, attention_mask, token_type_ids)
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
         layout = RowLayout(b, t, bias=bias)
-        states = [layout.pad(x)] if output_hidden_states else []
-        for layer in self.layers:
-            x = layer(x, layout)
-            if output_hidden_states:
-                states.append(layout.pad(x))
-        return self._output(x, layout, states)
+        return self._encoded(x, layout, self._around_traced(layout, x), output_hidden_states)
 
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
 
+    def _embedded(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        layout: RowLayout,
+        word_vectors: Tensor | None,
+    ) -> Tensor:
+        """Return what the first layer reads, [N, H]."""
+        x: Tensor = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
+        return x
+
+    def _around(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
+        """Return what the layers are given besides the rows and their layout; x [N, H] is what the
+        first one reads."""
+        return ()
+
+    def _around_traced(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
+        """Return the same for a graph."""
+        return ()
+
+    def _encoded(
+        self, x: Tensor, layout: RowLayout, around: tuple[Any, ...], output_hidden_states: bool
+    ) -> BackboneOutput:
+        states = [layout.pad(x)] if output_hidden_states else []
+        for number in self.config.passes:
+            x = self.layers[number](x, layout, *around)
+            if output_hidden_states:
+                states.append(layout.pad(x))
+        return self._output(x, layout, states)
+
+    def _pooled(self, first: Tensor) -> Tensor | None:
+        """Return the pooled output of the first tokens' last states, both [B, H]."""
+        return None if self.pooler is None else torch.tanh(self.pooler(first))
+
     def _output(self, x: Tensor, layout: RowLayout, states: list[Tensor]) -> BackboneOutput:
         last = layout.pad(x)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
-        return BackboneOutput(last, pooled, tuple(states) or None)
+        return BackboneOutput(last, self._pooled(last[:, 0]), tuple(states) or None)
 
-    def _layout(self, input_ids: Tensor, attention_mask: Tensor | None) -> RowLayout:
-        b, t = input_ids.shape
-        if attention_mask is None:
+
+def layout_of(
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    packing: PackedRows | None,
+    dtype: torch.dtype,
+) -> RowLayout:
+    """Say which rows of a batch the layers compute, and which of them attention may look at.
+
+    Args:
+        input_ids: int64 [B, T].
+        attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+        packing: where the real tokens stand, in place of `attention_mask`.
+        dtype: of the weights, in which the layers compute without autocast.
+    """
+    b, t = input_ids.shape
+    if packing is not None:
+        return RowLayout(b, t, packing.real, ends=packing.ends, longest=packing.longest)
+    if attention_mask is None:
+        return RowLayout(b, t)
+    mask, device = attention_mask.bool(), input_ids.device.type
+    real = None
+    # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
+    if device == "cpu":
+        padding = 1.0 - int(mask.sum()) / mask.numel()
+        if padding == 0.0:
             return RowLayout(b, t)
-        mask, device = attention_mask.bool(), input_ids.device.type
-        real = None
-        # On a CPU a look at the mask is cheap; elsewhere it would wait for the device.
-        if device == "cpu":
-            padding = 1.0 - int(mask.sum()) / mask.numel()
-            if padding == 0.0:
-                return RowLayout(b, t)
-            if padding >= _UNPAD_FROM:
-                real = _real_rows(mask.reshape(-1))
-        dtype = autocast_dtype(device) or self.embeddings.word_embeddings.weight.dtype
-        bias = torch.zeros(b, 1, 1, t, dtype=dtype, device=mask.device)
-        return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+        if padding >= _UNPAD_FROM:
+            real = _real_rows(mask.reshape(-1))
+    bias = torch.zeros(b, 1, 1, t, dtype=autocast_dtype(device) or dtype, device=mask.device)
+    return RowLayout(b, t, real, bias.masked_fill_(~mask[:, None, None, :], float("-inf")))
+
+
+class Encoder(RowBackbone):
+    """Embeddings, encoder layers and (by default) the pooler."""
+
+    shows_attention = True
+    embeddings: Embeddings
+
+    def __init__(self, config: Config, add_pooler: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        layers = math.prod(config.layer_counts.values())
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(layers))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooler else None
+        init_weights(self, config.initializer_range)
+        for name, owner in config.tied_modules.items():
+            layer, _, part = name.rpartition(".")
+            _lend(self.get_submodule(layer), part, self.get_submodule(owner))
+
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
+        chosen = self.layers[self.config.passes[layer]]
+        assert isinstance(chosen, EncoderLayer)
+        return chosen.attention.scores(states)
+
+
+def _lend(layer: nn.Module, part: str, owner: nn.Module) -> None:
+    """Let `layer` use the module `owner` of another layer as its `part`. It stays the other's: as
+    a plain attribute it is found, moved and copied with the whole, and stands once among the
+    weights."""
+    delattr(layer, part)
+    layer.__dict__[part] = owner
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,12 @@ class MlmHead(nn.Module):
 
     The decoder's matrix is the backbone's word embedding (tied), so it is an argument, not a
     parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
+
+    Attributes:
+        vocabulary_tensors: the weights with a place for each word, and the dimension of it.
     """
+
+    vocabulary_tensors: ClassVar[Mapping[str, int]] = {"bias": 0}
 
     def __init__(self, config: Config, act: str | None = None) -> None:
         """`act` takes the place of the activation of `config`."""
@@ -182,7 +187,8 @@ class HeadKind:
     Attributes:
         reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
             states of all "tokens", the "rows" at given places, or "texts", the vectors of texts
-            that are encoded apart.
+            that are encoded apart. One that reads "inputs" has layers of its own over the
+            backbone's embeddings: it is for pre-training and not written with the model.
         new: (config, number of outputs, …) → the module with new weights.
         title: what messages call it.
         suffix: of transformers' class that has it.
@@ -190,7 +196,7 @@ class HeadKind:
         tied: whether it multiplies with the word embeddings.
     """
 
-    reads: Literal["pooled", "first", "tokens", "rows", "texts"]
+    reads: Literal["pooled", "first", "tokens", "rows", "texts", "inputs"]
     new: Callable[..., nn.Module]
     title: str
     suffix: str
@@ -238,5 +244,6 @@ def new_head(config: Config, name: str, outputs: int = 0, **options: Any) -> dic
         BertineError: models of this type have no such head; what making it raises.
     """
     if name not in config.heads:
-        raise BertineError(f"a model of type {config.model_type} has no {HEADS[name].title}")
+        title = HEADS[name].title if name in HEADS else f"head {name!r}"
+        raise BertineError(f"a model of type {config.model_type} has no {title}")
     return {name: config.heads[name].new(config, outputs, **options)}

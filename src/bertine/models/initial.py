@@ -12,7 +12,8 @@ from torch import Tensor, nn
 def init_weights(module: nn.Module, std: float) -> None:
     """Initialize as the published code does: matrices and embeddings from a normal of standard
     deviation `std` cut off at two deviations (not rescaled), biases 0, layer norms 1 and 0. What
-    has other parameters of its own sets them in its ``reset_parameters``.
+    has other parameters of its own sets them in its ``reset_parameters``, and a matrix may have a
+    deviation of its own (:func:`set_initial_std`).
 
     Raises:
         TypeError: a part has parameters of its own and no ``reset_parameters``: read from a file
@@ -20,7 +21,7 @@ def init_weights(module: nn.Module, std: float) -> None:
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            _truncated_normal_(part.weight, std)
+            _truncated_normal_(part.weight, getattr(part, "initial_std", std))
             if isinstance(part, nn.Linear) and part.bias is not None:
                 part.bias.zero_()
         elif isinstance(part, nn.LayerNorm):
@@ -43,3 +44,8 @@ def _truncated_normal_(tensor: Tensor, std: float) -> None:
     while (outside := (flat.abs() > 2).nonzero()[:, 0]).numel():
         flat[outside] = torch.randn(outside.numel(), dtype=flat.dtype, device=flat.device)
     flat.mul_(std)
+
+
+def set_initial_std(layer: nn.Linear | nn.Embedding, std: float) -> None:
+    """Have :func:`init_weights` draw the matrix of `layer` with a deviation of its own."""
+    layer.initial_std = std  # type: ignore[assignment]

@@ -123,7 +123,8 @@ def _odd(scores: Tensor) -> bool:
     return scores.dtype != torch.float32 and width >= 16 and width % 32 != 0
 
 
-def _softmax(scores: Tensor) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
+    """Compute the softmax over the last dimension in the type of `scores`, in the faster way."""
     if _odd(scores):
         return torch.softmax(scores.float(), -1).to(scores.dtype)
     return torch.softmax(scores, -1)
@@ -161,7 +162,7 @@ class _Attention(torch.autograd.Function):
             beta=0.0 if bias is None else 1.0,
             alpha=scale,
         )
-        probs = _softmax(scores)
+        probs = softmax(scores)
         ctx.save_for_backward(q, k, v, probs)
         ctx.scale, ctx.p, ctx.keep = scale, p, 1.0 / (1.0 - p)
         if p == 0.0:
@@ -188,6 +189,48 @@ class _Attention(torch.autograd.Function):
         return grad_q, grad_k, grad_v, None, None
 
 
+def written_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float) -> Tensor:
+    """Compute softmax(q k' / sqrt(D) + bias) v on a CPU as products written out, with dropout on
+    the probabilities.
+
+    Args:
+        q, k, v: [R, T, D], contiguous; R sequences and heads.
+        bias: [R or 1, T or 1, T] of the type of q; None: nothing.
+        p: dropout rate.
+
+    Returns:
+        [R, T, D].
+    """
+    mixed: Tensor = _Attention.apply(q, k, v, bias, p)
+    return mixed
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float, training: bool
+) -> Tensor:
+    """Compute softmax(q k' / sqrt(D) + bias) v with dropout on the probabilities, in the way that
+    is fastest on the device.
+
+    Args:
+        q, k, v: [B, A, T, D].
+        bias: [B, 1, 1, T], of the layout.
+        p: the rate of dropout; 0 where nothing is trained.
+        training: whether a backward pass will follow.
+
+    Returns:
+        [B, A, T, D].
+    """
+    b, heads, t, size = q.shape
+    written_out = p > 0.0 or (training and t <= _WRITTEN_OUT)
+    if not written_out or q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
+    flat = (b * heads, t, size)
+    if bias is not None:
+        bias = bias.expand(b, heads, 1, t).reshape(b * heads, 1, t)
+    mixed: Tensor = _Attention.apply(q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p)
+    return mixed.view(b, heads, t, size)
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention with one product for queries, keys and values together.
 
@@ -209,20 +252,18 @@ class SelfAttention(nn.Module):
             q, k, v = self.qkv(x).view(-1, 3, self.heads, self.head_size).unbind(1)
             mixed = varlen_attention(q, k, v, layout.ends, layout.longest, p)
             return self.out(mixed.reshape(x.shape))
-        b, t, bias = layout.sequences, layout.length, layout.bias
+        b, t = layout.sequences, layout.length
         qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        written_out = p > 0.0 or (self.training and t <= _WRITTEN_OUT)
-        if written_out and x.device.type == "cpu":
-            flat = (b * self.heads, t, self.head_size)
-            if bias is not None:
-                bias = bias.expand(b, self.heads, 1, t).reshape(b * self.heads, 1, t)
-            mixed = _Attention.apply(
-                q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p
-            ).view(b, self.heads, t, self.head_size)
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
+        mixed = attend(q, k, v, layout.bias, p, self.training)
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """x [B, T, H]. Returns q k' / sqrt(D), [B, A, T, T]."""
+        rows = 2 * self.out.in_features  # of queries and keys; values are not needed
+        pairs = F.linear(x, self.qkv.weight[:rows], self.qkv.bias[:rows])
+        q, k = pairs.view(*x.shape[:2], 2, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
+        return q @ k.transpose(-1, -2) * self.head_size**-0.5
 
 
 class _GeluLinear(torch.autograd.Function):
@@ -246,6 +287,16 @@ class _GeluLinear(torch.autograd.Function):
         return grad_x, grad_weight.to(ctx.dtype), grad.sum(0).to(ctx.dtype)
 
 
+def activated_linear(
+    x: Tensor, act: Callable[[Tensor], Tensor], linear: nn.Linear, training: bool
+) -> Tensor:
+    """Compute ``linear(act(x))`` of x [N, I]: the second half of a feed-forward."""
+    if training and act is F.gelu and x.device.type == "cpu":
+        result: Tensor = _GeluLinear.apply(x, linear.weight, linear.bias)
+        return result
+    return linear(act(x))
+
+
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, residual and layer norm."""
 
@@ -260,16 +311,12 @@ class EncoderLayer(nn.Module):
         self.output_norm = nn.LayerNorm(size, eps=eps)
         self.act = activation(config.hidden_act)
 
-    def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
-        """x [N, H]. Returns [N, H]."""
-        attended = self.attention(x, layout)
+    def forward(self, x: Tensor, layout: RowLayout, *around: Any) -> Tensor:
+        """x [N, H]; `around` is for the attention of a type. Returns [N, H]."""
+        attended = self.attention(x, layout, *around)
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
         x = dropout_add(attended, x, self.dropout, self.training)
         x = self.attention_norm(x).to(x.dtype)
-        inner = self.up(x)
-        if self.training and self.act is F.gelu and x.device.type == "cpu":
-            inner = _GeluLinear.apply(inner, self.down.weight, self.down.bias)
-        else:
-            inner = self.down(self.act(inner))
+        inner = activated_linear(self.up(x), self.act, self.down, self.training)
         x = dropout_add(inner, x, self.dropout, self.training)
         return self.output_norm(x).to(x.dtype)

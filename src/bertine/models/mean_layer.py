@@ -10,7 +10,9 @@ feed-forward part adds 0.
 from __future__ import annotations
 
 import torch
+from torch import nn
 
+from bertine.models.config import Config
 from bertine.models.encoder import Encoder
 from bertine.models.layers import EncoderLayer
 from bertine.models.model import Model
@@ -21,10 +23,11 @@ _OUTWEIGHS = 64.0
 
 @torch.no_grad()
 def add_mean_layer(model: Model) -> None:
-    """Put such a layer on top of the encoder of `model`, whose layers are BERT's, in place."""
+    """Put such a layer on top of the encoder of `model`, whose layers are BERT's, in place. Layers
+    that share weights become layers of their own: this one shares with none of them."""
     backbone = model.backbone
     assert isinstance(backbone, Encoder)
-    config = model.config.replace(num_hidden_layers=model.config.num_hidden_layers + 1)
+    config = model.config.with_layer_on_top()
     layer = EncoderLayer(config).to(next(model.parameters()).device)
     for parameter in layer.parameters():
         parameter.zero_()
@@ -33,5 +36,16 @@ def add_mean_layer(model: Model) -> None:
     layer.attention.out.weight.fill_diagonal_(_OUTWEIGHS)
     layer.attention_norm.weight.fill_(1.0)
     layer.output_norm.weight.fill_(1.0)
+    if model.config.shares_layers:  # each pass gets a layer of its own
+        layers = [_copy_of(backbone.layers[number], config) for number in model.config.passes]
+        backbone.layers = nn.ModuleList(layers)
     backbone.layers.append(layer.train(model.training))
     model.config = backbone.config = config
+
+
+def _copy_of(layer: nn.Module, config: Config) -> EncoderLayer:
+    """Return a layer with weights of its own that computes what `layer` does."""
+    copy = EncoderLayer(config).to(next(layer.parameters()).device)
+    for name, part in copy.named_children():
+        part.load_state_dict(getattr(layer, name).state_dict())
+    return copy.train(layer.training)

@@ -74,13 +74,20 @@ def mimic_trained_attention(backbone: Backbone) -> None:
     from PyTorch's generator; all else stays as it was initialized.
 
     Raises:
-        BertineError: the layers of `backbone` are not BERT's.
+        BertineError: the layers of `backbone` are not BERT's, or a projection stands between them
+            and the embeddings, which would not leave positions the waves that heads look by.
     """
     config = backbone.config
     if not isinstance(backbone, Encoder):
         raise BertineError(
             f"initialization mimetic is for layers like BERT's, and those of {config.title} are "
             "others; take normal"
+        )
+    if config.projects_embeddings:
+        raise BertineError(
+            f"initialization mimetic is for embeddings as wide as the layers, and those of this "
+            f"{config.title} have {config.embedding_width} numbers, not {config.hidden_size}; take "
+            "normal"
         )
     waves = _Waves(config.hidden_size)
     table = backbone.embeddings.position_embeddings.weight

@@ -73,7 +73,7 @@ class Pooling:
             BertineError: an unknown mode; a layer that is not there; fewer layers than four for
                 the mean of the last four, or a layer beside it; tokens joined with anything.
         """
-        layers = config.num_hidden_layers
+        layers = len(config.passes)
         for mode in self.modes:
             if mode not in (*POOLINGS, *PUBLISHED_POOLINGS):
                 raise BertineError(f"pooling {mode!r} is not known; choose {', '.join(POOLINGS)}")

@@ -12,6 +12,7 @@ from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.names import InputFormat
 from bertine.objectives.base import Objective
+from bertine.options.objectives import ObjectiveOptions
 from bertine.registry import OBJECTIVES
 
 
@@ -29,7 +30,10 @@ def objective(name: str) -> Objective:
 
 
 def choose(
-    config: Config, name: str | None = None, input_format: InputFormat | None = None
+    config: Config,
+    name: str | None = None,
+    input_format: InputFormat | None = None,
+    options: ObjectiveOptions | None = None,
 ) -> tuple[Objective, InputFormat]:
     """Return what a model of `config` is pre-trained with, and what its sequences are made of.
 
@@ -37,6 +41,7 @@ def choose(
         name: of the objective; None: the first of the model's family.
         input_format: None: that of the family's paper, where the objective works on it, or the
             objective's usual one.
+        options: of the objective; None: its defaults.
 
     Raises:
         BertineError: there is no such objective, models of this type do not have it, or it does
@@ -45,6 +50,8 @@ def choose(
     family = family_of(config.model_type)
     chosen = objective(family.objectives[0] if name is None else name)
     check_family(chosen, config)
+    if options is not None:
+        chosen = chosen.configured(options)
     if input_format is None:
         usual = family.input_format
         return chosen, usual if usual in chosen.formats else chosen.formats[0]

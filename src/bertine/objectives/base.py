@@ -6,8 +6,9 @@ A loss can stand around another one: it encodes the batch once, adds the terms o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.names import InputFormat
 from bertine.options.instances import InstanceSettings
+from bertine.options.objectives import ObjectiveOptions
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -36,12 +38,15 @@ class Term:
         correct: int64 scalar, how many targets were predicted right; None where that has no
             meaning.
         weight: of this term among the others.
+        shares: other numbers of targets, int64 scalars by name: of "replaced" the share of the
+            count stands beside the loss, as ``rtd_replaced``.
     """
 
     total: Tensor
     count: int
     correct: Tensor | None = None
     weight: float = 1.0
+    shares: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Loss(Protocol):
@@ -74,10 +79,21 @@ class Objective(Loss, Protocol):
         name: in :data:`bertine.registry.OBJECTIVES`.
         formats: what sequences may be made of, the usual one first
             (:data:`bertine.data.instances.formats.FORMATS`).
+        mask_split: of the predicted tokens, the shares that its paper has masked, replaced at
+            random, kept.
     """
 
     name: ClassVar[str]
     formats: ClassVar[tuple[InputFormat, ...]]
+    mask_split: ClassVar[tuple[float, float, float]]
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective with what `options` say of it."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the settings of a run say of the objective besides its name."""
+        ...
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Corruption:
         """Make what turns instances into batches with the targets of this objective."""
@@ -89,7 +105,17 @@ class Objective(Loss, Protocol):
 
 
 class LossDefaults:
-    """Encode a batch as it is, and compute the terms of that."""
+    """Encode a batch as it is, and compute the terms of that; without options."""
+
+    mask_split: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective, of which the options say nothing."""
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return nothing: the name says all."""
+        return {}
 
     def encode(self: Loss, model: Model, batch: Batch) -> Encoded:
         """Run the backbone of `model` on `batch`."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from bertine.data.batch import Batch
 from bertine.data.corruption.masked import TokenMasking
-from bertine.data.instances.formats import PAIR_FORMATS
+from bertine.data.instances.formats import ORDER_FORMATS, PAIR_FORMATS
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
@@ -33,7 +33,12 @@ class Mlm(LossDefaults):
     """
 
     name: ClassVar[str] = "mlm"
-    formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
+    formats: ClassVar[tuple[InputFormat, ...]] = (
+        "full-sentences",
+        "doc-sentences",
+        *PAIR_FORMATS,
+        *ORDER_FORMATS,
+    )
 
     @staticmethod
     def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> TokenMasking:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.names import NearDuplicates, SegmenterName, TokenizerKind
+from bertine.names import NearDuplicates, SegmenterName, SpecialStyle, TokenizerKind
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import Mending
 
@@ -47,6 +47,12 @@ class Vocabulary(OptionGroup):
         "no unknown characters, and takes none of the options for them; unigram: ALBERT's",
         more="byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram "
         "nothing but ``tokenizer.json``, which has the pieces with their probabilities.",
+    )
+    special_tokens: SpecialStyle | None = declare(
+        None,
+        "of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as BERT has them, "
+        "which is how ModernBERT reads",
+        otherwise="roberta",
     )
     vocab_size: int = declare(
         30522, "pieces, special tokens and single characters included", least=1

@@ -22,12 +22,22 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; the last two need objective mlm",
-        otherwise="as in the model's paper: segment pairs for BERT, full sentences for the others",
-        more="One of segment-pair, sentence-pair, full-sentences and doc-sentences "
-        "(:mod:`bertine.data.instances.formats`).",
+        "what a sequence is made of; full and doc sentences need objective mlm or rtd",
+        otherwise="as in the model's paper: segment pairs for BERT, sentence order for ALBERT, "
+        "full sentences for the others",
+        more="One of segment-pair, sentence-pair, full-sentences, doc-sentences and "
+        "sentence-order (:mod:`bertine.data.instances.formats`).",
     )
     whole_word_mask: bool = declare(False, "choose whole words for prediction")
+    ngrams: int = declare(
+        1,
+        "choose runs of up to so many tokens, or whole words, shorter ones more often; ALBERT's "
+        "paper has 3",
+        more="A run of n comes with a probability proportional to 1/n "
+        "(:mod:`bertine.data.corruption.ngrams`).",
+        least=1,
+        most=10,
+    )
     masking: Masking = declare(
         "dynamic",
         "of the tokens to predict: anew at every step, or static, in the same `dupe_factor` ways "
@@ -52,9 +62,10 @@ class InstanceOptions(InstanceForm, Seed):
         otherwise="as many as their share asks for in a full one",
         least=1,
     )
-    mask_split: Sequence[float] = declare(
-        (0.8, 0.1, 0.1),
+    mask_split: Sequence[float] | None = declare(
+        None,
         "of the predicted tokens, the shares that become the mask, become a random token, stay",
+        otherwise="as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15",
         values=3,
         least=0,
         most=1,
@@ -69,6 +80,8 @@ class InstanceOptions(InstanceForm, Seed):
     def __post_init__(self) -> None:
         super().__post_init__()
         split = self.mask_split
+        if split is None:
+            return
         if len(split) != 3:
             raise BertineError(
                 f"mask_split is {list(split)}, but must be three shares: masked, random, kept"
@@ -87,6 +100,9 @@ class InstanceSettings(InstanceOptions):
     input_format: InputFormat = like(
         InstanceForm, "input_format", default="segment-pair", otherwise=""
     )
+    mask_split: Sequence[float] = like(
+        InstanceOptions, "mask_split", default=(0.8, 0.1, 0.1), otherwise=""
+    )
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -97,8 +113,10 @@ class InstanceSettings(InstanceOptions):
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, for the settings of a run; what does nothing is None."""
         values = self.values() | {"mask_split": list(self.mask_split)}
-        if self.input_format != "segment-pair":
+        if self.input_format not in ("segment-pair", "sentence-order"):
             values["short_seq_prob"] = None
+        if self.ngrams == 1:  # as runs were recorded before there was the option
+            del values["ngrams"]
         if self.masking != "static":
             values["dupe_factor"] = None
         return values

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from bertine.names import ScheduleName
+from bertine.names import OptimizerName, ScheduleName
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
+
+#: The rate that is taken with an optimizer where nobody names one, as a multiple of AdamW's. LAMB's
+#: is the share of its size that a matrix moves by; Muon's updates are as large as AdamW's.
+USUAL_RATE: Mapping[OptimizerName, float] = {"adamw": 1.0, "lamb": 10.0, "muon": 1.0}
 
 
 class Rate(OptionGroup):
@@ -46,19 +51,27 @@ class WarmUp(OptionGroup):
 
 
 class Updates(OptionGroup):
-    """Options that say how the weights are updated: AdamW with decoupled decay."""
+    """Options that say how the weights are updated: AdamW with decoupled decay, or another."""
 
     title = "optimizer"
 
-    weight_decay: float = declare(0.01, "of AdamW; none on biases and norms", least=0)
+    optimizer: OptimizerName = declare(
+        "adamw",
+        "AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with AdamW for "
+        "the rest",
+        more="See :mod:`bertine.training.loop.optimizers`.",
+        recorded=True,
+        unknown=NOT_KNOWN,
+    )
+    weight_decay: float = declare(0.01, "none on biases and norms", least=0)
     adam_beta1: float = declare(
-        0.9, "of AdamW: how long its first moment remembers", least=0, below=1
+        0.9, "of AdamW and LAMB: how long the first moment remembers", least=0, below=1
     )
     adam_beta2: float = declare(
-        0.999, "of AdamW: how long its second moment remembers", least=0, below=1
+        0.999, "of AdamW and LAMB: how long the second moment remembers", least=0, below=1
     )
-    adam_epsilon: float = declare(1e-6, "of AdamW; as in the paper's code", least=0)
-    bias_correction: bool = declare(True, "of AdamW; the paper's code has none")
+    adam_epsilon: float = declare(1e-6, "of AdamW and LAMB; as in the paper's code", least=0)
+    bias_correction: bool = declare(True, "of AdamW and LAMB; Google's programs have none")
     max_grad_norm: float = declare(
         1.0, "gradients are scaled down to this global norm; 0 does not clip", least=0
     )

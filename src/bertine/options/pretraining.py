@@ -9,6 +9,7 @@ from bertine.names import Initialization, ObjectiveName
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine, Sharding
+from bertine.options.objectives import ObjectiveOptions
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
 from bertine.options.run import Loading, Resuming, RunOutput
 
@@ -43,8 +44,10 @@ class Learning(OptionGroup):
 
     objective: ObjectiveName | None = declare(
         None,
-        "masked tokens and next sentences, or masked tokens only",
-        otherwise="as in the model's paper: mlm-nsp for BERT, mlm for the others",
+        "masked tokens and next sentences, masked tokens and the order of sentences, masked "
+        "tokens only, or replaced tokens",
+        otherwise="as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, "
+        "mlm for the others",
     )
     initialization: Initialization = declare(
         "normal",
@@ -94,6 +97,7 @@ class SecondPhase(OptionGroup):
 class PretrainOptions(
     Length,
     Learning,
+    ObjectiveOptions,
     InstanceOptions,
     SecondPhase,
     Rate,
@@ -109,12 +113,15 @@ class PretrainOptions(
 ):
     """All options of ``pretrain``."""
 
-    learning_rate: float = like(Rate, "learning_rate", default=1e-4, otherwise="")
+    learning_rate: float | None = like(
+        Rate, "learning_rate", otherwise="1e-4, with `optimizer` lamb 1e-3"
+    )
     warmup_ratio: float = like(WarmUp, "warmup_ratio", default=0.01, otherwise="")
     patience: int | None = like(
         Patience,
         "patience",
-        help="stop when the MLM loss on `held_out` was not better for so many evaluations",
+        help="stop when the MLM loss on `held_out` was not better for so many evaluations; with "
+        "objective rtd the sum of both losses",
         more="The model directory has the last weights, or with `save_best` the best ones.",
     )
     checkpoint_every: int | None = like(
@@ -127,7 +134,8 @@ class PretrainOptions(
     save_best: bool = declare(
         False,
         "write the model of the best evaluation on `held_out`, not of the last step",
-        more="The best has the lowest MLM loss. Its checkpoint is kept in any case.",
+        more="The best has the lowest MLM loss, with objective rtd the lowest sum of both losses. "
+        "Its checkpoint is kept in any case.",
         title="run",
         free="run",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from bertine.reports.plots import curve
 from bertine.runs.log import LogRow, series
 from bertine.scores import is_share, score_name
 from bertine.terminal.console import counted
-from bertine.terms import TERMS
+from bertine.terms import TERMS, TermTexts, guessing
 
 #: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
 _RIGHT = {
@@ -53,11 +52,13 @@ def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list
         )
         reference, label = entropy, f"unigram entropy {entropy:.2f}"
     chance: dict[str, Any] = {"from_zero": True}
-    if term.choices is not None:
+    # Of a share that changes as it learns, what guessing gives at the end.
+    shares = series(log, f"{name}_{term.rarer}")[1] if term.rarer else []
+    by_frequency = guessing(term, shares[-1] if shares else None)
+    if by_frequency is not None:
         caption += " The dashed line is guessing."
-        reference = math.log(term.choices)
+        reference, share = by_frequency
         label = f"guessing {reference:.2f}"
-        share = 1 / term.choices
         chance = {"reference": share, "reference_label": f"guessing {share:.0%}"}
     line: dict[str, Any] = {"reference": reference, "reference_label": label}
     return [
@@ -65,7 +66,27 @@ def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list
         *_curve(
             log, f"{term.title} accuracy", f"{name}_accuracy", term.accuracy, percent=True, **chance
         ),
+        *_rarer(log, name, term),
     ]
+
+
+def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
+    """Draw how many targets have the rarer answer, and how many of these are found."""
+    if term.rarer is None:
+        return []
+    key, found = f"{name}_{term.rarer}", f"{name}_found"
+    caption = f"Share of the {term.targets} that are {term.rarer}."
+    figures = _curve(log, f"{term.title}: {term.rarer}", key, caption, percent=True, from_zero=True)
+    of_all = dict(zip(*series(log, key), strict=True))
+    shares = [
+        {"step": step, found: number / of_all[step]}
+        for step, number in zip(*series(log, found), strict=True)
+        if of_all.get(step, 0.0) > 0.0
+    ]
+    caption = f"Share of the {term.rarer} {term.targets} that are told to be it."
+    return figures + _curve(
+        shares, f"{term.title}: found", found, caption, percent=True, from_zero=True
+    )
 
 
 def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:

@@ -25,7 +25,7 @@ from bertine.runs.log import series
 from bertine.scores import score_name, score_text
 from bertine.terminal.console import counted, human_count, human_time
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, main_term
+from bertine.terms import TERMS, guessing, main_term
 from bertine.version import __version__
 
 #: Scores of the questions with an answer and of those without, which have a table of their own.
@@ -193,7 +193,9 @@ def _pretraining_headline(files: RunFolder) -> list[Fact]:
     for name, term in TERMS.items():
         accuracy = files.last(f"{name}_accuracy")
         if accuracy:
-            note = f"guessing gives {1 / term.choices:.0%}" if term.choices else term.right
+            share = files.last(f"{name}_{term.rarer}") if term.rarer else None
+            by_frequency = guessing(term, share[0] if share else None)
+            note = f"guessing gives {by_frequency[1]:.0%}" if by_frequency else term.right
             facts.append(Fact(f"{term.title} accuracy", f"{accuracy[0]:.1%}", note))
     perplexity = series(files.log, f"eval_{main}_perplexity")[1]
     if perplexity:

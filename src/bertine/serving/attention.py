@@ -1,6 +1,6 @@
 """Show where the heads of a model look: attention, which is no explanation of an answer.
 
-Shape legend: T tokens of the text, H hidden size, A heads, D = H / A.
+Shape legend: T tokens of the text.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.encoded import TextInputs
-from bertine.models.encoder import Encoder
-from bertine.models.layers import SelfAttention
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.long_text import parts_of
@@ -63,8 +61,8 @@ class AttentionReader:
         sums to 1. Texts that the task encodes apart do not look at each other.
 
         Raises:
-            BertineError: no such layer or head; a pair for a model of single texts; the layers of
-                the model are not BERT's.
+            BertineError: no such layer or head; a pair for a model of single texts; the attention
+                of such a model cannot be shown.
         """
         if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
@@ -114,29 +112,21 @@ class AttentionReader:
     def _attention(self, encoding: Encoding, layer: int | None, head: int | None) -> torch.Tensor:
         """Compute the attention, fp64 [T, T], rounded."""
         config = self.model.config
-        layer = config.num_hidden_layers - 1 if layer is None else layer
+        layer = len(config.passes) - 1 if layer is None else layer
         for name, value, size in (
-            ("layer", layer, config.num_hidden_layers),
+            ("layer", layer, len(config.passes)),
             ("head", head, config.num_attention_heads),
         ):
             if value is not None and not 0 <= value < size:
                 raise BertineError(f"{name} is {value}, but the model has 0 to {size - 1}")
         batch = self._batch(encoding)
-        backbone = self.model.backbone
-        if not isinstance(backbone, Encoder):
-            raise BertineError(f"the attention of {config.title} cannot be shown")
-        attention = backbone.layers[layer].attention
-        assert isinstance(attention, SelfAttention)
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
             output = self.model.encode(whole, all_states=True)
             assert output.hidden_states is not None
-            x = output.hidden_states[layer][0]
-            # [T, 3H] → queries and keys, [T, A, D]
-            q, k, _ = attention.qkv(x).view(-1, 3, attention.heads, attention.head_size).unbind(1)
+            scores = self.model.backbone.attention_scores(layer, output.hidden_states[layer])[0]
             if head is not None:
-                q, k = q[:, [head]], k[:, [head]]
-            scores = torch.einsum("tad,sad->ats", q, k) * attention.head_size**-0.5
+                scores = scores[[head]]
             weights = scores.softmax(-1).mean(0)
         return weights.double().cpu().round(decimals=5)
 

@@ -18,8 +18,9 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
+from bertine.interop.directory import is_model_directory
 from bertine.interop.sentence_modules import read_sentence_modules
-from bertine.modeldir import CONFIG, LoadedModel, load_model
+from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
@@ -84,9 +85,10 @@ class Served:
             max_tokens=limits.explain_tokens,
             all_windows=False,
         )
-        # Layers of another kind are neither packed nor looked into.
+        # Layers of another kind are not packed, and perhaps not looked into.
         known = isinstance(model.model.backbone, Encoder)
-        self.operations: dict[str, Operation] = {"attention": self._attention} if known else {}
+        shown = model.model.backbone.shows_attention
+        self.operations: dict[str, Operation] = {"attention": self._attention} if shown else {}
         if embedder is not None:
             self.operations["embed"] = self._embed
         if predictor is not None:
@@ -197,7 +199,7 @@ class Served:
             ),
             "mask": self.model.tokenizer.mask_text if "fill-mask" in self.operations else "",
             "dimensions": self.dimensions,
-            "layers": config.num_hidden_layers,
+            "layers": len(config.passes),
             "heads": config.num_attention_heads,
         }
 
@@ -290,7 +292,7 @@ def _weights(path: Path) -> Path:
     try:
         modules = read_sentence_modules(path)
     except BertineError:
-        if not (path / CONFIG).is_file():
+        if not is_model_directory(path):
             raise
         return path  # the embedder says what is wrong with the modules
     return path if modules is None else modules.transformer

@@ -1,7 +1,8 @@
-"""Byte-level BPE, the kind of tokenizer of RoBERTa, BART and GPT-2.
+"""Byte-level BPE, the kind of tokenizer of RoBERTa, BART, GPT-2 and ModernBERT.
 
 A text is its UTF-8 bytes, each written as a printable character (a space is ``Ġ``), so nothing is
-unknown and nothing is normalized. It is divided into words, numbers, marks and white space, where
+unknown; nothing is normalized, unless a file asks for NFC. It is divided into words, numbers, marks
+and white space, where
 one space before a word belongs to the word; in each part the pair of pieces that was learnt first
 is merged, until no pair is known (Radford et al. 2019, section 2.2; openai/gpt-2, ``encoder.py``;
 Liu et al. 2019, section 4.4).
@@ -12,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object
-from bertine.names import TokenizerKind
+from bertine.names import SpecialStyle, TokenizerKind
 from bertine.terminal.text import briefly
 from bertine.text.kind import (
     Kind,
@@ -34,6 +35,7 @@ from bertine.text.kind import (
 from bertine.text.pieces import marked
 from bertine.text.special import BYTE_BPE_MASK
 from bertine.text.template import Template
+from bertine.text.wordpiece import SPECIAL_TOKENS
 
 # Imported after `kind`, which says how `tokenizers` is to use threads.
 import tokenizers  # isort: skip
@@ -49,8 +51,19 @@ FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 _END_OF_TEXT = "<|endoftext|>"
 GPT2_SPECIAL = SpecialTokens(_END_OF_TEXT, None, _END_OF_TEXT, _END_OF_TEXT, None)
 
+#: Special tokens that are called as BERT's, and stand where BERT's do (ModernBERT).
+BERT_SPECIAL = SpecialTokens(*SPECIAL_TOKENS)
+#: Whose special tokens a vocabulary of this kind can be trained with, and those with which it then
+#: begins.
+STYLES: Mapping[SpecialStyle, tuple[SpecialTokens, tuple[str, ...]]] = {
+    "roberta": (SPECIAL, FIRST_TOKENS),
+    "bert": (BERT_SPECIAL, SPECIAL_TOKENS[:-1]),
+}
+
 #: How the byte of a space is written.
 _SPACE = "Ġ"
+#: The one normalizer that a file may have.
+_NFC = {"type": "NFC"}
 #: The setting that reads a text as if a space stood before it.
 _PREFIX = "add_prefix_space"
 
@@ -65,6 +78,9 @@ _CUT = re.compile(
     r"|(?<=[0-9])(?=[A-Za-z,.\u4e00-\u9fa5])"
 )
 _NEVER = re.compile("(?!)")
+# Where runs of spaces are tokens, a text is not cut within one.
+_BREAK_OUTSIDE_RUNS = re.compile(f"{_BREAK.pattern}(?!  )")
+_RUN = re.compile("  +")
 # White space other than one space between two words; or the character that words are parted with.
 _ODD = re.compile("[\0\t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
@@ -84,7 +100,7 @@ ALPHABET = _byte_characters()
 
 
 class ByteBpe(Kind):
-    """Byte-level BPE with the special tokens of RoBERTa, or with GPT-2's.
+    """Byte-level BPE with the special tokens of RoBERTa, with GPT-2's, or with names like BERT's.
 
     Which pieces go on with a word follows fairseq (``get_whole_word_mask``): those that do not
     begin with a space. So a mark belongs to the word before it ("cat," is one word, and "don't"),
@@ -103,14 +119,29 @@ class ByteBpe(Kind):
         super().__init__(backend)
         self.special = special
         self.add_prefix_space: bool = backend.pre_tokenizer.add_prefix_space
-        added = backend.get_added_tokens_decoder().values()
+        self._normalizes = backend.normalizer is not None
+        added = [
+            token
+            for token in backend.get_added_tokens_decoder().values()
+            if token.content not in special.tokens
+        ]
+        # Runs of spaces that are tokens (GPT-NeoX, ModernBERT).
+        runs = [t for t in added if _RUN.fullmatch(t.content) and not (t.lstrip or t.rstrip)]
         # Such tokens reach beyond what stands between spaces.
         self._whole = any(
-            token.content not in special.tokens
-            and (token.rstrip or re.search(f"[{_WHITE}]", token.content))
+            token.rstrip or re.search(f"[{_WHITE}]", token.content)
             for token in added
+            if token not in runs
         )
-        self.cut = _NEVER if self._whole else _BREAK if self.add_prefix_space else _CUT
+        if self._whole:
+            self.cut = _NEVER
+        elif runs:
+            self.cut = _BREAK_OUTSIDE_RUNS
+        elif self.add_prefix_space or any(_CUT.search(token.content) for token in added):
+            self.cut = _BREAK
+        else:
+            self.cut = _CUT
+        self._runs = bool(runs)
 
     @classmethod
     def build(
@@ -148,17 +179,20 @@ class ByteBpe(Kind):
     @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
         check_switches(file, config, [_PREFIX])
-        hint = "of BPE Bertine knows the byte-level one of RoBERTa and GPT-2"
+        hint = "of BPE Bertine knows the byte-level one of RoBERTa, GPT-2 and ModernBERT"
         before = check_part(file, value, "pre_tokenizer", "ByteLevel", hint)
-        if value.get("normalizer") is not None:
-            raise BertineError(f"{file}: has a normalizer; byte-level BPE is read without one")
+        if value.get("normalizer") not in (None, _NFC):
+            raise BertineError(
+                f"{file}: has a normalizer; byte-level BPE is read without one, or with NFC alone"
+            )
         if before.get("use_regex", True) is not True:
             raise BertineError(f"{file}: use_regex of its pre_tokenizer must be true")
         before.setdefault(_PREFIX, True)
         if config.get(_PREFIX) is not None:
             override(file, before, _PREFIX, _PREFIX, config[_PREFIX])
-        special = _check_model(file, value["model"])
-        for token in value.get("added_tokens") or []:
+        added = value.get("added_tokens") or []
+        special = _check_model(file, value["model"], [token["content"] for token in added])
+        for token in added:
             if token["content"] == special.mask:
                 token["lstrip"] = True
         return cls(backend_of(file, value), special)
@@ -188,6 +222,13 @@ class ByteBpe(Kind):
                 add_prefix_space=self.add_prefix_space, trim_offsets=True
             )
             return Template((None,), (None, None), sep)
+        if special == BERT_SPECIAL:
+            backend.post_processor = processors.TemplateProcessing(
+                single=f"{special.cls}:0 $A:0 {special.sep}:0",
+                pair=f"{special.cls}:0 $A:0 {special.sep}:0 $B:1 {special.sep}:1",
+                special_tokens=[(special.cls, cls), (special.sep, sep)],
+            )
+            return Template((cls, None, sep), (cls, None, sep, None, sep), sep)
         backend.post_processor = processors.RobertaProcessing(
             (special.sep, sep), (special.cls, cls), True, self.add_prefix_space
         )
@@ -213,12 +254,21 @@ class ByteBpe(Kind):
         """Divide texts before the spaces behind words."""
         if self._whole:
             return [[] for _ in texts], list(range(len(texts)))
+        if self._runs:
+            whole = [number for number, text in enumerate(texts) if "  " in text]
+            divided = self._divided(["" if "  " in text else text for text in texts])
+            for number in whole:
+                divided[number] = []
+            return divided, whole
+        return self._divided(texts), []
+
+    def _divided(self, texts: Sequence[str]) -> list[list[str]]:
         return [
             _BREAK.split(text)
             if "  " in text or _ODD.search(text)
             else text.replace(" ", "\0 ").split("\0")
             for text in texts
-        ], []
+        ]
 
     def as_word(self, word: str) -> str:
         return f" {word}"
@@ -249,7 +299,8 @@ class ByteBpe(Kind):
         return text.strip()
 
     def settings(self) -> list[Any]:
-        return [self.name, self.add_prefix_space, self._merges()]
+        normalizes = ["NFC"] if self._normalizes else []
+        return [self.name, self.add_prefix_space, self._merges(), *normalizes]
 
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
         ids = self.backend.get_vocab(with_added_tokens=False)
@@ -270,6 +321,17 @@ class ByteBpe(Kind):
         }
         if special.mask is None:
             return {"tokenizer_class": "GPT2Tokenizer", **values, "unk_token": special.cls}
+        if special == BERT_SPECIAL:
+            return {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_input_names": ["input_ids", "attention_mask"],
+                "clean_up_tokenization_spaces": False,
+                "cls_token": special.cls,
+                "sep_token": special.sep,
+                "unk_token": special.unk,
+                "pad_token": special.pad,
+                "mask_token": special.mask,
+            }
         return {
             "tokenizer_class": "RobertaTokenizer",
             **values,
@@ -294,8 +356,10 @@ class ByteBpe(Kind):
         return [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
 
 
-def _special(ids: Mapping[str, int], source: str) -> SpecialTokens:
-    """Tell whose special tokens a vocabulary has."""
+def _special(ids: Collection[str], source: str, added: Sequence[str] = ()) -> SpecialTokens:
+    """Tell whose special tokens a vocabulary has; those like BERT's may be `added` to it."""
+    if all(token in ids or token in added for token in SPECIAL_TOKENS):
+        return BERT_SPECIAL
     if _END_OF_TEXT in ids and not any(token in ids for token in SPECIAL.tokens):
         return GPT2_SPECIAL
     needed = (*FIRST_TOKENS, BYTE_BPE_MASK)
@@ -313,10 +377,10 @@ def _check_bytes(ids: Mapping[str, int], source: str) -> None:
         )
 
 
-def _check_model(file: Path, model: dict[str, Any]) -> SpecialTokens:
-    """Check what the library takes as it is."""
+def _check_model(file: Path, model: dict[str, Any], added: Sequence[str]) -> SpecialTokens:
+    """Check what the library takes as it is; `added` are the tokens beside its vocabulary."""
     vocab = check_vocab(file, model.get("vocab"))
-    special = _special(vocab, str(file))
+    special = _special(vocab, str(file), added)
     for name, allowed, must in (
         ("continuing_subword_prefix", "", "empty"),
         ("end_of_word_suffix", "", "empty"),

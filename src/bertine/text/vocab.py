@@ -157,6 +157,11 @@ def train_vocab(
         )
     if kind == "byte-bpe":
         _refuse_characters(options)
+    elif options.special_tokens is not None:
+        raise BertineError(
+            f"{option('special_tokens')} is for byte-level BPE; the special tokens of {kind} are "
+            "BERT's"
+        )
     base = None if options.extend is None else Tokenizer.load(options.extend)
     if base is not None:
         if base.kind != "wordpiece":

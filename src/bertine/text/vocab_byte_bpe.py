@@ -1,7 +1,8 @@
-"""Learn a vocabulary of byte-level BPE, as RoBERTa has it.
+"""Learn a vocabulary of byte-level BPE, as RoBERTa has it, or with special tokens like BERT's.
 
-It begins with ``<s> <pad> </s> <unk>`` and the 256 bytes, then come the pieces in the order in
-which the trainer of `tokenizers` has learnt them, and ``<mask>`` is last. (RoBERTa's own order is
+It begins with its special tokens (of RoBERTa ``<s> <pad> </s> <unk>``) and the 256 bytes, then come
+the pieces in the order in which the trainer of `tokenizers` has learnt them, and the mask is last.
+(RoBERTa's own order is
 by frequency; it has no bearing on a model.) Every text can be written with the bytes, so there is
 no alphabet to choose, and the corpus is read once.
 """
@@ -16,8 +17,7 @@ import numpy.typing as npt
 
 from bertine.errors import BertineError
 from bertine.options.corpus import Vocabulary
-from bertine.text.byte_bpe import ALPHABET, FIRST_TOKENS, ByteBpe
-from bertine.text.special import BYTE_BPE_MASK
+from bertine.text.byte_bpe import ALPHABET, STYLES, ByteBpe
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab_learner import WORD, VocabLearner
 
@@ -36,7 +36,8 @@ class ByteBpeLearner(VocabLearner):
     alphabet_size = characters_seen = len(ALPHABET)
 
     def __init__(self, options: Vocabulary) -> None:
-        least = len(FIRST_TOKENS) + len(ALPHABET) + 2
+        self._special, self._first = STYLES[options.special_tokens or "roberta"]
+        least = len(self._first) + len(ALPHABET) + 2
         if options.vocab_size < least:
             raise BertineError(
                 f"vocab_size {options.vocab_size} is too small for the {len(ALPHABET)} bytes and "
@@ -52,12 +53,13 @@ class ByteBpeLearner(VocabLearner):
             vocab_size=self._options.vocab_size - 1,
             min_frequency=self._options.min_frequency,
             show_progress=False,
-            special_tokens=list(FIRST_TOKENS),
+            special_tokens=list(self._first),
             initial_alphabet=sorted(ALPHABET),
         )
         backend.train_from_iterator(lines, trainer)
         model = json.loads(backend.to_str())["model"]
-        ids = {**model["vocab"], BYTE_BPE_MASK: len(model["vocab"])}
+        assert self._special.mask is not None
+        ids = {**model["vocab"], self._special.mask: len(model["vocab"])}
         merges = [(first, second) for first, second in model["merges"]]
         kind = ByteBpe.build(ids, merges, add_prefix_space=False, source="vocabulary")
         return Tokenizer(kind, "vocabulary")

@@ -76,6 +76,11 @@ class Run:
     def model(self) -> Path:
         return self.folder / "model"
 
+    @property
+    def generator(self) -> Path:
+        """The model directory of the generator, where one was trained and is kept."""
+        return self.folder / "generator"
+
     @classmethod
     @contextlib.contextmanager
     def open(

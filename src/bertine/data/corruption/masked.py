@@ -1,7 +1,8 @@
 """Choose and hide the tokens that the masked language model has to guess.
 
-Tokens are chosen one by one, or as whole words. What becomes of a chosen token is decided token
-by token in both cases.
+Tokens are chosen one by one, as whole words, or as runs of either
+(:mod:`bertine.data.corruption.ngrams`). What becomes of a chosen token is decided token by token in
+all cases.
 
 Whole words are chosen as in the published code (google-research/bert,
 ``create_pretraining_data.py``, ``do_whole_word_mask``): a word is a token and the pieces after it
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 from bertine.data.batch import Batch
 from bertine.data.corruption.base import Draws
+from bertine.data.corruption.ngrams import LOW_BITS, choose_runs, starts_of_words
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances.instance import Instance
 from bertine.options.instances import InstanceSettings
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
 MASKINGS = ("dynamic", "static")
 #: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
 _PROBES = 256
-
-#: Where the column is kept in a sorting key.
-_LOW_BITS = np.uint64((1 << 20) - 1)
 
 
 @dataclass(frozen=True)
@@ -126,6 +125,7 @@ class TokenMasking:
             masked_lm_prob=settings.masked_lm_prob,
             max_predictions_per_seq=settings.max_predictions_per_seq,
             mask_split=settings.mask_split,
+            ngrams=settings.ngrams,
         )
         return padded.batch(
             masked.input_ids, mlm_positions=masked.positions, mlm_labels=masked.labels
@@ -164,7 +164,7 @@ class TokenMasking:
         """Compare how many tokens are chosen as whole words with how many one by one, in a few
         hundred sequences: a share."""
         single = copy.copy(self)
-        single.settings = dataclasses.replace(self.settings, whole_word_mask=False)
+        single.settings = dataclasses.replace(self.settings, whole_word_mask=False, ngrams=1)
         words = tokens = seen = 0
         for instances, draws in samples:
             words += self(instances, draws).targets["mlm_labels"].numel()
@@ -187,6 +187,7 @@ def mask_tokens(
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = 20,
     mask_split: Sequence[float] = (0.8, 0.1, 0.1),
+    ngrams: int = 1,
 ) -> MaskedTokens:
     """Choose and replace tokens (Devlin et al. 2018, section 3.1, Task 1).
 
@@ -208,6 +209,8 @@ def mask_tokens(
         masked_lm_prob: the share of tokens to choose.
         max_predictions_per_seq: the most chosen in a sequence; None for no limit.
         mask_split: masked, random, kept; adds up to 1.
+        ngrams: the most tokens, or whole words, of a run that is chosen together
+            (:mod:`bertine.data.corruption.ngrams`).
     """
     wanted = np.maximum(1, np.rint(lengths * masked_lm_prob).astype(np.int64))
     if max_predictions_per_seq is not None:
@@ -218,7 +221,9 @@ def mask_tokens(
         order = rng.order(input_ids.shape)
     else:
         order = rng.integers(1 << 63, size=input_ids.shape, dtype=np.uint64)
-    if continues is None:
+    if ngrams > 1:
+        positions = choose_runs(order, choosable, continues, wanted, ngrams)
+    elif continues is None:
         positions = _choose_tokens(order, choosable, wanted)
     else:
         positions = _choose_words(order, choosable, continues, wanted)
@@ -245,10 +250,10 @@ def _shuffled(
     the last candidate of a row means nothing."""
     # Sorting random numbers with the column in their low bits: no two keys are equal, so every
     # machine sorts them alike.
-    keys = (order & ~_LOW_BITS) | np.arange(order.shape[1], dtype=np.uint64)
+    keys = (order & ~LOW_BITS) | np.arange(order.shape[1], dtype=np.uint64)
     keys[~candidates] = ~np.uint64(0)
     keys.sort(axis=1)
-    return (keys[:, :most] & _LOW_BITS).astype(np.int64)
+    return (keys[:, :most] & LOW_BITS).astype(np.int64)
 
 
 def _choose_tokens(
@@ -272,8 +277,7 @@ def _choose_words(
     """Return whole words of each row, in a random order, each that still fits: ascending flat
     positions [P] of their tokens."""
     num_rows, num_columns = order.shape
-    first = choosable.copy()
-    first[:, 1:] &= ~(continues[:, 1:] & choosable[:, :-1])
+    first = starts_of_words(choosable, continues)
     # Words are numbered through the batch; word_of is right wherever a token may be chosen.
     word_of = np.cumsum(first.reshape(-1)) - 1
     size_of = np.bincount(word_of[choosable.reshape(-1)], minlength=1)

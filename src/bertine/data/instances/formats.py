@@ -9,6 +9,7 @@ from typing import Protocol
 from bertine.data.instances.full_sequences import DocSentences, FullSentences
 from bertine.data.instances.instance import Instance
 from bertine.data.instances.segments import NspSegments
+from bertine.data.instances.sentence_order import OrderedSegments
 from bertine.data.instances.sentence_pairs import SentencePairs
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -69,17 +70,25 @@ class Format:
 
 #: Whether B is what follows A in its document.
 NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
-#: The four of Liu et al. 2019, section 4.2; the first is that of Devlin et al. 2018.
+#: Whether A is what stands before B in its document.
+SENTENCE_ORDER = Label("sentence_order_label", ("in order", "swapped"))
+#: The four of Liu et al. 2019, section 4.2, of which the first is that of Devlin et al. 2018; and
+#: that of Lan et al. 2019.
 FORMATS: dict[InputFormat, Format] = {
     "segment-pair": Format(NspSegments, pairs=True, label=NEXT_SENTENCE, shortened=True),
     "sentence-pair": Format(SentencePairs, pairs=True, label=NEXT_SENTENCE),
     "full-sentences": Format(FullSentences),
     "doc-sentences": Format(DocSentences),
+    "sentence-order": Format(OrderedSegments, pairs=True, label=SENTENCE_ORDER, shortened=True),
 }
 INPUT_FORMATS = tuple(FORMATS)
 #: Those whose instances say whether B follows A, as next-sentence prediction needs them.
 PAIR_FORMATS: tuple[InputFormat, ...] = tuple(
     name for name, form in FORMATS.items() if form.label == NEXT_SENTENCE
+)
+#: Those whose instances say whether A and B are in order.
+ORDER_FORMATS: tuple[InputFormat, ...] = tuple(
+    name for name, form in FORMATS.items() if form.label == SENTENCE_ORDER
 )
 
 
@@ -97,8 +106,8 @@ def make_instances(
     Args:
         template: of the store's tokenizer, whose special tokens take their room.
         max_seq_length: most tokens of a sequence with its special tokens, at least 8.
-        short_seq_prob: share of segment pairs made shorter at random; the other formats have no
-            use for it.
+        short_seq_prob: share of segment pairs, in order or not, made shorter at random; the other
+            formats have no use for it.
         seed: of everything random.
 
     Raises:

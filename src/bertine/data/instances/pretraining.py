@@ -14,7 +14,13 @@ from bertine.data.batch import Batch
 from bertine.data.corruption.base import Corruption, Draws, MakeCorruption, WarningCorruption
 from bertine.data.corruption.masked import TokenMasking
 from bertine.data.corruption.padded import ForeignId
-from bertine.data.instances.formats import FORMATS, NEXT_SENTENCE, make_instances, sequence_frame
+from bertine.data.instances.formats import (
+    FORMATS,
+    NEXT_SENTENCE,
+    SENTENCE_ORDER,
+    make_instances,
+    sequence_frame,
+)
 from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
@@ -207,5 +213,11 @@ class PretrainingData:
                 f"{single:,} of {self.store.num_documents:,} documents have one sentence only, so "
                 "their next sentence is always random; next-sentence prediction will be easier "
                 "to guess than on running text"
+            )
+        if self.format.label == SENTENCE_ORDER and single > 0.1 * self.store.num_documents:
+            lines.append(
+                f"{single:,} of {self.store.num_documents:,} documents have one sentence only and "
+                "get a random one beside it, labelled as swapped; the order will be easier to "
+                "guess than on running text"
             )
         return lines

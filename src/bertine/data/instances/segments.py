@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,10 +54,13 @@ class NspSegments:
 
     Attributes:
         instances_per_epoch: pairs after which every document has had its turn.
+        swaps: whether a pair of label 1 is A and B in the wrong order, and not A and another B.
 
     Raises:
         BertineError: the store has fewer than two documents, or an argument is out of range.
     """
+
+    swaps: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class NspSegments:
     ) -> None:
         if not 0.0 <= short_seq_prob <= 1.0:
             raise BertineError(f"short_seq_prob is {short_seq_prob}, but must be in [0, 1]")
-        check_documents(store)
+        self.check(store)
         self.store = store
         self.max_tokens = max_tokens
         self.short_seq_prob = short_seq_prob
@@ -115,8 +119,10 @@ class NspSegments:
         start_b, end_b = ends[split], ends[-1]
         length_a = start_b - start
         chunk_b, row_b = chunk, row
-        is_random_next = len(ends) == 1 or uniform(random_next) < 0.5
-        if is_random_next:
+        changed = len(ends) == 1 or uniform(random_next) < 0.5
+        if changed and self.swaps and len(ends) > 1:
+            start, length_a, start_b, end_b = start_b, end_b - start_b, start, start_b
+        elif changed:
             number = other % (self.store.num_documents - 1)
             chunk_b, row_b = self.store.row(number + (number >= document))
             sentence_b = other_start % (
@@ -127,11 +133,16 @@ class NspSegments:
         return cut_pair(
             (chunk, row, start, length_a),
             (chunk_b, row_b, start_b, end_b - start_b),
-            is_random_next,
+            changed,
             max_tokens,
             (cut_a, cut_b),
             (self.seed, "truncation", index),
         )
+
+    @staticmethod
+    def check(store: TokenStore) -> None:
+        """Refuse a store that pairs cannot be made of; see :func:`check_documents`."""
+        check_documents(store)
 
     def _shift(self, epoch: int) -> int:
         return int(generator(self.seed, "shift", epoch).integers(self.max_tokens))
@@ -182,14 +193,14 @@ def random_words(seed: int, purpose: str, first: int, count: int) -> Iterator[li
 def cut_pair(
     a: Segment,
     b: Segment,
-    is_random_next: bool,
+    label: bool,
     limit: int,
     words: tuple[int, int],
     where: tuple[int, str, int],
 ) -> Instance:
-    """Return the pair of two segments, cut to `limit` tokens: the longer one first, at its front
-    and its back by the random `words` or, where these have not enough bits, by what is drawn for
-    `where` (seed, purpose, index)."""
+    """Return the pair of two segments with its label, cut to `limit` tokens: the longer one first,
+    at its front and its back by the random `words` or, where these have not enough bits, by what is
+    drawn for `where` (seed, purpose, index)."""
     chunk_a, row_a, start_a, length_a = a
     chunk_b, row_b, start_b, length_b = b
     kept_a, kept_b = kept_lengths(length_a, length_b, limit)
@@ -203,7 +214,7 @@ def cut_pair(
         ),
         (chunk_a.first_document + row_a, chunk_b.first_document + row_b),
         front_a + front_b,
-        int(is_random_next),
+        int(label),
     )
 
 

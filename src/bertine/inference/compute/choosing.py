@@ -92,8 +92,8 @@ def choose(
     precision: str,
     samples: Sequence[Sequence[int]] | None = None,
 ) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
-    """Pack `backbone` in a precision. One whose layers are not BERT's stays as it is, in fp32
-    unless bf16 is named.
+    """Pack `backbone` in a precision. One whose layers are not BERT's stays as it is, and is
+    computed in bf16 or fp32.
 
     ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
     those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
@@ -104,14 +104,7 @@ def choose(
     """
     check_precision(precision)
     if not isinstance(backbone, Encoder):
-        title = backbone.config.title
-        if precision == "int8":
-            raise BertineError(f"precision 'int8': {title} has none; choose bf16 or fp32")
-        if precision == "auto":
-            note = f"the layers of {title} are computed as in training"
-            return PlainBackbone(backbone, torch.float32), PrecisionCheck(notes=[note])
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        return PlainBackbone(backbone, dtype), None
+        return _choose_plain(backbone, precision, samples)
     if precision == "fp32":
         return PackedBackbone(backbone, torch.float32), None
     began = time.perf_counter()
@@ -146,10 +139,7 @@ def choose(
             continue
         reason = None
         if precision == "auto" and difference > TOLERANCE[name]:
-            reason = (
-                f"its outputs are too far from those in fp32 ({difference:.1%} in the last layer; "
-                f"at most {TOLERANCE[name]:.0%} is accepted)"
-            )
+            reason = _too_far(name, difference)
         elif name == "int8" and "bf16" in tried and _slower(packed, backbone):
             reason = "it is slower than bf16 here"
         if reason is None:
@@ -160,6 +150,37 @@ def choose(
         packed = PackedBackbone(backbone, torch.float32)
     check.seconds = time.perf_counter() - began
     return packed, check
+
+
+def _choose_plain(
+    backbone: Backbone, precision: str, samples: Sequence[Sequence[int]] | None
+) -> tuple[PlainBackbone, PrecisionCheck | None]:
+    """Choose between bf16 and fp32 for a backbone that cannot be packed."""
+    if precision == "int8":
+        title = backbone.config.title
+        raise BertineError(f"precision 'int8': {title} has none; choose bf16 or fp32")
+    exact = PlainBackbone(backbone, torch.float32)
+    if precision == "fp32" or (precision == "auto" and not cpu_has_bf16()):
+        return exact, None
+    began = time.perf_counter()
+    low = PlainBackbone(backbone, torch.bfloat16)
+    inputs = [*samples] if samples else made_up(backbone.config)
+    with torch.inference_mode():
+        expected = [exact(ids, mask).last_hidden_state[mask] for ids, mask in _padded(inputs)]
+    difference = _difference(low, inputs, expected)
+    check = PrecisionCheck("bf16", len(inputs), {"bf16": difference})
+    if precision == "auto" and difference > TOLERANCE["bf16"]:
+        check.precision = "fp32"
+        check.notes.append(f"bf16 is not used: {_too_far('bf16', difference)}")
+    check.seconds = time.perf_counter() - began
+    return (low if check.precision == "bf16" else exact), check
+
+
+def _too_far(name: str, difference: float) -> str:
+    return (
+        f"its outputs are too far from those in fp32 ({difference:.1%} in the last layer; "
+        f"at most {TOLERANCE[name]:.0%} is accepted)"
+    )
 
 
 def made_up(config: Config) -> list[list[int]]:
@@ -205,13 +226,15 @@ def _reference(
 
 @torch.inference_mode()
 def _difference(
-    packed: PackedBackbone, inputs: Sequence[Sequence[int]], expected: Sequence[Tensor]
+    packed: PackedBackbone | PlainBackbone,
+    inputs: Sequence[Sequence[int]],
+    expected: Sequence[Tensor],
 ) -> float:
     wrong = size = 0.0
     for (ids, mask), right in zip(_padded(inputs), expected, strict=True):
         states = packed(ids, mask).last_hidden_state[mask]
         # A text alone is computed in other ways.
-        alone = packed(ids[:1], mask[:1]).last_hidden_state[0]
+        alone = packed(ids[:1], mask[:1]).last_hidden_state[0, : int(mask[0].sum())]
         for ours, theirs in ((states, right), (alone, right[: len(alone)])):
             wrong += float((ours - theirs).square().sum())
             size += float(theirs.square().sum())

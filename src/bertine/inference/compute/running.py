@@ -18,6 +18,7 @@ from bertine.data.checks import check_batch
 from bertine.inference.compute.choosing import using_threads
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.forked import allowed_threads
+from bertine.models.backbone import each_text_alone
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.tasks.features import Features
@@ -157,11 +158,12 @@ def computing_with(model: Computing, dtype: torch.dtype) -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Compute without dropout and gradients; `model` is put back into the mode it was in."""
+    """Compute without dropout and gradients, each text as if it stood alone; `model` is put back
+    into the mode it was in."""
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with each_text_alone(model), torch.inference_mode():
             yield
     finally:
         model.train(was_training)

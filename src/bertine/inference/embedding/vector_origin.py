@@ -53,7 +53,7 @@ class VectorOrigin:
     def of(cls, embedder: Embedder, *, dtype: str, rows: int) -> VectorOrigin:
         """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
         takes about a third of a second for bert-base."""
-        pooling, layers = embedder.pooling, embedder.model.config.num_hidden_layers
+        pooling, layers = embedder.pooling, len(embedder.model.config.passes)
         last = layers if pooling.layer is None else pooling.layer
         several = "mean-last-4" in pooling.modes
         return cls(

@@ -7,8 +7,8 @@ rows of :class:`bertine.models.fast.rows.Rows`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -84,7 +84,8 @@ class PackedOutput:
 
 
 class PackedBackbone(nn.Module):
-    """The embeddings and the pooler of `backbone`, fp32, and its layers packed.
+    """The embeddings and the pooler of `backbone`, fp32, and its layers packed: one that is gone
+    through several times once.
 
     Args:
         backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
@@ -113,20 +114,21 @@ class PackedBackbone(nn.Module):
         self._recorded: dict[tuple[LayerPart, int], Recorded] = {}
         self.pooler = copy.deepcopy(backbone.pooler)
         self.layers: list[FloatLayer] | list[Int8Layer]
-        act = self.config.hidden_act
+        act, passes = self.config.hidden_act, self.config.passes
         first: Tensor | None = None
         with torch.inference_mode():
             if dtype == torch.int8:
                 if ranges is None:
                     raise ValueError("8-bit layers need the ranges of their activations")
-                self.layers = int8_layers(backbone.layers, list(ranges), act)
+                self.layers = int8_layers(backbone.layers, list(ranges), act, passes)
                 first = self.layers[0].divisor
             else:
-                last = len(backbone.layers) - 1
-                self.layers = [
+                last = passes[-1]
+                packed = [
                     FloatLayer(layer, dtype, act, split=number == last)  # type: ignore[arg-type]
                     for number, layer in enumerate(backbone.layers)
                 ]
+                self.layers = [packed[number] for number in passes]
             embeddings = backbone.embeddings
             self._words = embeddings.word_embeddings.weight.detach()
             self._places = embeddings.places().detach()
@@ -136,8 +138,9 @@ class PackedBackbone(nn.Module):
                 # Nearly every token is of the first segment.
                 self._places = self._places + types[0]
                 self._types = types - types[0]
-            self._norm = norm_of(embeddings.layer_norm, first)
-            if embeddings.projection is not None:
+            if embeddings.projection is None:
+                self._norm = norm_of(embeddings.layer_norm, first)
+            else:
                 norm = norm_of(embeddings.layer_norm)
                 project = projection_of(embeddings.projection, first)
                 self._norm = lambda x: project(norm(x))
@@ -191,7 +194,7 @@ class PackedBackbone(nn.Module):
             self._recorded[part, least] = Recorded(
                 lambda x: self._computed(part, x, PaddedRows(1, len(x))),
                 least,
-                [weight for layer in self.layers for weight in layer.weights()],
+                _once(weight for layer in self.layers for weight in layer.weights()),
             )
         return self._recorded[part, least](x)
 
@@ -243,6 +246,11 @@ class PackedBackbone(nn.Module):
         if types is not None:
             x.add_(torch.embedding(self._types, bare(types)))
         return x
+
+
+def _once(weights: Iterable[Any]) -> list[Any]:
+    """Return each of `weights` once."""
+    return list({id(weight): weight for weight in weights}.values())
 
 
 class PackedModel(Model):

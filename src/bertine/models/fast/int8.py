@@ -16,9 +16,12 @@ The residual stream is fp32, the attention bf16.
 
 from __future__ import annotations
 
+import copy
 import functools
+import itertools
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,13 +206,12 @@ class Int8Layer:
     """An encoder layer of 8-bit products.
 
     Its input is divided by :attr:`divisor`, which the layer norm before it does, and its output by
-    the next layer's.
+    the next layer's, if it is :meth:`before` one.
 
     Args:
         layer: its weights are rounded and packed.
         ranges: what sample inputs gave there.
         act: hidden_act of the configuration.
-        next_divisor: fp32 [H], of the next layer; None: the output is as it is.
         split: also keep queries apart from keys and values, for :meth:`first_token`.
 
     Attributes:
@@ -221,7 +223,6 @@ class Int8Layer:
         layer: EncoderLayer,
         ranges: LayerRanges,
         act: str,
-        next_divisor: Tensor | None,
         split: bool = False,
     ) -> None:
         self.heads = layer.attention.heads
@@ -261,7 +262,7 @@ class Int8Layer:
         self._up = Int8Linear(up_weight, up_bias, self._inner_input.zero)
         self._down = Int8Linear(down_weight, down.bias, self._inner.zero)
         self._attention_norm = norm_of(layer.attention_norm, self._divisor)
-        self._output_norm = norm_of(layer.output_norm, next_divisor)
+        self._output_norm = norm_of(layer.output_norm)
         self._fused = FUSED_ACTIVATIONS.get(act)
         self._act = ACTIVATIONS[act]
 
@@ -283,6 +284,13 @@ class Int8Layer:
         q = self._q(rows.first(rounded), torch.bfloat16)
         kv = self._kv(rounded, torch.bfloat16)
         return self._rest(first, first_attention(q, kv, rows, self.heads).float())
+
+    def before(self, norm: nn.LayerNorm, divisor: Tensor) -> Int8Layer:
+        """Return the layer, with the same packed weights, as it stands before one with that
+        `divisor`, fp32 [H]; `norm` is the output norm of what it was packed from."""
+        other = copy.copy(self)
+        other._output_norm = norm_of(norm, divisor)
+        return other
 
     def weights(self) -> list[Any]:
         """Return the packed weights, for :class:`bertine.models.fast.recorded.Recorded`."""
@@ -319,12 +327,16 @@ def _divisor(seen: Range, weight: Tensor) -> Tensor:
     return divisor / divisor.log().mean().exp()
 
 
-def int8_layers(layers: nn.ModuleList, ranges: list[LayerRanges], act: str) -> list[Int8Layer]:
-    """Return the layers of a backbone in 8 bits; the last is `split`."""
+def int8_layers(
+    layers: nn.ModuleList, ranges: list[LayerRanges], act: str, passes: Sequence[int]
+) -> list[Int8Layer]:
+    """Return the layers of a backbone in 8 bits, in the order of `passes`; the last is `split`."""
     packed: list[Int8Layer] = []
-    following: Tensor | None = None
-    for layer, seen in reversed(list(zip(layers, ranges, strict=True))):
+    for number, (layer, seen) in enumerate(zip(layers, ranges, strict=True)):
         assert isinstance(layer, EncoderLayer)
-        packed.append(Int8Layer(layer, seen, act, following, split=not packed))
-        following = packed[-1].divisor
-    return packed[::-1]
+        packed.append(Int8Layer(layer, seen, act, split=number == passes[-1]))
+    ordered = [
+        packed[number].before(layers[number].output_norm, packed[following].divisor)  # type: ignore[arg-type]
+        for number, following in itertools.pairwise(passes)
+    ]
+    return [*ordered, packed[passes[-1]]]

@@ -209,12 +209,19 @@ def has_flash_forward() -> bool:
 
 
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, ends: Tensor, longest: int, p: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ends: Tensor,
+    longest: int,
+    p: float,
+    window: int | None = None,
 ) -> Tensor:
     """Return the flash attention of sequences that lie one after another, with dropout; see
     :func:`bertine.models.gpu.varlen.varlen_attention` (``aten._flash_attention_forward``)."""
+    sides = {} if window is None else {"window_size_left": window, "window_size_right": window}
     out: Tensor = torch.ops.aten._flash_attention_forward(
-        q, k, v, ends, ends, longest, longest, p, False, False
+        q, k, v, ends, ends, longest, longest, p, False, False, **sides
     )[0]
     return out
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bertine.models import losses
 from bertine.models.fast.torch_private import allow_recompilations
+from bertine.models.generator import generator_of
 from bertine.models.model import Model
 
 #: Ways to call a part that are compiled: training and evaluation, with padding and without.
@@ -24,4 +25,7 @@ def compile_parts(model: Model) -> None:
         layer.compile()
     if "mlm" in model.heads:
         model.heads["mlm"].compile()
+    if (generator := generator_of(model)) is not None:
+        for part in (*generator.layers, generator.head):
+            part.compile()
     losses.compile_cross_entropy()

@@ -28,7 +28,13 @@ def has_flash_attention(device: torch.device, dtype: torch.dtype, head_size: int
 
 
 def varlen_attention(
-    q: Tensor, k: Tensor, v: Tensor, ends: Tensor, longest: int, p: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ends: Tensor,
+    longest: int,
+    p: float = 0.0,
+    window: int | None = None,
 ) -> Tensor:
     """Compute softmax(q k' / sqrt(D)) v of each sequence by itself, with dropout on the
     probabilities.
@@ -47,21 +53,31 @@ def varlen_attention(
             be empty.
         longest: at least as long as each of them.
         p: dropout rate of the probabilities.
+        window: how many rows to either side of its own a row looks at; None: at the whole sequence.
 
     Returns:
         [N, A, D].
     """
     if q.device.type == "cpu":
-        return reference(q, k, v, ends, p)
-    return flash_attention(q, k, v, ends, longest, p)
+        return reference(q, k, v, ends, p, window)
+    return flash_attention(q, k, v, ends, longest, p, window)
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, p: float = 0.0) -> Tensor:
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ends: Tensor,
+    p: float = 0.0,
+    window: int | None = None,
+) -> Tensor:
     """Return what :func:`varlen_attention` computes, as plain products over all N x N pairs with
-    those of different sequences left out: what tests compare with."""
+    those of different sequences, or beyond the window, left out: what tests compare with."""
     row = torch.arange(q.shape[0], device=q.device)
     sequence = torch.searchsorted(ends[1:].contiguous(), row, right=True)
     other = sequence[:, None] != sequence[None, :]
+    if window is not None:
+        other = other | ((row[:, None] - row[None, :]).abs() > window)
     scores = torch.einsum("iad,jad->aij", q, k).float() * q.shape[-1] ** -0.5
     probs = torch.softmax(scores.masked_fill(other, float("-inf")), -1).to(v.dtype)
     if p > 0.0:

@@ -45,7 +45,10 @@ class _Terms(nn.Module):
 
     def forward(self, part: Batch) -> dict[str, tuple[Any, ...]]:
         terms = self._objective.terms(self.model, part)
-        return {name: (t.total, t.count, t.correct, t.weight) for name, t in terms.items()}
+        return {
+            name: (t.total, t.count, t.correct, t.weight, dict(t.shares))
+            for name, t in terms.items()
+        }
 
 
 class Team:
@@ -176,11 +179,13 @@ class Team:
 def _nothing(term: Term) -> Term:
     """Return `term` as of a sequence that does not count."""
     correct = None if term.correct is None else torch.zeros_like(term.correct)
-    return Term(torch.zeros_like(term.total), 0, correct, term.weight)
+    shares = {name: torch.zeros_like(number) for name, number in term.shares.items()}
+    return Term(torch.zeros_like(term.total), 0, correct, term.weight, shares)
 
 
 def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
-    """Shard the parameters of `terms` in place: each layer by itself, the rest together.
+    """Shard the parameters of `terms` in place: each layer by itself, the rest together, and with
+    it layers whose weights are used more than once for a token.
 
     Layers are gathered and computed in `dtype`, and their gradients are summed in fp32.
     Embeddings and heads are gathered in fp32, once for all of a pass, and computed by autocast.
@@ -192,8 +197,9 @@ def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
     low = MixedPrecisionPolicy(
         param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
     )
-    for layer in terms.model.backbone.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=low)
+    if not terms.model.config.shares_layers:
+        for layer in terms.model.backbone.layers:
+            fully_shard(layer, mesh=mesh, mp_policy=low)
     fully_shard(terms, mesh=mesh)
     return terms
 

@@ -121,10 +121,9 @@ def feature_based(
     }
     results = _begun(folder, settings, resume)
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
-    if config.num_hidden_layers < 4:
-        report.notes.append(
-            f"the encoder has {config.num_hidden_layers} layers: the last four are all of them"
-        )
+    num_layers = len(config.passes)
+    if num_layers < 4:
+        report.notes.append(f"the encoder has {num_layers} layers: the last four are all of them")
     dtype = resolve_precision(precision, where)
     prepared: dict[str, TaggedStates] = {}
     if any(name not in results for name in wanted if name != FINE_TUNING):
@@ -164,7 +163,7 @@ def feature_based(
                     },
                 )
             else:
-                layers = ROWS[name].layers(config.num_hidden_layers)
+                layers = ROWS[name].layers(num_layers)
                 results[name] = train_row(
                     name, layers, prepared, task, recipe, where, dtype, report.metric
                 )

@@ -27,6 +27,7 @@ from bertine.training.finetuning.run import read_outcome, train
 from bertine.training.finetuning.run_baselines import kept_baselines
 from bertine.training.finetuning.setup import Prepared, Start, prepare, read_or_given
 from bertine.training.loop.fit import FitConfig
+from bertine.training.loop.optimizers.named import check_whole
 from bertine.training.loop.schedule import WARMUP_RATIO, warmup
 from bertine.training.run import Run
 
@@ -72,6 +73,7 @@ def finetune(
             file that the training file lacks; `out` holds another run; a value is out of range
             (:class:`~bertine.training.loop.fit.FitConfig`).
     """
+    check_whole(options, options.shard)
     if not isinstance(data, Labelled):
         data = as_data(data)
     arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
@@ -125,7 +127,7 @@ def finetune(
         "batch_size": plan.batch_size,
         "dropout": options.dropout,
         "save_best": False if frozen else plan.save_best,
-        **dataclasses.asdict(config),
+        **config.settings(),
     }
     settings |= options.recorded()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
@@ -187,7 +189,9 @@ def _write_start(
     }
     if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
-    usual = Wishes().plan(prepared.loaded.config, len(prepared.train.examples))
+    usual = Wishes(optimizer=values["optimizer"]).plan(
+        prepared.loaded.config, len(prepared.train.examples)
+    )
     start = {
         "arguments": arguments,
         "constant_loss": prepared.task.constant_loss(

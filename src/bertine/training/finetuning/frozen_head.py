@@ -100,6 +100,7 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
             *("shard", "freeze_layers", "freeze_embeddings"),
         )
     }
+    values["optimizer"] = options.optimizer != "adamw"
     for name, value in values.items():
         if value:
             raise BertineError(
@@ -150,8 +151,12 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     pooling = pooling_of(prepared.start.model)
     pairs = PAIR_CLASSIFIER in model.heads
     if not by_token and not pairs and pooling.modes != ("cls",):
+        shared = model.config.shares_layers
         add_mean_layer(model)
         say("frozen: a layer on top of the encoder makes the mean of all states")
+        if shared:
+            count = model.num_parameters()
+            say(f"frozen: so that it can be, layers no longer share weights: {count:,} parameters")
     encoder = FrozenEncoder(model, prepared.loaded.tokenizer, task.max_length, dtype=dtype)
     states = _pairs(encoder, task, features) if pairs else _states(encoder, task, features)
     scaling = Scaling(states)
@@ -289,8 +294,9 @@ def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None
     head = model.heads[task.head]
     dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
     assert isinstance(dense, nn.Linear)
-    assert act in (torch.tanh, F.relu), f"no way to make {act} linear"
-    factor, added = (1.0, _LARGE) if act is F.relu else (_SMALL, 0.0)
+    assert act in (torch.tanh, F.relu, F.gelu), f"no way to make {act} linear"
+    # Far above 0 gelu is the identity, as relu is.
+    factor, added = (_SMALL, 0.0) if act is torch.tanh else (1.0, _LARGE)
     scale, shift = factor / scaling.deviation, added - factor * scaling.mean / scaling.deviation
     dense.weight.copy_(torch.diag(torch.from_numpy(scale)).float().to(where))
     dense.bias.copy_(torch.from_numpy(shift).float().to(where))

@@ -24,7 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertine.data.batch import Batch
 from bertine.models.config import Config
+from bertine.models.encoded import TextInputs
 from bertine.models.model import Model
+from bertine.terms import TERMS
 
 aten = torch.ops.aten
 
@@ -68,7 +70,7 @@ class Product:
 def step_products(
     model: Model, sequences: int, length: int, targets: Mapping[str, int] | None = None
 ) -> list[Product]:
-    """List the matrix products of a training step.
+    """List the matrix products of a training step, those of a generator among them.
 
     Takes less than a tenth of a second. A pooler's are among them, those of heads that read it not;
     both are less than a thousandth.
@@ -77,24 +79,51 @@ def step_products(
         sequences: how many, of `length` real tokens each.
         targets: head → how many tokens it reads; heads that do not read single tokens are left out.
     """
-    backbone = _forward(model.backbone, torch.zeros(sequences, length, dtype=torch.int64))
-    return backbone + _head_products(model, targets or {})
+    ids = torch.zeros(sequences, length, dtype=torch.int64)
+    products = _forward(model.backbone, ids)
+    for name in model.heads:
+        if model.config.heads[name].reads == "inputs":
+            products += _forward(_Layers(model, name), ids)
+    return products + _head_products(model, targets or {})
+
+
+class _Layers(nn.Module):
+    """The layers of a head that reads inputs, over the embeddings of the model."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        super().__init__()
+        self.embeddings, self.head = model.backbone.embeddings, model.heads[name]
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        states: Tensor = self.head.states(self.embeddings, TextInputs(input_ids))  # type: ignore[operator]
+        return states
 
 
 def _head_products(model: Model, targets: Mapping[str, int]) -> list[Product]:
     """List the products of the heads that read single tokens."""
     products = []
+    heads = _token_heads(model)
     for name, count in targets.items():
-        if name in _token_heads(model) and count:
-            states = torch.zeros(count, model.config.hidden_size)
-            tied = [model.backbone.word_weights] if model.config.heads[name].tied else []
-            products += _forward(model.heads[name], states, *tied)
+        if name in heads and count:
+            head, width, tied = heads[name]
+            weights = [model.backbone.word_weights] if tied else []
+            products += _forward(head, torch.zeros(count, width), *weights)
     return products
 
 
-def _token_heads(model: Model) -> list[str]:
-    """Name the heads that read the states of chosen tokens."""
-    return [name for name in model.heads if model.config.heads[name].reads == "rows"]
+def _token_heads(model: Model) -> dict[str, tuple[nn.Module, int, bool]]:
+    """Return the heads that read the states of tokens by the names of their terms: the module, the
+    width of what it reads, whether it multiplies with the word embeddings."""
+    heads: dict[str, tuple[nn.Module, int, bool]] = {}
+    for name, module in model.heads.items():
+        kind = model.config.heads[name]
+        if kind.reads == "rows" or (kind.reads == "tokens" and name in TERMS):
+            heads[name] = (module, model.config.hidden_size, kind.tied)
+        elif kind.reads == "inputs":  # a masked language model of its own
+            assert isinstance(module.head, nn.Module)
+            assert isinstance(module.config, Config)
+            heads["mlm"] = (module.head, module.config.hidden_size, True)
+    return heads
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.names import Precision
 from bertine.objectives.base import Loss
-from bertine.options.fields import declare
+from bertine.options.fields import declare, declared
 from bertine.options.names import option
 from bertine.options.optimization import Patience, Updates
 from bertine.options.run import RunOutput, Seed
@@ -36,7 +36,7 @@ from bertine.training.loop.device import Norms, wait_for
 from bertine.training.loop.display import Display, facts_of
 from bertine.training.loop.interrupt import Interrupt
 from bertine.training.loop.meter import Meter
-from bertine.training.loop.optim import AdamW
+from bertine.training.loop.optimizers.named import optimizer_for
 from bertine.training.loop.progress import Progress, time_line
 from bertine.training.loop.schedule import momentum, schedule
 from bertine.training.loop.step import Stepper
@@ -73,18 +73,11 @@ class FitConfig(Updates, Patience, Seed, RunOutput):
         if self.tensorboard:
             require_tensorboard()
 
-
-def optimizer_for(model: Model, config: FitConfig) -> AdamW:
-    """Return the optimizer that `config` describes, of all parameters of `model` that are
-    trained."""
-    return AdamW(
-        model,
-        weight_decay=config.weight_decay,
-        betas=(config.adam_beta1, config.adam_beta2),
-        eps=config.adam_epsilon,
-        bias_correction=config.bias_correction,
-        layer_decay=config.layer_decay,
-    )
+    def settings(self) -> dict[str, Any]:
+        """Return what a run's settings say of it: all values, but those that are only named where
+        they are not the defaults."""
+        quiet = {entry.name for entry in declared(type(self)) if entry.option.recorded}
+        return {name: v for name, v in self.values().items() if name not in quiet} | self.recorded()
 
 
 def fit(
@@ -210,7 +203,7 @@ class _Fitting:
         self.stepper, self.config, self.run, self.world = stepper, config, run, world
         self.model, self.facts, self.open_end = stepper.model, facts, open_end
         self.evaluation = evaluation
-        self.optimizer = optimizer_for(self.model, config)
+        self.optimizer = optimizer_for(self.model, config, stepper.dtype)
         self.rate, self.swing = schedule(config.schedule), momentum(config.schedule)
         self.norms, self.others = Norms(config.learning_rate), OtherPrograms()
         self.done, self.tokens, self.elapsed, used, position = 0, 0, 0.0, 0.0, None

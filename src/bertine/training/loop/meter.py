@@ -19,6 +19,7 @@ class Meter:
     Attributes:
         totals: of the losses of each term (fp32 scalars, on the device).
         correct: targets predicted right, for the terms that know it (int64 scalars).
+        shares: other numbers of targets, by "term_name" (int64 scalars).
         counts: targets.
         tokens: real tokens.
         seconds: of the steps.
@@ -26,6 +27,7 @@ class Meter:
 
     totals: dict[str, Tensor] = field(default_factory=dict)
     correct: dict[str, Tensor] = field(default_factory=dict)
+    shares: dict[str, Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
@@ -37,6 +39,9 @@ class Meter:
             self.counts[name] = self.counts.get(name, 0) + term.count
             if term.correct is not None:
                 self.correct[name] = self.correct.get(name, 0) + term.correct
+            for share, number in term.shares.items():
+                key = f"{name}_{share}"
+                self.shares[key] = self.shares.get(key, 0) + number
 
     def state(self) -> dict[str, Any]:
         """Return the sums for a checkpoint, as JSON values; a float holds an fp32 number
@@ -47,6 +52,11 @@ class Meter:
             "counts": self.counts,
             "tokens": self.tokens,
             "seconds": self.seconds,
+            **(
+                {"shares": {name: int(number) for name, number in self.shares.items()}}
+                if self.shares
+                else {}
+            ),
         }
 
     @classmethod
@@ -55,6 +65,7 @@ class Meter:
         return cls(
             {name: torch.tensor(v, device=device) for name, v in state["totals"].items()},
             {name: torch.tensor(v, device=device) for name, v in state["correct"].items()},
+            {name: torch.tensor(v, device=device) for name, v in state.get("shares", {}).items()},
             dict(state["counts"]),
             state["tokens"],
             state["seconds"],
@@ -69,7 +80,7 @@ class Meter:
             return cls.restore(parts[world.rank], device)
         meter = cls.restore(state["meter"], device)
         if not world.main:
-            for sums in (meter.totals, meter.correct):
+            for sums in (meter.totals, meter.correct, meter.shares):
                 sums.update({name: torch.zeros_like(value) for name, value in sums.items()})
             meter.counts = dict.fromkeys(meter.counts, 0)
         return meter
@@ -79,7 +90,7 @@ class Meter:
         """Add up the meters of all processes, from the :meth:`state` of each. Tokens and seconds
         are those of the whole step in every one."""
         first = dict(states[0])
-        for name in ("totals", "correct", "counts"):
+        for name in ("totals", "correct", "counts", *(("shares",) if "shares" in first else ())):
             first[name] = {key: sum(state[name][key] for state in states) for key in first[name]}
         return cls.restore(first, device)
 
@@ -94,5 +105,7 @@ class Meter:
         for name, right in self.correct.items():
             key = "accuracy" if alone else f"{name}_accuracy"
             entry[key] = float(right) / max(1, self.counts[name])
+        for key, number in self.shares.items():
+            entry[key] = float(number) / max(1, self.counts[key.partition("_")[0]])
         entry["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
         return entry

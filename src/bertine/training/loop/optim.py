@@ -1,8 +1,10 @@
-"""AdamW as BERT is trained with it, on PyTorch's fused kernel."""
+"""AdamW as BERT is trained with it, on PyTorch's fused kernel, and what it shares with the other
+optimizers (:mod:`bertine.training.loop.optimizers`)."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import torch
@@ -61,10 +63,10 @@ def row_gradients(model: nn.Module) -> Iterator[None]:
     """Within it, embeddings give the gradients of the rows that they looked up, as sparse tensors,
     in place of a dense one that is zero in nearly all rows and as large as the vocabulary.
 
-    For training in one process with :class:`AdamW`, which takes such gradients and computes the
-    same updates. Where the table is also the decoder, its gradient is dense anyway, and the rows
-    are added to it. On a GPU, where a dense gradient is quickly made and the number of rows would
-    have to be waited for, nothing is changed.
+    For training in one process with a :class:`ClippedOptimizer`, which takes such gradients and
+    computes the same updates. Where the table is also the decoder, its gradient is dense anyway,
+    and the rows are added to it. On a GPU, where a dense gradient is quickly made and the number of
+    rows would have to be waited for, nothing is changed.
     """
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
     before = [(m, m.sparse) for m in embeddings if m.weight.device.type == "cpu"]
@@ -85,46 +87,18 @@ def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tens
     return scale, (~norm.isfinite()).float()
 
 
-class AdamW(torch.optim.AdamW):
-    """AdamW with decoupled decay, clipping by global norm in the same pass, and a switch for the
-    bias correction.
+class ClippedOptimizer(torch.optim.Optimizer):
+    """An optimizer as the training loop uses it: its rate is given with every step, gradients are
+    clipped by their global norm in the pass that reads them, and those of embeddings may be sparse.
 
-    The paper's code has no bias correction (google-research/bert,
-    ``AdamWeightDecayOptimizer``); with it, small sets collapse less often (Mosbach et al. 2021,
-    "On the Stability of Fine-tuning BERT"; Zhang et al. 2021). The default is to correct.
-
-    `lr` is set on every step by the training loop.
+    What is made of it has the state of every parameter from the start (:func:`adam_state` for
+    one), so that a checkpoint at any step has one form, and a ``step()`` that divides the
+    gradients by ``grad_scale``, where there is one, and does nothing where ``found_inf`` is 1.
     """
 
-    #: What PyTorch's fused kernel divides the gradients by, and whether it is to do nothing.
+    #: What the gradients are divided by, and whether nothing is to be done.
     grad_scale: Tensor | None
     found_inf: Tensor | None
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = True,
-        layer_decay: float = 1.0,
-    ) -> None:
-        groups = parameter_groups(model, weight_decay, layer_decay)
-        super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
-        self.bias_correction = bias_correction
-        #: Dense gradients of the parameters with sparse ones, zero between steps.
-        self._dense: dict[Tensor, Tensor] = {}
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                # All state exists from the start, so that a checkpoint at any step has one form.
-                self.state[parameter] = {
-                    "step": torch.tensor(
-                        0.0 if bias_correction else _UNCORRECTED, device=parameter.device
-                    ),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
 
     def set_beta1(self, beta1: float) -> None:
         """Set the momentum of the next steps."""
@@ -165,6 +139,11 @@ class AdamW(torch.optim.AdamW):
             self.step()
         return value
 
+    @functools.cached_property
+    def _dense(self) -> dict[Tensor, Tensor]:
+        """Dense gradients of the parameters with sparse ones, zero between steps."""
+        return {}
+
     @contextlib.contextmanager
     def _densified(self) -> Iterator[None]:
         """Sparse gradients as dense ones, in buffers that are kept: only the rows that were used
@@ -183,3 +162,42 @@ class AdamW(torch.optim.AdamW):
         for parameter, rows in used:
             self._dense[parameter].index_fill_(0, rows, 0.0)
             parameter.grad = None
+
+
+def adam_state(parameter: Tensor, bias_correction: bool) -> dict[str, Tensor]:
+    """Return what Adam keeps of `parameter` before the first step."""
+    start = 0.0 if bias_correction else _UNCORRECTED
+    return {
+        "step": torch.tensor(start, device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
+
+
+class AdamW(ClippedOptimizer, torch.optim.AdamW):
+    """AdamW with decoupled decay, clipping by global norm in the same pass, and a switch for the
+    bias correction.
+
+    The paper's code has no bias correction (google-research/bert,
+    ``AdamWeightDecayOptimizer``); with it, small sets collapse less often (Mosbach et al. 2021,
+    "On the Stability of Fine-tuning BERT"; Zhang et al. 2021). The default is to correct.
+
+    `lr` is set on every step by the training loop.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = True,
+        layer_decay: float = 1.0,
+    ) -> None:
+        groups = parameter_groups(model, weight_decay, layer_decay)
+        super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        self.bias_correction = bias_correction
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = adam_state(parameter, bias_correction)

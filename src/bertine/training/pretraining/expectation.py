@@ -16,6 +16,8 @@ from bertine.terminal.console import human_count
 _LEAST_VOCABULARY = 1000
 #: Initial weights from which a model counts as begun with large ones: 0.06 was measured.
 _LARGE_WEIGHTS = 0.05
+#: What is said of objectives that were not measured.
+_OTHERS = {"rtd": " with masked words, not with replaced ones"}
 
 
 def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
@@ -35,7 +37,12 @@ def tokens_until_context(config: Config, initialization: str) -> tuple[float, fl
 
 
 def too_short(
-    config: Config, initialization: str, tokens: float, *, timed: bool = False
+    config: Config,
+    initialization: str,
+    tokens: float,
+    *,
+    timed: bool = False,
+    objective: str = "mlm",
 ) -> str | None:
     """Return what a person should know of a run that sees so few `tokens`; None where they are
     enough.
@@ -45,12 +52,13 @@ def too_short(
         initialization: of these, "normal" or "mimetic".
         tokens: real tokens that the run will see.
         timed: whether they follow from the time for the run and the machine's speed.
+        objective: of the run; with replaced tokens it was not measured.
     """
     least, most = tokens_until_context(config, initialization)
     if tokens >= least or config.vocab_size < _LEAST_VOCABULARY:
         return None
     faster = ""
-    if initialization == "normal":
+    if initialization == "normal" and not config.projects_embeddings:
         low, high = tokens_until_context(config, "mimetic")
         faster = (
             f", or begin with {option('initialization', 'mimetic')} ({_millions(low)} to "
@@ -59,8 +67,8 @@ def too_short(
     return (
         f"{'at this speed the' if timed else 'the'} run sees {human_count(tokens)} tokens, but "
         f"models of this size begin to use context after {_millions(least)} to {_millions(most)} M "
-        f"(measured on English); before that they learn little but how frequent words are. Train "
-        f"longer{faster}"
+        f"(measured on English{_OTHERS.get(objective, '')}); before that they learn little but how "
+        f"frequent words are. Train longer{faster}"
     )
 
 

@@ -3,9 +3,13 @@ ones, so that a text means at first about what it meant before."""
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from bertine.models.heads import new_head
+import torch
+from torch import nn
+
+from bertine.models.generator import generator_of
+from bertine.models.heads import MlmHead, new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
@@ -17,8 +21,8 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
 
     The word embedding of a new piece is the mean of those of
     :meth:`bertine.Tokenizer.parts_of` `old`, and so is its
-    bias in the MLM head, where there is one. A piece with a character that was unknown gets the
-    mean of all.
+    bias in the MLM head, the model's or a generator's, where there is one. A piece with a character
+    that was unknown gets the mean of all.
 
     Returns:
         The model (on the CPU, in the mode it was in), and how many pieces had unknown characters.
@@ -26,11 +30,17 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
     config = model.config.replace(vocab_size=max(new.vocab_size, model.config.vocab_size))
     state = dict(model.state_dict())
     unknown = 0
-    grown = ["backbone.embeddings.word_embeddings.weight", "heads.mlm.bias"]
-    for name in grown:
-        if name not in state:
-            continue
-        table = state[name]
+    grown = {"backbone.embeddings.word_embeddings.weight": 0}
+    generator = generator_of(model)
+    if "mlm" in model.heads:
+        head = model.heads["mlm"]
+        assert isinstance(head, MlmHead)
+        grown |= {f"heads.mlm.{name}": at for name, at in head.vocabulary_tensors.items()}
+    if generator is not None:
+        tensors = generator.head.vocabulary_tensors
+        grown |= {f"heads.generator.head.{name}": at for name, at in tensors.items()}
+    for name, at in grown.items():
+        table = state[name].movedim(at, 0)
         rows = table.new_zeros(config.vocab_size, *table.shape[1:])
         rows[: len(table)] = table
         known = table[: old.vocab_size]
@@ -39,9 +49,14 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
             pieces = old.parts_of(new.tokens[index])
             unknown += not pieces
             rows[index] = (known[pieces] if pieces else known).mean(0)
-        state[name] = rows
+        state[name] = rows.movedim(0, at).contiguous()
     with torch.device("meta"):
-        heads = {name: new_head(config, name)[name] for name in model.heads}
+        heads: dict[str, nn.Module] = {}
+        for name in model.heads:
+            sizes: dict[str, Any] = {}
+            if config.heads[name].reads == "inputs" and generator is not None:
+                sizes["generator"] = generator.config.replace(vocab_size=config.vocab_size)
+            heads |= new_head(config, name, **sizes)
         extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
     extended.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
     extended.requires_grad_(True)

@@ -12,11 +12,13 @@ from bertine.interop.family import read_config
 from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config, load_model
 from bertine.models.config import Config
+from bertine.models.initial import init_weights
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.names import Initialization
 from bertine.objectives.base import Objective
+from bertine.objectives.generator import read_generator
 from bertine.options.names import option
 from bertine.presets import PRESETS, preset
 from bertine.terminal.console import say
@@ -58,6 +60,7 @@ def starting_model(
     seed: int,
     initialization: Initialization = "normal",
     initializer_range: float | None = None,
+    generator: Path | str | None = None,
 ) -> Model:
     """Build the model that pre-training begins with: with new weights for a preset or a
     configuration file, with its own for a model directory.
@@ -70,6 +73,8 @@ def starting_model(
         initialization: of new weights: all random, as published, or with heads that look where
             trained ones do (:mod:`bertine.models.mimetic`).
         initializer_range: standard deviation of new weights, in place of the configuration's.
+        generator: model directory of the generator that a model directory was trained with; None:
+            a new one, where the objective has any.
 
     Raises:
         BertineError: no such preset, file or folder; another vocabulary; an initialization or a
@@ -87,10 +92,21 @@ def starting_model(
                 "of a preset or a configuration file"
             )
         config = load_config(model, dropout=dropout)
-        loaded = load_model(model, heads=objective.heads(config), seed=seed, dropout=dropout)
+        heads = objective.heads(config)
+        # No directory holds a generator beside the model.
+        held = {n: head for n, head in heads.items() if config.heads[n].reads != "inputs"}
+        loaded = load_model(model, heads=held, seed=seed, dropout=dropout)
         for line in loaded.report.lines():
             say(line)
         built = loaded.model
+        for name in heads.keys() - held.keys():
+            if generator is not None:
+                built.heads[name] = read_generator(generator, built, loaded.tokenizer, dropout)
+                continue
+            say(f"new (random): {config.heads[name].title}")
+            with seeded(seed, "new weights", f"heads.{name}"):
+                init_weights(heads[name], config.initializer_range)
+            built.heads[name] = heads[name]
         if tokenizer.extends(loaded.tokenizer):
             built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
             say(
@@ -104,6 +120,11 @@ def starting_model(
                 "'bertine vocab --extend' makes of it"
             )
     else:
+        if generator is not None:
+            raise BertineError(
+                f"{generator}: a generator goes on with the model that it was trained with, but "
+                f"{model} has no weights; leave {option('generator')} out"
+            )
         config = architecture_of(model)
         config = config.replace(
             vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id

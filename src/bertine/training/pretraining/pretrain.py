@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,23 +18,29 @@ from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.inference.heldout import evaluate_pretraining
 from bertine.modeldir import save_model
+from bertine.models.generator import as_masked_lm, generator_of, without_generator
 from bertine.models.model import Model
 from bertine.models.precision import precision_name, resolve_precision
 from bertine.objectives import choose
 from bertine.objectives.base import Objective
+from bertine.objectives.generator import write_generator
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
+from bertine.options.objectives import ObjectiveOptions
+from bertine.options.optimization import USUAL_RATE
 from bertine.options.pretraining import PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
+from bertine.scores import score_name
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, say, warn
-from bertine.terms import TERMS, main_term
+from bertine.terms import TERMS, choosing_score, main_term
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distributed.world import join, together
 from bertine.training.loop.best import Choice, load_best
 from bertine.training.loop.ceiling import operations, step_products
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.loop.optimizers.named import check_whole
 from bertine.training.loop.schedule import warmup
 from bertine.training.pretraining.expectation import too_short
 from bertine.training.pretraining.initial_weights import (
@@ -52,6 +57,10 @@ from bertine.training.run import Run
 _LONG_SHARE = SecondPhase.long_share
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
+#: The highest rate with AdamW, where nobody says.
+_ADAMW_RATE = 1e-4
+#: What says the sizes of a new generator.
+_NEW_GENERATOR = ("generator_size", "generator_layers")
 
 
 @takes_options()
@@ -64,7 +73,8 @@ def pretrain(
     options: PretrainOptions,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    or with masked LM alone; by default as the paper of the model does.
+    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    paper of the model does.
 
     Args:
         store: what ``prepare`` wrote, its tokenizer inside.
@@ -93,17 +103,24 @@ def pretrain(
     where = world.device
     world.alone(lambda: Run.check(out, resume))
     objective, input_format = choose(
-        architecture_of(model), options.objective, options.input_format
+        architecture_of(model),
+        options.objective,
+        options.input_format,
+        ObjectiveOptions.of(options),
     )
-    main = main_term(objective.name)
-    _check_options(options)
+    _check_options(options, objective)
+    check_whole(options, options.shard)
     opened = TokenStore.open(store)
     tokenizer = Tokenizer.load(opened.tokenizer_path)
     lengths, shares = [options.max_seq_length], [1.0]
     if options.long_seq_length is not None:
         lengths.append(options.long_seq_length)
         shares = [1.0 - options.long_share, options.long_share]
-    instances = InstanceSettings.of(options, input_format=input_format)
+    instances = InstanceSettings.of(
+        options,
+        input_format=input_format,
+        mask_split=options.mask_split or objective.mask_split,
+    )
     phases = [
         PretrainingData(
             opened, tokenizer, at_length(instances, length), corruption=objective.corruption
@@ -120,6 +137,7 @@ def pretrain(
         options.seed,
         options.initialization,
         options.initializer_range,
+        options.generator,
     )
     _check_lengths(lengths, built.config.longest_input)
     weights_fingerprint = built.fingerprint()
@@ -143,6 +161,7 @@ def pretrain(
             shard=options.shard,
             compile=options.compile,
             workers=workers,
+            updates=options,
         )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
@@ -150,15 +169,22 @@ def pretrain(
         warn(warning)
     if not has_weights(model) and not resume:
         to_see = steps * tokens_per_step(phases, shares)
-        short = too_short(built.config, options.initialization, to_see, timed=hours is not None)
+        short = too_short(
+            built.config,
+            options.initialization,
+            to_see,
+            timed=hours is not None,
+            objective=objective.name,
+        )
         if short is not None:
             warn(short)
     config = _fit_config(options, steps, workers, where)
     every = options.evaluate_every or max(1, steps // _EVALUATIONS)
     settings = {
         "objective": objective.name,
+        **objective.settings(),
         **_described(data),
-        **dataclasses.asdict(config),
+        **config.settings(),
         "model_path": str(model),
         "initialization": options.initialization,
         "weights_fingerprint": weights_fingerprint,
@@ -177,6 +203,11 @@ def pretrain(
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
+            if options.save_generator and not run.generator.exists():
+                warn(
+                    f"{run.folder}: {option('save_generator', True)} comes too late: the generator "
+                    "of a finished run is in its newest checkpoint alone"
+                )
         else:
             fit(
                 built,
@@ -191,18 +222,20 @@ def pretrain(
                     run, built, tokenizer, objective, phases[0], held, config.precision
                 ),
                 evaluate_every=every,
-                choose=None if held is None else Choice(f"{main}_loss", highest=False),
+                choose=None
+                if held is None
+                else Choice(choosing_score(objective.name), highest=False),
                 world=world,
                 shard=options.shard,
                 open_end=options.steps is None and options.tokens is None,
                 began=began if hours is None else latest_beginning(began, hours),
             )
             world.alone(lambda: _save(run, built, tokenizer, data, options, settings))
-        return result_of(run, opened, options.mask_split[2], world, objective=objective.name)
+        return result_of(run, opened, instances.mask_split[2], world, objective=objective.name)
 
 
-def _check_options(options: PretrainOptions) -> None:
-    """Refuse options that do not go together, and warn of one that does nothing.
+def _check_options(options: PretrainOptions, objective: Objective) -> None:
+    """Refuse options that do not go together, and warn of those that do nothing.
 
     Raises:
         BertineError: none of `steps`, `tokens` and `hours`, or both of the first; what is best is
@@ -219,6 +252,14 @@ def _check_options(options: PretrainOptions) -> None:
             f"long_share {options.long_share:g} does nothing without a second phase; "
             f"{option('long_seq_length')} "
             "gives its length"
+        )
+    of_objective = ObjectiveOptions.of(options)
+    unused = [] if objective.settings() else list(of_objective.changed())
+    if unused:
+        warn(f"{', '.join(unused)}: does nothing with objective {objective.name}; it is for rtd")
+    elif options.generator is not None and of_objective.changed().keys() & _NEW_GENERATOR:
+        warn(
+            f"{options.generator}: has its size already; {' and '.join(_NEW_GENERATOR)} are unused"
         )
     for name, wanted in (
         ("save_best", options.save_best),
@@ -246,9 +287,13 @@ def _fit_config(
 ) -> FitConfig:
     """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
     them."""
+    rate = options.learning_rate
+    if rate is None:
+        rate = _ADAMW_RATE * USUAL_RATE[options.optimizer]
     config = FitConfig.of(
         options,
         steps=steps,
+        learning_rate=rate,
         warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
         precision=precision_name(options.precision, device),
         budget_seconds=None if options.hours is None else 3600 * options.hours,
@@ -296,7 +341,10 @@ def _save(
         )
     length = max(phase.max_seq_length for phase in data.phases)
     task = TaskInfo("pretraining", max_length=length, training={**settings, "final": final})
-    save_model(run.model, model, tokenizer, task=task)
+    if generator_of(model) is not None and options.save_generator:
+        write_generator(run.generator, model, tokenizer, task)
+    # The last, for it says that the run is done.
+    save_model(run.model, without_generator(model), tokenizer, task=task)
 
 
 def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
@@ -342,7 +390,7 @@ def _evaluation(
     scored."""
     dtype = resolve_precision(precision, next(model.parameters()).device)
     samples: MaskSamples | None = None
-    if "mlm" in model.heads:
+    if "mlm" in (as_masked_lm(model) or model).heads:
         source, seed = (data.store if held is None else held), data.settings.seed
         try:
             samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
@@ -351,7 +399,7 @@ def _evaluation(
 
     def evaluate(display: Display, step: int) -> dict[str, float]:
         if samples is not None:
-            write_samples(run.folder, step, samples.fill(model, dtype=dtype))
+            write_samples(run.folder, step, samples.fill(as_masked_lm(model) or model, dtype=dtype))
         if held is None:
             return {}
         scores = evaluate_pretraining(
@@ -362,13 +410,17 @@ def _evaluation(
             settings=InstanceSettings(
                 input_format=data.settings.input_format,
                 whole_word_mask=data.settings.whole_word_mask,
+                ngrams=data.settings.ngrams,
                 max_seq_length=data.settings.max_seq_length,
                 masked_lm_prob=data.settings.masked_lm_prob,
             ),
             dtype=dtype,
         )
-        main = main_term(objective.name)
-        line = f"held-out text after step {step}: {TERMS[main].title} loss"
+        main, chosen = main_term(objective.name), choosing_score(objective.name)
+        line = f"held-out text after step {step}: "
+        if chosen != f"{main}_loss":
+            line += f"{score_name(chosen)} {scores[chosen]:.3f}, "
+        line += f"{TERMS[main].title} loss"
         line += f" {scores[f'{main}_loss']:.3f}"
         if f"{main}_accuracy" in scores:
             line += f", accuracy {scores[f'{main}_accuracy']:.1%}"

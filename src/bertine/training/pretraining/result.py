@@ -14,10 +14,11 @@ from bertine.reports.checks.diagnosis import Finding
 from bertine.reports.checks.pretraining_checks import AT_LEVEL
 from bertine.reports.run_page import report
 from bertine.runs.log import pretraining_names, read_log
+from bertine.scores import score_name
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, human_time
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, main_term
+from bertine.terms import TERMS, guessing, main_term
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Best, recorded_best
 from bertine.training.run import Run
@@ -42,6 +43,7 @@ class PretrainResult(Shown):
         best: the best evaluation on held-out text; its checkpoint is kept.
         best_saved: whether the model directory has the weights of that one, not the last.
         main: the term by which the model is judged (:data:`bertine.terms.TERMS`).
+        generator: the model directory of the generator; None where none was kept.
     """
 
     model: Path
@@ -54,6 +56,7 @@ class PretrainResult(Shown):
     best: Best | None = None
     best_saved: bool = False
     main: str = "mlm"
+    generator: Path | None = None
 
     def _verdict(self) -> str:
         loss, entropy = self.final[f"{self.main}_loss"], self.unigram_entropy
@@ -81,6 +84,7 @@ class PretrainResult(Shown):
             f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}",
             f"{title} loss {end[f'{main}_loss']:.3f}{verdict}",
             ", ".join(_accuracies(end)),
+            *_guessing(end),
         ]
         if self.held_out:
             held = self.held_out
@@ -90,13 +94,15 @@ class PretrainResult(Shown):
             lines.append(f"held-out text: {', '.join(facts + _accuracies(held))}")
         if self.best is not None:
             lines.append(
-                f"best on held-out text: after step {self.best.step}, {title} loss "
-                f"{self.best.value:.3f}; "
+                f"best on held-out text: after step {self.best.step}, "
+                f"{score_name(self.best.metric)} {self.best.value:.3f}; "
                 + ("its weights are the model's" if self.best_saved else "its checkpoint is kept")
             )
         lines += [str(finding) for finding in self.findings]
         if self.page is not None:
             lines.append(f"report: {self.page}")
+        if self.generator is not None:
+            lines.append(f"generator: {self.generator}")
         return [*lines, f"model: {self.model}"]
 
 
@@ -107,6 +113,21 @@ def _accuracies(scores: Mapping[str, Any]) -> list[str]:
         for name, term in TERMS.items()
         if f"{name}_accuracy" in scores
     ]
+
+
+def _guessing(scores: Mapping[str, Any]) -> list[str]:
+    """Say beside which accuracy those of terms with a rarer answer stand."""
+    lines = []
+    for name, term in TERMS.items():
+        share = scores.get(f"{name}_{term.rarer}")
+        if term.rarer is not None and share is not None:
+            _, accuracy = guessing(term, share) or (0.0, 0.0)
+            found = scores.get(f"{name}_found", 0.0) / max(share, 1e-12)
+            lines.append(
+                f"{term.title}: {share:.1%} of the {term.targets} {term.rarer}, {found:.1%} of "
+                f"these found; saying the same of all is right for {accuracy:.1%}"
+            )
+    return lines
 
 
 def _lines(run: Run, main: str) -> list[dict[str, Any]]:
@@ -172,4 +193,5 @@ def result_of(
         None if best is None else Best(**best),
         bool(training.get("save_best")),
         main,
+        run.generator if run.generator.is_dir() else None,
     )

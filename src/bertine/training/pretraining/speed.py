@@ -16,10 +16,11 @@ from bertine.data.loader import batches_ahead
 from bertine.models.model import Model
 from bertine.models.precision import resolve_precision
 from bertine.objectives.base import Loss
+from bertine.options.optimization import Updates
 from bertine.terminal.console import say
 from bertine.training.distributed.world import World
 from bertine.training.loop.device import wait_for
-from bertine.training.loop.optim import AdamW
+from bertine.training.loop.optimizers.named import optimizer_for
 from bertine.training.loop.step import Stepper
 
 #: Steps before the measurement: memory is taken.
@@ -43,6 +44,7 @@ def seconds_per_step(
     shard: bool = False,
     compile: bool | None = None,
     workers: int = 0,
+    updates: Updates | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Measure the seconds of a training step of a copy of `model`: batch, forward and backward
@@ -55,9 +57,10 @@ def seconds_per_step(
             one's figure.
         shard: as in :func:`bertine.training.loop.fit.fit`.
         compile, workers: as in :class:`~bertine.training.loop.fit.FitConfig`.
+        updates: the optimizer and its settings; None: AdamW.
         clock: gives the time in seconds.
     """
-    world = world or World()
+    world, updates = world or World(), updates or Updates()
     twin = copy.deepcopy(model).train()
     device = next(twin.parameters()).device
     stepper = Stepper(
@@ -70,7 +73,7 @@ def seconds_per_step(
         shard=shard,
         compile=compile,
     )
-    optimizer = AdamW(stepper.model)
+    optimizer = optimizer_for(stepper.model, updates, dtype)
     times: list[float] = []
     ends = clock() + seconds
     steps = _WARM_UP + _MOST

@@ -37,9 +37,10 @@ from bertine.training.distributed.world import World
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.setup import Prepared, Start, prepare
 from bertine.training.loop.display import Display
-from bertine.training.loop.fit import FitConfig, optimizer_for
+from bertine.training.loop.fit import FitConfig
 from bertine.training.loop.freezing import frozen
 from bertine.training.loop.meter import Meter
+from bertine.training.loop.optimizers.named import optimizer_for
 from bertine.training.loop.step import Stepper
 from bertine.training.rate.curve import RateCurve, bracket_of
 from bertine.training.rate.page import write_files
@@ -167,7 +168,7 @@ def _climb(
         dtype=resolve_precision(config.precision, device),
         max_tokens=config.max_tokens_per_micro_batch,
     )
-    optimizer = optimizer_for(model, config)
+    optimizer = optimizer_for(model, config, stepper.dtype)
     began = time.monotonic()
     model.train()
     with stepper.training(), Display("lr-find", len(rates)) as display:

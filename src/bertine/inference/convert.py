@@ -1,0 +1,111 @@
+"""Write a model directory of any kind as Hugging Face's: ``convert``.
+
+The weights' old formats become ``model.safetensors``, a folder of Google's a model directory that
+`transformers` opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertine.errors import BertineError
+from bertine.files import check_replaceable, os_errors
+from bertine.interop.directory import settings_file
+from bertine.interop.weights import weight_files
+from bertine.modeldir import CONFIG, TASK, load_model, model_folder, save_model
+from bertine.models.layers import ACTIVATIONS
+from bertine.names import ActivationName
+from bertine.options.names import option
+from bertine.options.verbs import takes_options
+from bertine.terminal.console import visible_list
+from bertine.terminal.shown import Shown
+from bertine.text.kinds import FILES
+
+
+@dataclass(frozen=True, repr=False)
+class Conversion(Shown):
+    """A model directory that was written from another.
+
+    Attributes:
+        output: the folder.
+        parameters: of the model.
+        loaded: what became of the tensors, in lines.
+        hidden_act: the activation that its ``config.json`` says.
+        left_behind: files and folders of the old one that are not in it.
+    """
+
+    output: Path
+    parameters: int
+    loaded: list[str] = field(default_factory=list)
+    hidden_act: str = ""
+    left_behind: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """List what the command prints."""
+        lines = [
+            *self.loaded,
+            f"written to {self.output}: {self.parameters:,} parameters in fp32, hidden_act "
+            f"{self.hidden_act}",
+        ]
+        if self.left_behind:
+            more = f" and {len(self.left_behind) - 8} more" if len(self.left_behind) > 8 else ""
+            lines.append(f"not converted: {visible_list(self.left_behind[:8])}{more}")
+        return lines
+
+
+@takes_options()
+def convert(
+    model: Path | str,
+    output: Path | str,
+    *,
+    hidden_act: ActivationName | None = None,
+) -> Conversion:
+    """Write a model as a Hugging Face model directory, which `transformers` opens too: its
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer.
+
+    Args:
+        model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
+        output: the folder; a model directory that is there is replaced.
+        hidden_act: the activation, in place of the one that the model directory says, or that a
+            checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
+            tanh. The weights stay the same.
+
+    Returns:
+        What was read, what was written, and what was left behind.
+
+    Raises:
+        BertineError: an unknown activation; no such model, or a damaged one; `output` holds
+            something else, or is the model's own folder.
+    """
+    if hidden_act not in (None, *ACTIVATIONS):
+        raise BertineError(
+            f"hidden_act {hidden_act!r} is not known; known: {', '.join(ACTIVATIONS)}"
+        )
+    output, folder = Path(output), model_folder(model)
+    check_replaceable(output, "model directory", lambda path: (path / CONFIG).is_file())
+    if output.resolve() == folder.resolve():
+        raise BertineError(
+            f"{output}: is the model's own folder, which would be replaced; choose another "
+            f"({option('output')})"
+        )
+    with os_errors(folder, "looking at it"):
+        there = sorted(entry.name for entry in folder.iterdir() if entry.name[0] != ".")
+    read = {settings_file(folder).name, TASK, *(file.name for file in weight_files(folder)), *FILES}
+    loaded = load_model(folder)
+    if hidden_act is not None:
+        loaded.model.config = loaded.config.replace(hidden_act=hidden_act)
+    save_model(output, loaded.model, loaded.tokenizer, task=loaded.task)
+    return Conversion(
+        output,
+        sum(parameter.numel() for parameter in loaded.model.parameters()),
+        loaded.report.lines(),
+        loaded.model.config.hidden_act,
+        list(_not_in(there, read)),
+    )
+
+
+def _not_in(names: Iterable[str], known: set[str]) -> Iterable[str]:
+    return (name for name in names if name not in known)

@@ -1,0 +1,65 @@
+"""What a model directory is: transformers' kind of folder, or Google's with a TensorFlow
+checkpoint; and the configuration of either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertine.interop.config_file import CONFIG, ConfigFile
+from bertine.interop.family import read_config
+from bertine.interop.tensorflow.checkpoint import Checkpoint, tensorflow_config
+
+#: Weights of the other kinds. An old one of them came with Google's configuration.
+_OTHERS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+
+#: The file of transformers' that says how texts are normalized.
+TOKENIZER_SETTINGS = "tokenizer_config.json"
+
+
+def is_tensorflow(folder: Path) -> bool:
+    """Tell whether the model directory `folder` is one of Google's."""
+    if any((folder / name).exists() for name in (CONFIG, *_OTHERS)) or not folder.is_dir():
+        return False
+    return tensorflow_config(folder) is not None or any(folder.glob("*.data-*-of-*"))
+
+
+def is_model_directory(folder: Path) -> bool:
+    """Tell whether `folder` looks like a model directory: whether it says what its model is."""
+    return (folder / CONFIG).exists() or is_tensorflow(folder)
+
+
+def settings_file(folder: Path) -> Path:
+    """Return the file of a model directory that says what its model is, for messages."""
+    if is_tensorflow(folder):
+        return tensorflow_config(folder) or folder / CONFIG
+    return folder / CONFIG
+
+
+def read_settings(folder: Path) -> ConfigFile:
+    """Read what the configuration of a model directory says.
+
+    Raises:
+        BertineError: as :func:`bertine.interop.family.read_config` and
+            :meth:`bertine.interop.tensorflow.checkpoint.Checkpoint.open`.
+    """
+    if is_tensorflow(folder):
+        return Checkpoint.open(folder).settings
+    return read_config(folder / CONFIG)
+
+
+def origin_line(folder: Path, *, lowercase: bool) -> str | None:
+    """Return what is to be said of a folder of Google's, in one line; None of any other.
+
+    Args:
+        folder: the model directory.
+        lowercase: whether its tokenizer lower-cases texts.
+    """
+    if not is_tensorflow(folder):
+        return None
+    line = Checkpoint.open(folder).line()
+    if not (folder / "vocab.txt").is_file() or (folder / TOKENIZER_SETTINGS).is_file():
+        return line
+    # The program itself asks for --do_lower_case, and warns by the published folders' names; the
+    # vocabulary says the same of all five of them and of any other.
+    case = "lower-cased, as vocab.txt has no capitals" if lowercase else "cased, as vocab.txt"
+    return f"{line}; text {case} (else: do_lower_case in a {TOKENIZER_SETTINGS})"

@@ -1,0 +1,1 @@
+"""Checkpoints of TensorFlow 1, as Google's programs write them, read without TensorFlow."""

@@ -1,0 +1,177 @@
+"""The encoder of ModernBERT: word embeddings without positions, layers with the norm before each
+part, a last norm (Warner et al. 2024, arXiv 2412.13663, section 2.1).
+
+Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.backbone import Backbone
+from bertine.models.dropout import StreamDropout
+from bertine.models.embeddings import new_table
+from bertine.models.encoded import BackboneOutput, PackedRows
+from bertine.models.encoder import layout_of
+from bertine.models.initial import init_weights
+from bertine.models.layers import RowLayout
+from bertine.models.modern.layers import ModernLayer, Surroundings, norm
+from bertine.models.modern.local import band
+from bertine.models.modern.rotary import angles
+from bertine.models.precision import autocast_dtype
+
+if TYPE_CHECKING:
+    from bertine.models.modern.config import ModernBertConfig
+
+
+class ModernEmbeddings(nn.Module):
+    """Word embeddings, layer norm and dropout."""
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
+        self.layer_norm = norm(config)
+        self.dropout = StreamDropout(config.embedding_dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> Tensor:
+        """input_ids int64 [B, T]; real int64 [N], indices of the tokens to compute, or None for
+        all; word_vectors [B, T, H], in place of the word embeddings of `input_ids`. Returns
+        [N, H]."""
+        if word_vectors is None:
+            ids = input_ids.reshape(-1)
+            x = self.word_embeddings(ids if real is None else ids[real])
+        else:
+            x = word_vectors.reshape(-1, word_vectors.shape[-1])
+        x = self.layer_norm(x)
+        # From here on the residual stream is in the compute type: half the memory traffic.
+        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+
+
+class ModernEncoder(Backbone):
+    """Embeddings, layers, a last norm. What is pooled is the first token's state or the mean of the
+    real tokens', as ``classifier_pooling`` says, without weights."""
+
+    takes_packing = True
+    shows_attention = True
+    embeddings: ModernEmbeddings
+    config: ModernBertConfig
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = ModernEmbeddings(config)
+        self.layers = nn.ModuleList(
+            ModernLayer(config, number == 0) for number in range(config.num_hidden_layers)
+        )
+        self.final_norm = norm(config)
+        self.pooler = None
+        init_weights(self, config.initializer_range)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        packing: PackedRows | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> BackboneOutput:
+        """Encode a batch; see :class:`bertine.models.backbone.Backbone`.
+
+        Raises:
+            ValueError: `word_vectors` for a batch with padding.
+        """
+        layout = layout_of(input_ids, attention_mask, packing, self.word_weights.dtype)
+        if word_vectors is not None and layout.real is not None:
+            raise ValueError("word_vectors are for batches without padding")
+        x = self.embeddings(input_ids, layout.real, word_vectors)
+        around = {
+            window: Surroundings.of(layout, self.config.head_size, theta, window, x)
+            for window, theta in self._kinds().items()
+        }
+        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
+
+    def traced(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None,
+        output_hidden_states: bool = False,
+    ) -> BackboneOutput:
+        """Encode a padded batch, the masks written out."""
+        b, t = input_ids.shape
+        x = self.embeddings(input_ids)
+        layout = RowLayout(b, t)
+        places = torch.arange(t, device=input_ids.device)
+        around = {}
+        for window, theta in self._kinds().items():
+            seen = attention_mask.bool()[:, None, None, :]
+            if window is not None:
+                seen = seen & band(t, window, input_ids.device)
+            # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+            bias = (~seen).to(x.dtype) * torch.finfo(x.dtype).min
+            by = angles(places, self.config.head_size, theta)
+            around[window] = Surroundings(layout, by, window, bias, traced=True)
+        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
+
+    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+        """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`.
+        Beyond the window of a local layer they are -inf."""
+        chosen = self.layers[layer]
+        assert isinstance(chosen, ModernLayer)
+        window = self.config.windows[layer]
+        places = torch.arange(states.shape[1], device=states.device)
+        by = angles(places, self.config.head_size, self._kinds()[window])
+        return chosen.attention.scores(chosen.attention_input(states), by, window)
+
+    @property
+    def word_weights(self) -> Tensor:
+        """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        return self.embeddings.word_embeddings.weight
+
+    def _kinds(self) -> dict[int | None, float]:
+        """Return the window of each kind of layers, and the base of their wavelengths."""
+        config = self.config
+        return {
+            window: config.global_rope_theta if window is None else config.local_rope_theta
+            for window in config.windows
+        }
+
+    def _encoded(
+        self,
+        x: Tensor,
+        layout: RowLayout,
+        around: dict[int | None, Surroundings],
+        mask: Tensor | None,
+        output_hidden_states: bool,
+    ) -> BackboneOutput:
+        states = [layout.pad(x)] if output_hidden_states else []
+        last = len(self.layers) - 1
+        for number, (layer, window) in enumerate(
+            zip(self.layers, self.config.windows, strict=True)
+        ):
+            x = layer(x, around[window])
+            if output_hidden_states and number < last:
+                states.append(layout.pad(x))
+        x = layout.pad(self.final_norm(x).to(x.dtype))
+        if output_hidden_states:
+            states.append(x)
+        return BackboneOutput(x, self._pooled(x, mask), tuple(states) or None)
+
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """states [B, T, H], mask [B, T]. Returns [B, H]."""
+        if self.config.classifier_pooling == "cls":
+            return states[:, 0]
+        states = states.float()
+        if mask is None:
+            return states.mean(1)
+        weights = mask.to(states.dtype)[..., None]
+        return (states * weights).sum(1) / weights.sum(1)

@@ -1,0 +1,45 @@
+"""Options of single objectives of pre-training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertine.options.fields import OptionGroup, declare
+
+
+class ObjectiveOptions(OptionGroup):
+    """Options of the objective rtd: a generator replaces tokens, and the model tells which
+    (:mod:`bertine.objectives.rtd`)."""
+
+    title = "replaced tokens (objective rtd)"
+
+    generator: Path | str | None = declare(
+        None,
+        "model directory of a generator to go on with, as it was trained with the model",
+        otherwise="a new one",
+        more="It opens in transformers as ``ElectraForMaskedLM``; of its embeddings the model's "
+        "take the place.",
+        metavar="MODEL",
+    )
+    generator_size: float = declare(
+        0.25,
+        "share of the model's width that a new generator has; the paper's are 0.25, of the base "
+        "size 0.33333",
+        above=0,
+    )
+    generator_layers: float = declare(
+        1.0, "share of the model's layers that a new generator has", above=0
+    )
+    generator_weight: float = declare(1.0, "of the generator's MLM loss in the sum", least=0)
+    discriminator_weight: float = declare(
+        50.0, "of the loss of replaced tokens in the sum", least=0
+    )
+    sampling_temperature: float = declare(
+        1.0, "that the generator's logits are divided by before a token is drawn", above=0
+    )
+    save_generator: bool = declare(
+        False,
+        "write the generator too, to ``out/generator``",
+        more="It fills masks; the model has no head for them.",
+        free="run",
+    )

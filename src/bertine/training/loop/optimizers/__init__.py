@@ -1,0 +1,1 @@
+"""Optimizers beside AdamW, and the choice among them by name."""

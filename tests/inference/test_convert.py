@@ -1,0 +1,82 @@
+"""``bertine convert``: what is written computes the same, in transformers too."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import bertine
+import toys
+from bertine.errors import BertineError
+from bertine.text.tokenizer import SPECIAL_TOKENS
+
+GOLDEN = Path(__file__).parents[1] / "fixtures" / "tensorflow" / "google-bert-tiny"
+
+
+@pytest.fixture
+def google(tmp_path: Path) -> Path:
+    folder = tmp_path / "google"
+    shutil.copytree(GOLDEN, folder, ignore=shutil.ignore_patterns("*.npz"))
+    words = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", *(f"word{i}" for i in range(88))]
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    return folder
+
+
+def test_a_checkpoint_of_googles_opens_in_transformers(google: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForPreTraining, AutoTokenizer
+
+    written = bertine.convert(google, tmp_path / "out")
+    assert written.lines() == [
+        "loaded 62 tensors: encoder, pooler, MLM head, NSP head",
+        f"written to {tmp_path / 'out'}: 32,483 parameters in fp32, hidden_act gelu_new",
+    ]
+    theirs = AutoModelForPreTraining.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    inputs = tokenizer(["The cats sat", "word1 word2"], return_tensors="pt", padding=True)
+    ours = bertine.load_model(google)
+    assert ours.tokenizer.encode("The cats sat").input_ids == inputs["input_ids"][0].tolist()
+    with torch.no_grad():
+        outputs = theirs.eval()(**inputs, output_hidden_states=True)
+        embedded = bertine.Embedder(ours.model, ours.tokenizer, precision="fp32")
+        vectors = torch.as_tensor(embedded.embed(["The cats sat", "word1 word2"]))
+    mask = inputs["attention_mask"][..., None]
+    mean = (outputs.hidden_states[-1] * mask).sum(1) / mask.sum(1)
+    torch.testing.assert_close(vectors, mean, rtol=1e-5, atol=1e-5)
+    assert bertine.load_model(tmp_path / "out").model.fingerprint() == ours.model.fingerprint()
+
+
+def test_an_old_file_of_weights_becomes_safetensors(tmp_path: Path) -> None:
+    toys.write_model(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    torch.save(weights, tmp_path / "model" / "pytorch_model.bin")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    (tmp_path / "model" / "README.md").write_text("a card")
+    written = bertine.convert(tmp_path / "model", tmp_path / "out")
+    assert written.left_behind == ["README.md"]
+    assert written.lines()[-1] == "not converted: README.md"
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(again[name], weights[name]) for name in weights)
+    old, new = (
+        json.loads((tmp_path / name / "config.json").read_text()) for name in ("model", "out")
+    )
+    assert old == new
+
+
+def test_what_would_be_lost_is_refused(google: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("a")
+    with pytest.raises(BertineError, match="is a folder, but not a model directory"):
+        bertine.convert(google, tmp_path / "texts")
+    with pytest.raises(BertineError, match="is a folder, but not a model directory"):
+        bertine.convert(google, google)
+    bertine.convert(google, tmp_path / "out")
+    with pytest.raises(BertineError, match="is the model's own folder"):
+        bertine.convert(tmp_path / "out", tmp_path / "out")
+    with pytest.raises(BertineError, match="hidden_act"):
+        bertine.convert(google, tmp_path / "other", hidden_act="swish")  # type: ignore[arg-type]

@@ -1,0 +1,335 @@
+"""Pre-training by replaced tokens: exact resume, two models in their folders, going on with
+them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import toys
+from bertine import evaluate, fill_mask, load_model, pretrain
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface
+from bertine.modeldir import save_model
+from bertine.models.electra import ElectraConfig
+from bertine.models.generator import generator_of
+from bertine.models.heads import new_head
+from bertine.models.model import Model
+from bertine.objectives.base import Term
+from bertine.objectives.rtd import Rtd
+from bertine.presets import preset
+from bertine.terms import main_term
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training.loop import fit as fit_module
+from bertine.training.loop.ceiling import operations, step_cost, step_products
+from bertine.training.loop.step import accumulate
+from bertine.training.pretraining.extend import extend_vocabulary
+
+#: Batches in two micro-batches; neither lines of the log nor checkpoints fall together.
+SETTINGS: dict[str, Any] = {
+    "steps": 7,
+    "batch_size": 8,
+    "max_seq_length": 32,
+    "max_tokens_per_micro_batch": 160,
+    "learning_rate": 1e-3,
+    "log_every": 3,
+    "checkpoint_every": 2,
+    "evaluate_every": 4,
+    "precision": "fp32",
+}
+#: As long as nothing is trained, what is written is what was read.
+STILL: dict[str, Any] = {**SETTINGS, "steps": 1, "learning_rate": 0.0, "checkpoint_every": None}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = ElectraConfig(
+        vocab_size=toys.tokenizer().vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        embedding_size=24,
+        initializer_range=0.2,
+    )
+    path = tmp_path_factory.mktemp("electra") / "config.json"
+    path.write_text(json.dumps(config_to_huggingface(sizes)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(store: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped, with both models."""
+    out = tmp_path_factory.mktemp("electra") / "run"
+    pretrain(store, model=config, out=out, held_out=store, save_generator=True, **SETTINGS)
+    return out
+
+
+def same(one: Path, other: Path) -> bool:
+    ours, theirs = toys.weights(one), toys.weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def test_a_killed_run_goes_on_bit_for_bit(
+    store: Path, config: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"model": config, "out": tmp_path / "run", "held_out": store, "save_generator": True}
+    step = fit_module.check_batch
+    left = [3]
+
+    def counted(*args: Any, **options: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        step(*args, **options)
+
+    monkeypatch.setattr(fit_module, "check_batch", counted)
+    for _ in range(2):
+        left[0] = 3
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(store, resume=True, **given, **SETTINGS)
+    monkeypatch.undo()
+    pretrain(store, resume=True, **given, **SETTINGS)
+    assert toys.log(tmp_path / "run") == toys.log(trained)
+    for name in ("model", "generator"):
+        assert same(tmp_path / "run" / name, trained / name)
+    with pytest.raises(BertineError, match=r"started with generator_size = 0\.25, not 0\.5"):
+        pretrain(store, resume=True, generator_size=0.5, **given, **SETTINGS)
+
+
+def test_both_models_open_in_transformers_and_share_their_embeddings(trained: Path) -> None:
+    for name, kind in (("model", "ElectraForPreTraining"), ("generator", "ElectraForMaskedLM")):
+        opened, info = getattr(transformers, kind).from_pretrained(
+            trained / name, output_loading_info=True
+        )
+        assert json.loads((trained / name / "config.json").read_text())["architectures"] == [kind]
+        assert not info["missing_keys"]
+        assert not info["unexpected_keys"]
+        assert opened.num_parameters() == load_model(trained / name).model.num_parameters()
+    ours, theirs = toys.weights(trained / "model"), toys.weights(trained / "generator")
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+        name = f"electra.embeddings.{name}.weight"
+        assert torch.equal(ours[name], theirs[name])
+    assert theirs["electra.encoder.layer.0.output.dense.bias"].shape == (8,)
+
+
+def test_the_log_and_the_scores_are_of_both(trained: Path, store: Path, config: Path) -> None:
+    last = [line for line in toys.log(trained) if "rtd_loss" in line][-1]
+    assert last["loss"] == pytest.approx(last["mlm_loss"] + 50 * last["rtd_loss"])
+    assert 0 <= last["rtd_found"] <= last["rtd_replaced"] < 0.16
+    assert last["rtd_replaced"] > 0.05
+    scores = [line for line in toys.log(trained) if "eval_loss" in line]
+    assert [line["step"] for line in scores] == [4, 7]
+    for line in scores:
+        assert line["eval_loss"] == pytest.approx(
+            line["eval_mlm_loss"] + 50 * line["eval_rtd_loss"]
+        )
+        assert line["eval_rtd_count"] == line["eval_tokens"]
+    # Of whole evaluations, not of one loss alone.
+    state = json.loads((trained / "checkpoints" / "step-00000007" / "state.json").read_text())
+    best = min(scores, key=lambda line: line["eval_loss"])
+    assert state["best"] == {"step": best["step"], "metric": "loss", "value": best["eval_loss"]}
+    assert (trained / "samples.jsonl").read_text().count('"truth"') >= 2
+
+
+def test_the_result_says_what_guessing_gives(
+    store: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = pretrain(store, model=config, out=tmp_path / "run", **{**SETTINGS, "steps": 3})
+    assert result.generator is None
+    assert not (tmp_path / "run" / "generator").exists()
+    assert result.main == main_term("rtd") == "mlm"
+    end = result.final
+    lines = "\n".join(result.lines())
+    assert (
+        f"RTD: {end['rtd_replaced']:.1%} of the tokens replaced, "
+        f"{end['rtd_found'] / end['rtd_replaced']:.1%} of these found; saying the same of all is "
+        f"right for {1 - end['rtd_replaced']:.1%}"
+    ) in lines
+    capsys.readouterr()
+    pretrain(
+        *(store,),
+        **{**SETTINGS, "steps": 3},
+        **{"model": config, "out": tmp_path / "run", "resume": True, "save_generator": True},
+    )
+    assert "save_generator=True comes too late" in capsys.readouterr().err
+
+
+def test_a_pair_goes_on(store: Path, trained: Path, tmp_path: Path) -> None:
+    """With the generator that it was trained with; both are what they were."""
+    model, generator = trained / "model", trained / "generator"
+    pretrain(
+        *(store,),
+        **{"model": model, "generator": generator, "save_generator": True},
+        **{"out": tmp_path / "run", **STILL},
+    )
+    assert same(tmp_path / "run" / "model", model)
+    assert same(tmp_path / "run" / "generator", generator)
+
+
+def test_a_discriminator_alone_goes_on_with_a_new_generator(
+    store: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name for name in ("first", "again")]
+    for out in folders:
+        torch.manual_seed(len(out.name))  # what was drawn before means nothing
+        given = {"model": trained, "out": out, "save_generator": True, "generator_size": 0.5}
+        pretrain(store, **given, **STILL)
+    assert "new (random): generator" in capsys.readouterr().err
+    assert same(folders[0] / "model", trained / "model")
+    assert same(folders[0] / "generator", folders[1] / "generator")
+    assert load_model(folders[0] / "generator").config.hidden_size == 16
+
+
+def test_mistakes_with_generators_are_one_line(
+    store: Path, config: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = trained / "model", tmp_path / "run"
+
+    def refused(match: str, **given: Any) -> None:
+        with pytest.raises(BertineError, match=match) as told:
+            pretrain(store, **{"model": model, "out": out, **STILL, **given})
+        assert "\n" not in str(told.value)
+        assert not out.exists()
+
+    refused("has no MLM head, so it is no generator", generator=model)
+    refused("has no weights; leave generator out", model=config, generator=trained / "generator")
+    refused("no such folder|does not exist", generator=tmp_path / "nowhere")
+    other = ElectraConfig(
+        vocab_size=toys.tokenizer().vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=16,
+        embedding_size=16,
+        max_position_embeddings=40,
+    )
+    save_model(tmp_path / "other", Model(other, new_head(other, "mlm")), toys.tokenizer())
+    refused("embedding_width is 16, but the model's is 24", generator=tmp_path / "other")
+    bert = toys.write_model(tmp_path / "bert")
+    refused("its model_type is bert, but the model's is electra", generator=bert)
+    refused("mlm-nsp or mlm, not with rtd", model=bert, objective="rtd")
+    refused("generator_size is 0, but must be above 0", generator_size=0.0)
+    # A stranger's embeddings are not taken, and it is said.
+    alone = tmp_path / "mlm"
+    pretrain(store, model=config, objective="mlm", out=alone, **{**STILL, "seed": 1})
+    capsys.readouterr()
+    pretrain(store, model=model, generator=alone, out=tmp_path / "went", **STILL)
+    assert "its embeddings are not the model's" in capsys.readouterr().err
+    assert same(tmp_path / "went" / "model", model)
+
+
+def test_options_of_the_objective_do_nothing_with_others(
+    store: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"objective": "mlm", "generator_size": 0.5, "out": tmp_path / "run"}
+    pretrain(store, model=config, **given, **STILL)
+    assert "generator_size: does nothing with objective mlm" in capsys.readouterr().err
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert "generator_size" not in settings
+    assert settings["mask_split"] == [0.8, 0.1, 0.1]
+    # It is a masked language model, as any other.
+    assert set(load_model(tmp_path / "run").model.heads) == {"mlm"}
+
+
+def test_what_has_no_mask_head_says_so(trained: Path, store: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match="has no masked-LM head") as told:
+        fill_mask(trained / "model", "the old [MASK] sleeps .")
+    assert "generator" in str(told.value)
+    assert len(fill_mask(trained / "generator", "the old [MASK] sleeps .")) == 1
+    # With the generator of its run it can be scored, as that alone.
+    both, alone = (evaluate(folder, store).metrics for folder in (trained, trained / "generator"))
+    assert both["mlm_loss"] == pytest.approx(alone["mlm_loss"])
+    assert both["rtd_count"] == both["tokens"]
+    assert "rtd_loss" not in alone
+    shutil.copytree(trained / "model", tmp_path / "model")
+    with pytest.raises(BertineError, match="has no generator to replace any") as told:
+        evaluate(tmp_path / "model", store)
+    assert "\n" not in str(told.value)
+
+
+def test_settings_say_the_published_shares_of_masks(trained: Path) -> None:
+    settings = json.loads((trained / "run.json").read_text())["settings"]
+    assert settings["mask_split"] == [0.85, 0.0, 0.15]
+    assert settings["input_format"] == "full-sentences"
+    assert settings["discriminator_weight"] == 50.0
+
+
+def test_new_pieces_are_new_to_both() -> None:
+    old = Tokenizer.from_vocab([*SPECIAL_TOKENS, *toys.WORDS])
+    new = Tokenizer.from_vocab([*old.tokens, "§"])
+    config = ElectraConfig(
+        vocab_size=old.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    model = Model(config, Rtd().heads(config))
+    bias = generator_of(model).head.bias  # type: ignore[union-attr]
+    with torch.no_grad():
+        bias.copy_(torch.arange(len(bias)).float())
+    bigger, _ = extend_vocabulary(model, old, new)
+    generator = generator_of(bigger)
+    assert generator is not None
+    assert generator.config.vocab_size == bigger.config.vocab_size == new.vocab_size
+    assert torch.equal(generator.head.bias[:-1], bias)
+    assert generator.head.bias[-1].item() == pytest.approx(bias.mean().item(), rel=1e-5)
+
+
+def test_the_ceiling_counts_both_models(store: Path) -> None:
+    """As PyTorch counts a real step."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    data = toys.pretraining_data(store, input_format="full-sentences", corruption=Rtd.corruption)
+    whole = next(batch for batch in map(data.batch, range(50)) if bool(batch.attention_mask.all()))
+    config = preset("electra-small").replace(
+        vocab_size=toys.tokenizer().vocab_size,
+        num_hidden_layers=2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    objective = Rtd()
+    model = Model(config, objective.heads(config)).train()
+    with FlopCounterMode(display=False) as counter:
+        accumulate(model, objective, [whole], dtype=torch.float32, seeds=[0, 0])
+    targets = objective.counts(whole)
+    b, t = whole.input_ids.shape
+    assert counter.get_total_flops() == operations(step_products(model, b, t, targets))
+    lengths = torch.full((b,), t)
+    assert step_cost(model, t).of(lengths, targets) == pytest.approx(
+        operations(step_products(model, b, t, targets))
+    )
+
+
+def test_a_term_says_its_shares_once(store: Path) -> None:
+    """Whatever the number of micro-batches."""
+    data = toys.pretraining_data(store, input_format="full-sentences", corruption=Rtd.corruption)
+    config = ElectraConfig(
+        vocab_size=toys.tokenizer().vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    model = Model(config, Rtd().heads(config)).eval()
+    terms: dict[str, Term] = Rtd().terms(model, data.batch(0))
+    assert terms["mlm"].shares == {}
+    assert terms["rtd"].shares.keys() == {"replaced", "found"}
+
+
+def test_from_the_command_line(store: Path, config: Path, tmp_path: Path) -> None:
+    options = ["--steps", "2", "--batch-size", "4", "--max-seq-length", "32"]
+    options += ["--generator-size", "0.5", "--generator-weight", "2", "--save-generator"]
+    arguments = ["pretrain", str(store), "--model", str(config), "--out", str(tmp_path / "run")]
+    assert main([*arguments, *options]) == 0
+    assert load_model(tmp_path / "run" / "generator").config.hidden_size == 16
+    assert main(["fill-mask", str(tmp_path / "run" / "generator"), "the [MASK] sleeps"]) == 0
