@@ -6,13 +6,20 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+import torch
+
+from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
+from bertine.inference.predictor import Predictor
+from bertine.names import AnswerPrecision, Precision
 from bertine.records.examples import Examples
 from bertine.scores import score_name, score_text
 from bertine.tasks.base import Task
+from bertine.training.distillation.teachers import ModelTeacher, Teacher
 
 #: Turns of each, and the seconds that one of the teacher's takes, about.
 _TURNS, _SECONDS = 5, 0.5
@@ -93,6 +100,57 @@ class Beside:
                 f"({self.timed:,} texts, in turns)"
             )
         return [*lines, *(["; ".join(facts)] if facts else [])]
+
+
+def compare(
+    teacher: Teacher,
+    model: Path,
+    data: PartlyLabelled,
+    *,
+    own_labels: bool,
+    labelled: int,
+    device: str | None,
+    precision: Precision,
+) -> Beside:
+    """Judge a teacher on the validation examples, and measure it beside its student, both in the
+    numbers that the teacher computes in.
+
+    Args:
+        model: the student's model directory.
+        own_labels, labelled: see :class:`Beside`.
+        device, precision: to compute on and in, where the teacher is a file, or on a GPU.
+    """
+    validation = data.validation
+    facts: dict[str, Any] = {
+        "name": teacher.name,
+        "own_labels": own_labels,
+        "labelled": labelled,
+        "unlabelled": len(data.train) - labelled,
+    }
+    if not len(validation):
+        return Beside(**facts)
+    wanted: AnswerPrecision = precision
+    side = None
+    if isinstance(teacher, ModelTeacher):
+        side = teacher.answering(validation.text_columns)
+        if teacher.predictor.engine is not None:
+            wanted = cast(AnswerPrecision, teacher.predictor.engine.precision)
+    theirs = teacher.answers(data)
+    student = Predictor.load(model, device, wanted).over(validation.text_columns)
+    answering = student.answering
+    prepared = answering.prepare(validation)
+    ours = answering.task.decode(answering.compute(prepared.features), prepared.features)
+    if theirs is not None:
+        judge = teacher.task.over(validation.text_columns)
+        facts["agreement"] = agreement(judge, ours, theirs)
+        if not own_labels:
+            labels = [item.label for item in validation.items]
+            facts["metrics"] = judge.report(theirs, labels).metrics
+    if side is not None:
+        facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
+        engine = student.engine
+        facts["threads"] = torch.get_num_threads() if engine is None else engine.threads
+    return Beside(**facts)
 
 
 def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:

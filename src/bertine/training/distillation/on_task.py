@@ -10,17 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
-from bertine.data.batch import Batch
 from bertine.data.batching import FeatureBatches
 from bertine.datasets.data_look import look_at
 from bertine.datasets.partly_labelled import PartlyLabelled, read_partly_labelled
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.inference.predictor import Predictor
-from bertine.objectives.distillation.around_mlm import StagedBatches, teacher_of
+from bertine.objectives.distillation.around_mlm import teacher_of
 from bertine.objectives.distillation.maps import MapLosses
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
@@ -31,12 +27,13 @@ from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
 from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.distillation.arguments import maps_facts, part_of
-from bertine.training.distillation.comparison import Beside, agreement, speed_ratio
+from bertine.training.distillation.comparison import Beside, compare
 from bertine.training.distillation.kept_answers import kept_answers
 from bertine.training.distillation.student import (
     StudentPlan,
 )
 from bertine.training.distillation.task_setup import (
+    StagedFeatures,
     config_of,
     labelled_by,
     load_student,
@@ -352,7 +349,7 @@ class _TaskLesson:
         )
         if options.progressive_steps is not None:
             layers = self.plan.config.num_hidden_layers
-            batches = _StagedFeatures(batches, options.progressive_steps, layers)
+            batches = StagedFeatures(batches, options.progressive_steps, layers)
         teacher = None
         if self.maps is not None:
             teacher = teacher_of(cast(ModelTeacher, self.teacher).model).to(self.world.device)
@@ -366,46 +363,18 @@ class _TaskLesson:
         file = run.folder / SCORES
         known = read_json_object(file, lenient=True)
         if TEACHER not in known:
-            known[TEACHER] = self._measured(run).to_dict()
+            known[TEACHER] = compare(
+                self.teacher,
+                run.model,
+                self.data,
+                own_labels=self.own_labels,
+                labelled=len(self.prepared.train.examples),
+                device=self.options.device,
+                precision=self.options.precision,
+            ).to_dict()
             write_json(file, known)
         values: dict[str, Any] = known[TEACHER]
         return values
-
-    def _measured(self, run: Run) -> Beside:
-        validation, options = self.data.validation, self.options
-        labelled = len(self.prepared.train.examples)
-        facts: dict[str, Any] = {
-            "name": self.teacher.name,
-            "own_labels": self.own_labels,
-            "labelled": labelled,
-            "unlabelled": len(self.data.train) - labelled,
-        }
-        if not len(validation):
-            return Beside(**facts)
-        theirs = self.teacher.answers(self.data)
-        precision = "auto"
-        if isinstance(self.teacher, ModelTeacher):
-            engine = self.teacher.predictor.engine
-            precision = options.precision if engine is None else engine.precision
-        student = Predictor.load(run.model, options.device, cast(Any, precision))
-        student = student.over(validation.text_columns)
-        answering = student.answering
-        prepared = answering.prepare(validation)
-        outputs = answering.compute(prepared.features)
-        ours = answering.task.decode(outputs, prepared.features)
-        if theirs is not None:
-            labels = [item.label for item in validation.items]
-            judge = self.teacher.task.over(validation.text_columns)
-            facts["agreement"] = agreement(judge, ours, theirs)
-            if not self.own_labels:
-                facts["metrics"] = judge.report(theirs, labels).metrics
-        if isinstance(self.teacher, ModelTeacher):
-            side = self.teacher.answering(validation.text_columns)
-            facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
-            facts["threads"] = (
-                torch.get_num_threads() if student.engine is None else student.engine.threads
-            )
-        return Beside(**facts)
 
     def result(self, run: Run, outcome: Outcome, beside: Beside) -> Distilled:
         """Return what the run ended with."""
@@ -430,17 +399,3 @@ class _TaskLesson:
             ),
             teacher=beside,
         )
-
-
-class _StagedFeatures(FeatureBatches[Any]):
-    """Batches that say which layer they are for."""
-
-    def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
-        self._plain, self._staged = plain, StagedBatches(plain.batch, steps, stages)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self._plain.steps_per_epoch
-
-    def batch(self, step: int) -> Batch:
-        return self._staged(step)

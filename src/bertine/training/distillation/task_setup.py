@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import torch
 
+from bertine.data.batch import Batch
+from bertine.data.batching import FeatureBatches
 from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
@@ -16,6 +18,7 @@ from bertine.interop.family import family_of
 from bertine.interop.placing import LoadReport
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
+from bertine.objectives.distillation.around_mlm import StagedBatches
 from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
@@ -236,3 +239,17 @@ def with_labels(
         if feature.row in number
     ]
     return dataclasses.replace(examples, items=[examples.items[n] for n in kept]), own
+
+
+class StagedFeatures(FeatureBatches[Any]):
+    """Batches that say which layer they are for."""
+
+    def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
+        self._plain, self._staged = plain, StagedBatches(plain.batch, steps, stages)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self._plain.steps_per_epoch
+
+    def batch(self, step: int) -> Batch:
+        return self._staged(step)
