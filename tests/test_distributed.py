@@ -205,6 +205,18 @@ def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["lamb", "muon"])
+def test_replicas_with_another_optimizer(
+    store: Path, model: Path, tmp_path: Path, name: str
+) -> None:
+    given = {"store": store, "model": model, "optimizer": name, **SETTINGS, "held_out": store}
+    pretrain(**given, out=tmp_path / "single")
+    for end in together(2, tmp_path, **given, out=tmp_path / "run"):
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "run", tmp_path / "single")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", [False, True])
 def test_a_batch_smaller_than_the_world(
     store: Path, model: Path, tmp_path: Path, shard: bool

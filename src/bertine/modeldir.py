@@ -73,7 +73,7 @@ class LoadedModel(Shown):
         """Return what was loaded."""
         config = self.config
         return [
-            f"LoadedModel: {config.title}, {config.num_hidden_layers} layers of "
+            f"LoadedModel: {config.title}, {len(config.passes)} layers of "
             f"{config.hidden_size}, vocabulary {config.vocab_size:,}; "
             + ("no task" if self.task is None else f"task {self.task.name}"),
             *self.report.lines(),
@@ -109,7 +109,11 @@ def save_model(
         )
         write_json(folder / CONFIG, values)
         save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
-        tokenizer.save(folder, model_max_length=config.longest_input)
+        tokenizer.save(
+            folder,
+            model_max_length=config.longest_input,
+            one_type=config.type_vocab_size == 1,
+        )
         if task is not None:
             write_json(folder / TASK, task.to_dict())
 

@@ -62,7 +62,7 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
-TokenizerKind = Literal["wordpiece", "byte-bpe"]
+TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
 #: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
 SpecialStyle = Literal["roberta", "bert"]
 #: Activations of the layers (:mod:`bertine.models.layers`).

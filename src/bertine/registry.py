@@ -9,10 +9,13 @@ FAMILIES = {
     "bert": "bertine.interop.bert:FAMILY",
     "roberta": "bertine.interop.roberta:FAMILY",
     "distilbert": "bertine.interop.distilbert:FAMILY",
-    "modernbert": "bertine.interop.modernbert:FAMILY",
+    "xlm-roberta": "bertine.interop.roberta:XLM_ROBERTA",
+    "camembert": "bertine.interop.roberta:CAMEMBERT",
+    "albert": "bertine.interop.albert:FAMILY",
     "electra": "bertine.interop.electra:FAMILY",
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
-    "albert": "bertine.interop.albert:FAMILY",
+    "deberta-v2": "bertine.interop.deberta:FAMILY",
+    "modernbert": "bertine.interop.modernbert:FAMILY",
 }
 
 #: Preset → model type.
@@ -26,27 +29,33 @@ PRESETS = {
     "roberta-base": "roberta",
     "roberta-large": "roberta",
     "distilbert-base": "distilbert",
-    "modernbert-base": "modernbert",
-    "modernbert-large": "modernbert",
-    "modern-tiny": "modernbert",
-    "modern-mini": "modernbert",
-    "modern-small": "modernbert",
+    "xlm-roberta-base": "xlm-roberta",
+    "xlm-roberta-large": "xlm-roberta",
+    "camembert-base": "camembert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
     "electra-small": "electra",
     "electra-base": "electra",
     "electra-large": "electra",
     "mobilebert-uncased": "mobilebert",
     "mobilebert-tiny": "mobilebert",
     "ib-bert-large": "mobilebert",
-    "albert-base": "albert",
-    "albert-large": "albert",
-    "albert-xlarge": "albert",
-    "albert-xxlarge": "albert",
+    "deberta-v3-xsmall": "deberta-v2",
+    "deberta-v3-small": "deberta-v2",
+    "deberta-v3-base": "deberta-v2",
+    "modernbert-base": "modernbert",
+    "modernbert-large": "modernbert",
+    "modern-tiny": "modernbert",
+    "modern-mini": "modernbert",
+    "modern-small": "modernbert",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
 #: that has a key of its own there, else the last (:mod:`bertine.interop.tensorflow`).
 TENSORFLOW_CONFIGS = {
-    "bert_config.json": ("bert",),
+    "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
 }
 

@@ -878,7 +878,7 @@ def pretrain(
     seed: int = 0,
     long_seq_length: int | None = None,
     long_share: float = 0.1,
-    learning_rate: float = 0.0001,
+    learning_rate: float | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float = 0.01,
     optimizer: OptimizerName = "adamw",
@@ -968,7 +968,7 @@ def pretrain(
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
         long_share: of the steps, for the second phase.
-        learning_rate: its highest value.
+        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
@@ -1327,7 +1327,7 @@ def train_vocab(
     """Train a vocabulary and write the tokenizer's folder `out`.
 
     The same corpus and options give the same vocabulary. The corpus is read twice, for byte-level
-    BPE once.
+    BPE and Unigram once.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1335,15 +1335,16 @@ def train_vocab(
             that is there is replaced; one with anything else in it is refused.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
         kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
-            has no unknown characters, and takes none of the options for them. It writes
-            ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.
+            has no unknown characters, and takes none of the options for them; unigram: ALBERT's.
+            byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram
+            nothing but ``tokenizer.json``, which has the pieces with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
             BERT has them, which is how ModernBERT reads; None: roberta.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
             `split_chinese` are its own.
-        lowercase: one case, or both; None: one for WordPiece.
+        lowercase: one case, or both; None: one for WordPiece and Unigram.
         strip_accents: remove accents; None: stripped where text is lowercased, kept where it is
             cased.
         split_chinese: make every Chinese character a word.

@@ -15,6 +15,7 @@ from torch import Tensor
 import toys
 from bertine.errors import BertineError
 from bertine.inference.compute.engine import Engine
+from bertine.inspection.model import describe_model
 from bertine.interop.albert import FAMILY
 from bertine.interop.family import config_to_huggingface, read_config
 from bertine.modeldir import load_model, save_model
@@ -25,6 +26,7 @@ from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.presets import preset
+from bertine.training.loop.ceiling import step_cost
 from bertine.training.loop.optim import parameter_groups
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
@@ -163,6 +165,9 @@ def test_what_is_saved_opens_here_and_in_transformers(tmp_path: Path, part: str)
     values = json.loads((tmp_path / "config.json").read_text())
     assert values["embedding_size"] == 12
     assert values.get("shared_across_groups", "nothing") == part
+    shown = "\n".join(describe_model(tmp_path))
+    assert f"parameters: {model.num_parameters():,} " in shown
+    assert "8 layers of 32" in shown
     again = load_model(tmp_path)
     assert again.config == config
     for name, tensor in model.state_dict().items():
@@ -295,6 +300,18 @@ def test_a_mean_layer_on_top_leaves_the_shared_ones_as_they_are(part: str) -> No
         close(one, other, "states")
     assert len(model.state_dict()) == len({id(p) for p in model.parameters()})
     assert model.num_parameters() > pretraining(config).num_parameters()
+
+
+@pytest.mark.parametrize("part", ["nothing", *PARTS])
+def test_work_is_counted_for_every_pass(part: str) -> None:
+    """As for a model of as many layers that share nothing."""
+    sizes = {"num_hidden_layers": 6, "embedding_size": 32}
+    apart = Model(tiny(**sizes, num_hidden_groups=6), {})
+    shared = Model(tiny(**sizes, num_hidden_groups=3, shared_across_groups=part), {})
+    assert shared.num_parameters() < apart.num_parameters()
+    assert shared.backbone.weights_of_passes() == apart.backbone.weights_of_passes()
+    costs = [step_cost(model, 32) for model in (apart, shared)]
+    assert costs[0].token == pytest.approx(costs[1].token)
 
 
 def test_rates_of_layers_are_those_of_layers_with_weights_of_their_own() -> None:

@@ -58,7 +58,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
-    # Replaced-token detection, which transformers has no class for, has a test of its own.
+    # Replaced-token detection, which takes two of transformers' models, has a test of its own.
     name = next(name for name in variant.family.objectives if name != "rtd")
     objective, _ = choose(config, name)
     model = Model(config, objective.heads(config)).eval()

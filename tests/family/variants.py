@@ -134,6 +134,11 @@ def mobile(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def deberta(draw: np.random.Generator) -> dict[str, Any]:
+    """Buckets fewer than a text has tokens, or none."""
+    return {"position_buckets": (6, 8, -1)[int(draw.integers(3))]}
+
+
 def electra(draw: np.random.Generator) -> dict[str, Any]:
     """Embeddings as wide as the states, or not."""
     heads = int(draw.integers(1, 5))
@@ -159,6 +164,16 @@ VARIANTS = {
         {"roberta-base": 124_645_632, "roberta-large": 355_359_744},
     ),
     "distilbert": Variant("distilbert", "distilbert-base", {"distilbert-base": 66_362_880}),
+    "deberta-v2": Variant(
+        "deberta-v2",
+        "deberta-v3-base",
+        {
+            "deberta-v3-xsmall": 70_682_112,
+            "deberta-v3-small": 141_304_320,
+            "deberta-v3-base": 183_831_552,
+        },
+        own=deberta,
+    ),
     "modernbert": Variant(
         "modernbert",
         "modernbert-base",
@@ -212,6 +227,12 @@ VARIANTS = {
         },
         own=albert,
     ),
+    "xlm-roberta": Variant(
+        "xlm-roberta",
+        "xlm-roberta-base",
+        {"xlm-roberta-base": 278_043_648, "xlm-roberta-large": 559_890_432},
+    ),
+    "camembert": Variant("camembert", "camembert-base", {"camembert-base": 110_621_952}),
 }
 
 

@@ -18,11 +18,13 @@ import bertine
 from bertine.cli import main
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface, family_of
 from bertine.interop.tensorflow import albert
 from bertine.interop.tensorflow.bundle import Bundle
 from bertine.interop.tensorflow.checkpoint import Checkpoint
 from bertine.interop.weights import read_facts
 from bertine.modeldir import load_model
+from bertine.models.model import Model
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.objectives.mlm_sop import MlmSop
 from bertine.text.tokenizer import SPECIAL_TOKENS
@@ -395,4 +397,117 @@ def test_an_albert_becomes_a_directory_that_transformers_opens(
             attention_mask=golden["input_mask"].long(),
             token_type_ids=golden["segment_ids"].long(),
         )
+    assert largest(outputs.sop_logits.log_softmax(-1), golden["sop_log_probs"]) < 1e-5
+
+
+def test_an_albert_as_wide_as_its_embeddings_has_no_projection_there(google_albert: Path) -> None:
+    arrays = {
+        name: np.asarray(array)
+        for name, array in _arrays(google_albert / "model.ckpt-best.index").items()
+        if "embedding_hidden_mapping_in" not in name
+    }
+    draw = np.random.default_rng(0)
+    for name, array in arrays.items():
+        if array.shape[-1:] == (16,):  # E becomes H
+            arrays[name] = draw.normal(size=(*array.shape[:-1], 32)).astype(np.float32)
+    bundles.write_bundle(google_albert / "model.ckpt-best", arrays)
+    file = google_albert / "albert_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "embedding_size": 32}))
+    loaded = load_model(google_albert)
+    weight = dict(loaded.model.named_parameters())["backbone.embeddings.projection.weight"]
+    assert torch.equal(weight.detach(), torch.eye(32))
+
+
+def _arrays(index: Path) -> dict[str, Any]:
+    bundle = Bundle(index)
+    return {name: bundle.array(name) for name in bundle.entries}
+
+
+def test_every_weight_of_a_mobilebert_has_a_variable_of_googles_program(google: Path) -> None:
+    """Names as ``mobilebert/modeling.py`` makes them, written by hand for one layer of two
+    feed-forwards, from the weights of a model of ours."""
+    config = bertine.preset(
+        "mobilebert-uncased",
+        vocab_size=97,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=40,
+        embedding_size=12,
+        intra_bottleneck_size=16,
+        num_feedforward_networks=2,
+        classifier_activation=True,
+    )
+    objective = MlmNsp()
+    model = Model(config, objective.heads(config)).eval()
+    family = family_of("mobilebert")
+    canonical = family.names.to_canonical(model.state_dict(), config)
+    arrays = {}
+    for name, tensor in canonical.items():
+        value = tensor.numpy()
+        if name in ("cls.predictions.bias", "cls.seq_relationship.bias"):
+            name = name.replace(".bias", ".output_bias")
+        elif name == "cls.seq_relationship.weight":
+            name = "cls.seq_relationship.output_weights"
+        elif name == "cls.predictions.dense.weight":
+            name, value = "cls.predictions.extra_output_weights", value.T
+        elif name.endswith("_embeddings.weight"):
+            name = name.removesuffix(".weight")
+        elif "LayerNorm" in name:
+            name = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+            if not name.startswith("cls."):
+                name = name.replace("LayerNorm", "FakeLayerNorm")
+        elif name.endswith(".weight"):
+            name, value = name.replace(".weight", ".kernel"), value.T
+        if not name.startswith("cls."):
+            name = f"bert.{name}"
+        name = name.replace("layer.0", "layer_0").replace("ffn.0", "ffn_layer_0")
+        arrays[name.replace(".", "/")] = value
+    values = config_to_huggingface(config)
+    for key in ("model_type", "architectures", "dtype", "layer_norm_eps", "pad_token_id"):
+        values.pop(key)
+    for path in google.glob("bert_model.ckpt.*"):
+        path.unlink()
+    bundles.write_bundle(google / "bert_model.ckpt", arrays)
+    (google / "bert_config.json").write_text(json.dumps(values))
+    loaded = load_model(google)
+    assert loaded.config.model_type == "mobilebert"
+    assert loaded.model.fingerprint() == model.fingerprint()
+
+
+def test_every_variable_of_googles_albert_has_the_name_of_transformers() -> None:
+    from transformers import AlbertConfig, AlbertForPreTraining
+
+    values = json.loads((FIXTURES / "google-albert-tiny" / "albert_config.json").read_text())
+    ours = AlbertConfig(**{**values, "hidden_act": "gelu_new"})
+    ours._attn_implementation = "eager"
+    theirs = AlbertForPreTraining(ours).eval()
+    bundle = Bundle(FIXTURES / "google-albert-tiny" / "model.ckpt-best.index")
+    state: dict[str, Tensor] = {}
+    for variable in bundle.entries:
+        place = albert.VARIABLES.place(variable)
+        assert place is not None, variable
+        tensor = torch.from_numpy(np.asarray(bundle.array(variable)))
+        name = place.name
+        if name.startswith(("embeddings.", "encoder.", "pooler.")):
+            name = f"albert.{name}"
+        state[name] = tensor.T if place.transposed else tensor
+    missing, unexpected = theirs.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert all(".decoder." in name or "position_ids" in name for name in missing)
+    theirs.tie_weights()
+    golden = expected(FIXTURES / "google-albert-tiny")
+    with torch.no_grad():
+        outputs = theirs(
+            input_ids=golden["input_ids"].long(),
+            attention_mask=golden["input_mask"].long(),
+            token_type_ids=golden["segment_ids"].long(),
+            output_hidden_states=True,
+        )
+    real = golden["input_mask"].bool()
+    states = outputs.hidden_states[1:]
+    assert (
+        max(largest(a[real], b[real]) for a, b in zip(states, golden["layers"], strict=True)) < 1e-5
+    )
     assert largest(outputs.sop_logits.log_softmax(-1), golden["sop_log_probs"]) < 1e-5

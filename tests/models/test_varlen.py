@@ -56,7 +56,9 @@ def test_the_reference_drops_probabilities_and_keeps_the_mean() -> None:
 def test_unpadded_rows_give_the_batchs_losses_and_gradients(store: Path, name: str) -> None:
     objective = objectives.objective(name)
     form = objective.formats[0]
-    batch = toys.pretraining_data(store, short_seq_prob=0.9, input_format=form).batch(0)
+    batch = toys.pretraining_data(
+        store, corruption=objective.corruption, short_seq_prob=0.9, input_format=form
+    ).batch(0)
     assert not batch.attention_mask.all()
     config = toys.config_for(name).with_dropout(0.0)
     found: list[dict[str, torch.Tensor]] = []

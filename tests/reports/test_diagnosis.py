@@ -359,32 +359,32 @@ def test_the_gravest_comes_first() -> None:
 # Replaced tokens
 
 
-def replacing(loss: Any, replaced: float = 0.11) -> Log:
-    """A healthy log of a generator, with a detector of this loss by step."""
-    log = level(healthy(), "rtd_loss", loss)
+def replacing(found: Any, replaced: float = 0.11) -> Log:
+    """A healthy log of a generator, with a detector that finds this share of what it replaced, by
+    the step."""
+    log = level(healthy(), "rtd_loss", lambda step: 0.35 + wave(step) / 20)
     log = level(log, "rtd_replaced", lambda step: replaced + wave(step) / 100)
+    log = level(log, "rtd_found", lambda step: replaced * found(step))
     return [{k: v for k, v in row.items() if not k.startswith("nsp")} for row in log]
 
 
 def test_a_detector_at_chance_is_told_and_a_learning_one_not() -> None:
-    """What knowing the share of replaced tokens gives, is guessing: 0.347 nats of 11%."""
     entropy = -0.11 * math.log(0.11) - 0.89 * math.log(0.89)
-    finding = the(
-        "rtd-at-chance", replacing(lambda step: entropy + wave(step) / 20), objective="rtd"
-    )
-    assert "11.0% of the tokens are replaced" in finding.text
-    assert f"({entropy:.3f})" in finding.text
+    finding = the("rtd-at-chance", replacing(lambda step: 0.004), objective="rtd")
+    assert "0.4% of the replaced tokens were found, which are 11.0% of all" in finding.text
+    assert f"knowing their share alone gives {entropy:.3f}" in finding.text
     assert "\n" not in finding.text
-    learning = replacing(lambda step: entropy * (1 + step / 3000) ** -0.5 + wave(step) / 20)
+    learning = replacing(lambda step: 0.5 * (1 - math.exp(-step / 4000)))
     assert kinds(learning, objective="rtd") == []
     # Nobody can tell tokens of a generator that has learnt nothing yet.
-    stuck = level(replacing(lambda step: entropy), "mlm_loss", lambda step: ENTROPY + wave(step))
+    stuck = level(replacing(lambda step: 0.0), "mlm_loss", lambda step: ENTROPY + wave(step))
     assert "rtd-at-chance" not in kinds(stuck, objective="rtd")
 
 
 def test_a_generator_is_judged_as_any_model_of_masked_words() -> None:
     """Of the shares that are left in place it has its own."""
     floor = 0.85 * ENTROPY
-    log = level(replacing(lambda step: 0.3), "mlm_loss", lambda step: floor + 0.02 + wave(step) / 9)
+    log = replacing(lambda step: 0.3)
+    log = level(log, "mlm_loss", lambda step: floor + 0.02 + wave(step) / 9)
     found = kinds(log, objective="rtd", mask_split=[0.85, 0.0, 0.15])
     assert found == ["stalled"]

@@ -21,7 +21,7 @@ from bertine.interop.tensorflow.checkpoint import Checkpoint
 from bertine.modeldir import load_model
 from bertine.names import OptimizerName
 from bertine.options.optimization import Updates
-from bertine.training.loop.optim import ClippedOptimizer, row_gradients
+from bertine.training.loop.optim import ClippedOptimizer, device_clip, row_gradients
 from bertine.training.loop.optimizers.lamb import Lamb
 from bertine.training.loop.optimizers.muon import Muon, orthogonal
 from bertine.training.loop.optimizers.named import OPTIMIZERS, optimizer_for
@@ -352,3 +352,31 @@ def test_what_the_settings_say_of_adamw_is_what_they_said(
     assert '"optimizer"' not in (tmp_path / "run" / "run.json").read_text()
     train(tmp_path / "other", store, model=model, steps=1, optimizer="muon")
     assert json.loads((tmp_path / "other/run.json").read_text())["settings"]["optimizer"] == "muon"
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_as_on_a_gpu_an_update_that_is_not_finite_changes_nothing(name: OptimizerName) -> None:
+    """There the clipping is a tensor, and nobody looks at it: the same code, here on a CPU."""
+    twins = [toys.pretraining_model() for _ in range(2)]
+    optimizers = [optimizer_for(twin, Updates(optimizer=name), torch.float32) for twin in twins]
+    for step in range(3):
+        for twin in twins:
+            give(twin, random_gradients(twin, step, scale=5.0))
+        optimizers[0].clipped_step(1e-3, 1.0)
+        norm = optimizers[1].grad_norm()
+        for group in optimizers[1].param_groups:
+            group["lr"] = 1e-3
+        optimizers[1].grad_scale, optimizers[1].found_inf = device_clip(norm, 1.0)
+        optimizers[1].step()
+    assert_equal(twins[1], list(twins[0].parameters()))
+
+    def everything() -> list[Tensor]:
+        state = [t for s in optimizers[1].state.values() for k, t in s.items() if k != "step"]
+        return [*(p.detach() for p in twins[1].parameters()), *state]
+
+    before = [tensor.clone() for tensor in everything()]
+    give(twins[1], [torch.full_like(p, torch.nan) for p in twins[1].parameters()])
+    optimizers[1].grad_scale, optimizers[1].found_inf = device_clip(torch.tensor(torch.nan), 1.0)
+    optimizers[1].step()
+    for after, tensor in zip(everything(), before, strict=True):
+        assert torch.equal(after, tensor)

@@ -6,6 +6,7 @@ from bertine.interop.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITT
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames, LayerRows, WeightNames
+from bertine.interop.tensorflow.mobilebert import VARIABLES
 from bertine.models.mobilebert.config import PRESETS, MobileBertConfig
 
 
@@ -76,4 +77,5 @@ FAMILY = Family(
     input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),
+    variables=VARIABLES,
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -111,6 +111,9 @@ class WeightNames:
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
+        left_out: what canonical names begin with of what published files hold besides, and what it
+            is called when it is dropped.
+        aliases: pairs (what other names in files begin with, what the canonical ones begin with).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
     """
 
@@ -121,19 +124,22 @@ class WeightNames:
     layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    aliases: Pairs = ()
     copies: Pairs = ()
 
     def part_of(self, canonical: str) -> str | None:
-        """Return the part that a canonical name belongs to: "encoder", "pooler" or the name of a
-        head; None when it belongs to no known one."""
+        """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
+        head, or what is left out; None when it belongs to no known one."""
+        for begin, title in self.left_out.items():
+            if canonical.startswith(begin):
+                return title
         if canonical.startswith(self.encoder):
             return "encoder"
-        if canonical.startswith("pooler."):
-            return "pooler"
         for head, names in self.heads.items():
             if names.holds(canonical):
                 return head
-        return None
+        return "pooler" if canonical.startswith("pooler.") else None
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
         """Return for every tensor of ours the canonical tensors that it is made of, joined along
@@ -248,6 +254,9 @@ class WeightNames:
             name = original.removeprefix(self.prefix)
             if names is not None:
                 name = names.to_canonical(name)
+            for other, usual in self.aliases:
+                if name.startswith(other):
+                    name = usual + name.removeprefix(other)
             if name.endswith(".gamma"):
                 name = name.removesuffix("gamma") + "weight"
             elif name.endswith(".beta"):

@@ -60,6 +60,7 @@ class LoadReport(Shown):
         kinds = self.config.heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
+        titles |= {title: title for title in self.names.left_out.values()}
         held = {self.names.part_of(name) for name in names}
         listed = [
             title + (f" ({notes[part]})" if notes and part in notes else "")

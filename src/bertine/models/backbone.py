@@ -69,6 +69,16 @@ class Backbone(nn.Module):
         """
         raise NotImplementedError
 
+    def weights_of_passes(self) -> int:
+        """Count the weights of the layers that each token meets: of those that layers share, as
+        often as it meets them."""
+        passes = list(self.config.passes)
+        own = [sum(p.numel() for p in layer.parameters()) for layer in self.layers]
+        for name, owner in self.config.tied_modules.items():
+            lent = self.get_submodule(owner).parameters()
+            own[int(name.split(".")[1])] += sum(p.numel() for p in lent)
+        return sum(own[number] for number in passes)
+
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""

@@ -8,6 +8,7 @@ that are computed.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,12 +60,7 @@ class RowBackbone(Backbone):
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
         x = self._embedded(input_ids, attention_mask, token_type_ids, layout, word_vectors)
-        states = [layout.pad(x)] if output_hidden_states else []
-        for number in self.config.passes:
-            x = self.layers[number](x, layout)
-            if output_hidden_states:
-                states.append(layout.pad(x))
-        return self._output(x, layout, states)
+        return self._encoded(x, layout, self._around(layout, x), output_hidden_states)
 
     def traced(
         self,
@@ -79,12 +75,7 @@ class RowBackbone(Backbone):
         # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
         bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
         layout = RowLayout(b, t, bias=bias)
-        states = [layout.pad(x)] if output_hidden_states else []
-        for number in self.config.passes:
-            x = self.layers[number](x, layout)
-            if output_hidden_states:
-                states.append(layout.pad(x))
-        return self._output(x, layout, states)
+        return self._encoded(x, layout, self._around_traced(layout, x), output_hidden_states)
 
     @property
     def word_weights(self) -> Tensor:
@@ -102,6 +93,25 @@ class RowBackbone(Backbone):
         """Return what the first layer reads, [N, H]."""
         x: Tensor = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
         return x
+
+    def _around(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
+        """Return what the layers are given besides the rows and their layout; x [N, H] is what the
+        first one reads."""
+        return ()
+
+    def _around_traced(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
+        """Return the same for a graph."""
+        return ()
+
+    def _encoded(
+        self, x: Tensor, layout: RowLayout, around: tuple[Any, ...], output_hidden_states: bool
+    ) -> BackboneOutput:
+        states = [layout.pad(x)] if output_hidden_states else []
+        for number in self.config.passes:
+            x = self.layers[number](x, layout, *around)
+            if output_hidden_states:
+                states.append(layout.pad(x))
+        return self._output(x, layout, states)
 
     def _pooled(self, first: Tensor) -> Tensor | None:
         """Return the pooled output of the first tokens' last states, both [B, H]."""

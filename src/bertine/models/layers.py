@@ -123,7 +123,8 @@ def _odd(scores: Tensor) -> bool:
     return scores.dtype != torch.float32 and width >= 16 and width % 32 != 0
 
 
-def _softmax(scores: Tensor) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
+    """Compute the softmax over the last dimension in the type of `scores`, in the faster way."""
     if _odd(scores):
         return torch.softmax(scores.float(), -1).to(scores.dtype)
     return torch.softmax(scores, -1)
@@ -161,7 +162,7 @@ class _Attention(torch.autograd.Function):
             beta=0.0 if bias is None else 1.0,
             alpha=scale,
         )
-        probs = _softmax(scores)
+        probs = softmax(scores)
         ctx.save_for_backward(q, k, v, probs)
         ctx.scale, ctx.p, ctx.keep = scale, p, 1.0 / (1.0 - p)
         if p == 0.0:
@@ -310,9 +311,9 @@ class EncoderLayer(nn.Module):
         self.output_norm = nn.LayerNorm(size, eps=eps)
         self.act = activation(config.hidden_act)
 
-    def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
-        """x [N, H]. Returns [N, H]."""
-        attended = self.attention(x, layout)
+    def forward(self, x: Tensor, layout: RowLayout, *around: Any) -> Tensor:
+        """x [N, H]; `around` is for the attention of a type. Returns [N, H]."""
+        attended = self.attention(x, layout, *around)
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
         x = dropout_add(attended, x, self.dropout, self.training)
         x = self.attention_norm(x).to(x.dtype)

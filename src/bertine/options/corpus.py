@@ -44,8 +44,9 @@ class Vocabulary(OptionGroup):
     kind: TokenizerKind = declare(
         "wordpiece",
         "wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, has "
-        "no unknown characters, and takes none of the options for them",
-        more="It writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.",
+        "no unknown characters, and takes none of the options for them; unigram: ALBERT's",
+        more="byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram "
+        "nothing but ``tokenizer.json``, which has the pieces with their probabilities.",
     )
     special_tokens: SpecialStyle | None = declare(
         None,
@@ -64,7 +65,7 @@ class Vocabulary(OptionGroup):
         metavar="DIR",
     )
     lowercase: bool | None = declare(
-        None, "one case, or both", otherwise="one for WordPiece", no="cased"
+        None, "one case, or both", otherwise="one for WordPiece and Unigram", no="cased"
     )
     strip_accents: bool | None = declare(
         None,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from bertine.names import OptimizerName, ScheduleName
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
+
+#: The rate that is taken with an optimizer where nobody names one, as a multiple of AdamW's. LAMB's
+#: is the share of its size that a matrix moves by; Muon's updates are as large as AdamW's.
+USUAL_RATE: Mapping[OptimizerName, float] = {"adamw": 1.0, "lamb": 10.0, "muon": 1.0}
 
 
 class Rate(OptionGroup):

@@ -44,8 +44,8 @@ class Learning(OptionGroup):
 
     objective: ObjectiveName | None = declare(
         None,
-        "masked tokens and next sentences, masked tokens and the order of sentences, masked tokens "
-        "only, or replaced tokens",
+        "masked tokens and next sentences, masked tokens and the order of sentences, masked "
+        "tokens only, or replaced tokens",
         otherwise="as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, "
         "mlm for the others",
     )
@@ -113,7 +113,9 @@ class PretrainOptions(
 ):
     """All options of ``pretrain``."""
 
-    learning_rate: float = like(Rate, "learning_rate", default=1e-4, otherwise="")
+    learning_rate: float | None = like(
+        Rate, "learning_rate", otherwise="1e-4, with `optimizer` lamb 1e-3"
+    )
     warmup_ratio: float = like(WarmUp, "warmup_ratio", default=0.01, otherwise="")
     patience: int | None = like(
         Patience,

@@ -52,8 +52,7 @@ class FrozenEncoder:
 
     @property
     def _work_of_token(self) -> float:
-        layers = self.model.backbone.layers.parameters()
-        return 2.0 * sum(parameter.numel() for parameter in layers)
+        return 2.0 * self.model.backbone.weights_of_passes()
 
     def affordable(self, texts: Sequence[Sequence[str]]) -> int:
         """Count how many of `texts`, from the first on, may be computed in the time there is for

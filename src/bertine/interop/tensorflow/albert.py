@@ -44,13 +44,6 @@ VARIABLES = Variables(
         ("cls/squad/output_bias", "qa_outputs.bias"),
     ),
     key="num_hidden_groups",
-    # What the program reads and never uses, at the values that its own configurations have.
-    only={
-        "net_structure_type": (0,),
-        "gap_size": (0,),
-        "num_memory_blocks": (0,),
-        "down_scale_factor": (1,),
-    },
     identities=("encoder.embedding_hidden_mapping_in",),
     strangers={
         "layer_shared": "brightmart's albert_zh",

@@ -195,12 +195,6 @@ def _read_config(file: Path) -> tuple[Family, Variables, Config]:
     if variables is None:
         raise BertineError(f"{file}: checkpoints of Google's {types[-1]} are not read")
     family = known[chosen][0]
-    for key, allowed in variables.only.items():
-        if key in values and values.pop(key) not in allowed:
-            raise BertineError(
-                f"{file}: {key} is not {allowed[0]!r}, which asks for a network that Google's "
-                f"{family.config.title} is not"
-            )
     config = family.keys.read(file, {**variables.defaults, **values}, family.config)
     return family, variables, config
 

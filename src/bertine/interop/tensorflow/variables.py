@@ -59,11 +59,10 @@ class Variables:
         file: the name of its configuration.
         modules: pairs (scope, canonical module); {} is a number.
         tensors: pairs (variable, canonical tensor); {} is a number.
+        transposed: the same of tensors that lie the other way there.
         key: of the configuration, which no other program's has; "" where there is none.
         defaults: keys of the configuration that may be lacking, with what they are then, where
             transformers' default is another.
-        only: keys that would change what is computed, and the values that mean what our model
-            computes.
         identities: canonical modules that the program leaves out where they would map a width onto
             itself.
         gelu: (config, whether the checkpoint has an optimizer's state) → what "gelu" means.
@@ -73,9 +72,9 @@ class Variables:
     file: str
     modules: tuple[tuple[str, str], ...]
     tensors: tuple[tuple[str, str], ...]
+    transposed: tuple[tuple[str, str], ...] = ()
     key: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     identities: tuple[str, ...] = ()
     gelu: Callable[[Config, bool], Gelu] = tanh_gelu
     strangers: Mapping[str, str] = field(default_factory=dict)
@@ -88,6 +87,7 @@ class Variables:
             for leaf, (ours, transposed) in _OF_MODULE.items()
         ]
         rows += [(variable, tensor, False) for variable, tensor in self.tensors]
+        rows += [(variable, tensor, True) for variable, tensor in self.transposed]
         return [
             (re.compile(re.escape(name).replace(r"\{\}", r"(\d{1,8})")), canonical, transposed)
             for name, canonical, transposed in rows

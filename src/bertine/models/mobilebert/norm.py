@@ -35,7 +35,7 @@ class NoNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., F]. Returns [..., F]."""
-        return torch.addcmul(self.bias, x, self.weight)
+        return torch.addcmul(self.bias.to(x.dtype), x, self.weight.to(x.dtype))
 
 
 def new_norm(config: MobileBertConfig, size: int, eps: float | None = None) -> nn.Module:

@@ -101,8 +101,9 @@ def _cause(evidence: Evidence) -> Finding | None:
     severity: Severity = "fault" if useless else "warning"
     why = f"{symptom}. " if symptom else ""
     risen = evidence.risen
-    high = rate >= _HIGH_RATE or (nothing and rate > 3 * evidence.suited_rate)
-    if high or risen or (rate >= _RATHER_HIGH_RATE and evidence.jumps):
+    as_adamw = rate / evidence.rate_factor
+    high = as_adamw >= _HIGH_RATE or (nothing and rate > 3 * evidence.suited_rate)
+    if high or risen or (as_adamw >= _RATHER_HIGH_RATE and evidence.jumps):
         how = f"{after} at up to {exact_rate(rate)} {losses}"
         if risen:
             low, step, now = risen
@@ -114,7 +115,7 @@ def _cause(evidence: Evidence) -> Finding | None:
     little = evidence.distance < _STILL
     if (
         little
-        and rate <= _LOW_RATE
+        and as_adamw <= _LOW_RATE
         and evidence.updates * evidence.suited_rate / 2 > evidence.distance
     ):
         change: dict[str, Any] = {"learning_rate": evidence.suited_rate}

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bertine.options.optimization import USUAL_RATE
 from bertine.reports.checks.log_view import Finding, Floats, LogView, Severity
 from bertine.reports.checks.next_command import Asked, NextCommand
 
@@ -132,16 +133,24 @@ class Evidence(LogView):
 
     @cached_property
     def distance(self) -> float:
-        """The sum of the learning rates of all updates. AdamW moves no weight much further: below
-        a few thousandths a pre-trained model is still where it started."""
+        """The sum of the learning rates of all updates, as those of AdamW. It moves no weight much
+        further: below a few thousandths a pre-trained model is still where it started."""
         steps, rates = self.points("learning_rate")
+        rates = rates / self.rate_factor
+        peak = (self.peak_rate or 0.0) / self.rate_factor
         if not len(steps):
-            return (self.peak_rate or 0.0) * self.updates / 2
+            return peak * self.updates / 2
         counts = np.diff(np.concatenate([[0.0], steps]))
         # A line has the rate of its last step: in a short run with few lines that is often 0.
         if len(steps) < 4:
-            return max(float(counts @ rates), (self.peak_rate or 0.0) * self.updates / 2)
+            return max(float(counts @ rates), peak * self.updates / 2)
         return float(counts @ rates)
+
+    @property
+    def rate_factor(self) -> float:
+        """The usual rate of the run's optimizer as a multiple of AdamW's."""
+        factors: Mapping[Any, float] = USUAL_RATE
+        return factors.get(self.facts.get("optimizer"), 1.0)
 
     @cached_property
     def constant(self) -> float | None:

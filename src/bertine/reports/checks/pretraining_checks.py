@@ -34,9 +34,9 @@ _HIGH_RATE = 1e-3
 #: An accuracy that is no more than this above guessing counts as guessing, once so many sequences
 #: have been seen that the standard error (at most 0.5 / sqrt(2500) = 0.01) is half of that.
 _GUESSING, _GUESSED = 0.02, 2500
-#: The loss of telling rarer targets apart counts as guessing within so many nats of the entropy of
-#: their share: a detector that has begun to learn is ten times as far below it.
-_NATS_OF_SHARES = 0.005
+#: Of targets with the rarer of two answers fewer than this share are found by a model that guesses:
+#: it calls none of them likely enough. One that has begun to learn finds some at once.
+_FOUND = 0.02
 #: A gradient norm is a spike at so many times the median around it. Healthy norms scatter by a
 #: factor of two; under a lognormal scatter of 30% ten times the median is 7 deviations away.
 _SPIKE = 10.0
@@ -140,22 +140,25 @@ def _guessing(view: LogView, name: str, term: TermTexts, chance: float) -> Itera
 
 
 def _guessing_shares(view: LogView, name: str, term: TermTexts) -> Iterator[Finding]:
-    """Tell when the loss of a term with a rarer answer is what knowing its share gives."""
-    third, shares = last_third(view, f"{name}_loss"), last_third(view, f"{name}_{term.rarer}")
-    main, floor = last_third(view, view.loss_key), context_floor(view)
-    if third is None or shares is None or main is None or floor is None:
+    """Tell when next to none of the targets with a term's rarer answer are found: the loss alone
+    does not tell, as it falls a little below that of knowing their share when it is known where
+    there are none (special tokens are never replaced)."""
+    third, shares = last_third(view, f"{name}_found"), last_third(view, f"{name}_{term.rarer}")
+    main, losses = last_third(view, view.loss_key), last_third(view, f"{name}_loss")
+    floor = context_floor(view)
+    if third is None or shares is None or main is None or losses is None or floor is None:
         return
-    steps, losses = third
-    share = mean(shares[1])
-    by_share, _ = guessing_of(term, share) or (0.0, 0.0)
-    level, loss = mean(losses), mean(main[1])
-    if level < by_share - _NATS_OF_SHARES or loss > floor - AT_LEVEL:
+    steps, found = third
+    share, loss = mean(shares[1]), mean(main[1])
+    by_share = guessing_of(term, share)
+    if by_share is None or mean(found) >= _FOUND * share or loss > floor - AT_LEVEL:
         return
     yield Finding(
         f"{name}-at-chance",
         "warning",
-        f"{term.title} loss {level:.3f} from step {int(steps[0]):,} on is what knowing that "
-        f"{share:.1%} of the {term.targets} are {term.rarer} gives ({by_share:.3f}), while the "
+        f"from step {int(steps[0]):,} on {mean(found) / max(share, 1e-12):.1%} of the {term.rarer} "
+        f"{term.targets} were found, which are {share:.1%} of all ({term.title} loss "
+        f"{mean(losses[1]):.3f}; knowing their share alone gives {by_share[0]:.3f}), while the "
         f"{view.loss_name} has come down to {loss:.2f}. {term.title} starts later than "
         f"{view.term.title}: train longer. If it lasts: {_rate_advice(view)}, or take a smaller "
         "generator (--generator-size), whose words are easier to tell",

@@ -189,7 +189,9 @@ def _write_start(
     }
     if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
-    usual = Wishes().plan(prepared.loaded.config, len(prepared.train.examples))
+    usual = Wishes(optimizer=values["optimizer"]).plan(
+        prepared.loaded.config, len(prepared.train.examples)
+    )
     start = {
         "arguments": arguments,
         "constant_loss": prepared.task.constant_loss(

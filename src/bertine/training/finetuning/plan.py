@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bertine.models.config import Config
+from bertine.names import OptimizerName
+from bertine.options.fields import like
 from bertine.options.finetuning import FinetuneRecipe
-from bertine.options.optimization import Patience, Rate
+from bertine.options.optimization import USUAL_RATE, Patience, Rate, Updates
 from bertine.options.run import Saving
 
 #: The paper's protocol.
@@ -61,6 +63,8 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
     """The wishes of the user for a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
 
+    optimizer: OptimizerName = like(Updates, "optimizer")
+
     def plan(self, config: Config, num_examples: int) -> TrainingPlan:
         """Return the plan for a model with the sizes of `config` and `num_examples` training
         examples."""
@@ -69,6 +73,8 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
         else:
             batch_size = 16 if num_examples <= _FEW else 32
             usual = (epochs_for(num_examples), batch_size, rate_for(config))
+        passes, size_of_batch, rate = usual
+        usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.0e}"))
         said = (self.epochs, self.batch_size, self.learning_rate)
         epochs, size, rate = (a if b is None else b for a, b in zip(usual, said, strict=True))
         save_best = self.save_best

@@ -27,6 +27,7 @@ from bertine.objectives.generator import write_generator
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
 from bertine.options.objectives import ObjectiveOptions
+from bertine.options.optimization import USUAL_RATE
 from bertine.options.pretraining import PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
 from bertine.scores import score_name
@@ -56,6 +57,8 @@ from bertine.training.run import Run
 _LONG_SHARE = SecondPhase.long_share
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
+#: The highest rate with AdamW, where nobody says.
+_ADAMW_RATE = 1e-4
 #: What says the sizes of a new generator.
 _NEW_GENERATOR = ("generator_size", "generator_layers")
 
@@ -284,9 +287,13 @@ def _fit_config(
 ) -> FitConfig:
     """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
     them."""
+    rate = options.learning_rate
+    if rate is None:
+        rate = _ADAMW_RATE * USUAL_RATE[options.optimizer]
     config = FitConfig.of(
         options,
         steps=steps,
+        learning_rate=rate,
         warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
         precision=precision_name(options.precision, device),
         budget_seconds=None if options.hours is None else 3600 * options.hours,

@@ -95,7 +95,7 @@ def search(
         labelled = read_labelled(
             task, source, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
         )
-        wishes = Wishes(patience=options["patience"])
+        wishes = Wishes(patience=options["patience"], optimizer=options["optimizer"])
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
     wanted = SearchGrid.of(grid, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-#: The end of the names of joined queries, keys and values (:mod:`bertine.models.layers`).
-_JOINED, _JOINED_PARTS = ("qkv.weight", "qkv.bias"), 3
+#: Names of modules that are several of one shape, and how many (:mod:`bertine.models.layers`).
+_JOINED = {"qkv": 3, "qk": 2}
 
 
 def parts_of(model: nn.Module) -> dict[Tensor, int]:
     """Return the joined parameters of `model`, with the number of equal parts of their rows."""
     return {
-        parameter: _JOINED_PARTS
+        parameter: _JOINED[module]
         for name, parameter in model.named_parameters()
-        if name.endswith(_JOINED)
+        if (module := name.rpartition(".")[0].rpartition(".")[2]) in _JOINED
     }
