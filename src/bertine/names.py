@@ -70,6 +70,8 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
+#: What finds the words of text that is written without spaces (:mod:`bertine.text.chinese`).
+SegmenterName = Literal["jieba"]
 #: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
 SpecialStyle = Literal["roberta", "bert"]
 #: Activations of the layers (:mod:`bertine.models.layers`).

@@ -37,6 +37,7 @@ from bertine.names import (
     PoolingName,
     Precision,
     ScheduleName,
+    SegmenterName,
     SoftTokens,
     SpecialStyle,
     TaggedFormat,
@@ -1036,6 +1037,7 @@ def prepare(
     shard_tokens: int = 268435456,
     part_bytes: int = 67108864,
     language: str = "en",
+    segmenter: SegmenterName | None = None,
     drop_duplicates: bool = False,
     near_duplicates: NearDuplicates = "ignore",
     similarity: float = 0.8,
@@ -1069,6 +1071,9 @@ def prepare(
         part_bytes: input files are worked through together up to this size.
         language: of the text, for splitting sentences: en, de, zh, ... (another one: the nearest).
             See :func:`bertine.text.sentences.check_language`.
+        segmenter: find the words of Chinese text with jieba, so that masks of whole words hide all
+            of a word's characters (needs the package jieba); None: each character is a word. See
+            :mod:`bertine.text.chinese`; jieba is in the extra ``zh``.
         drop_duplicates: leave out documents with the same words as an earlier one (they are counted
             anyway).
         near_duplicates: documents nearly the same as an earlier one (count and drop need the

@@ -128,7 +128,7 @@ class TokenMasking:
             self._numbers(draws),
             mask_token_id=self.mask_token_id,
             random_ids=self._ordinary_ids,
-            continues=self._is_continuation[padded.input_ids] if whole_words else None,
+            continues=padded.continues(self._is_continuation) if whole_words else None,
             odds=None if self._odds is None else self._odds[padded.input_ids],
             masked_lm_prob=settings.masked_lm_prob,
             max_predictions_per_seq=settings.max_predictions_per_seq,
