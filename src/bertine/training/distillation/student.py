@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.interop.family import family_of
+from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config
 from bertine.models.config import Config
 from bertine.models.model import Model
@@ -192,6 +193,7 @@ def make_student(
         BertineError: a part of the student's layers has no counterpart in the teacher's.
     """
     config = plan.config.with_dropout(dropout)
+    check_fits("the student", config, trained=True)
     with seeded(seed, "initial weights"):
         pooler = config.needs_pooler(heads)
         student = Model(config, heads, add_pooler=pooler)
