@@ -204,7 +204,25 @@ def test_transformers_opens_our_files_and_gives_the_same(
     assert again.fingerprint == tokenizer.fingerprint
 
 
-@pytest.mark.parametrize("name", ["XLMRobertaTokenizer", "CamembertTokenizer", "AlbertTokenizer"])
+def test_deberta_gives_the_ids_of_sentencepiece(tmp_path: Path, fairseq_file: Path) -> None:
+    """As microsoft/DeBERTa, ``spm_tokenizer.py``, with its settings for version 3."""
+    read = read_model_file(fairseq_file)
+    listed = [
+        *unigrams.DEBERTA_SPECIALS,
+        *((each.text, each.score, each.kind) for each in read.pieces[3:]),
+    ]
+    raw = model_bytes(listed, charsmap=read.charsmap)
+    (tmp_path / "spm.model").write_bytes(raw)
+    tokenizer, processor = Tokenizer.load(tmp_path), processor_of(raw)
+    texts = [*ODD, *paragraphs()] if read.charsmap else [t for t in ODD if t.isascii()]
+    texts = [text for text in texts if text.isprintable() or read.charsmap]
+    assert differing(tokenizer, [processor.EncodeAsIds(text) for text in texts], texts) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["XLMRobertaTokenizer", "CamembertTokenizer", "AlbertTokenizer", "DebertaV2Tokenizer"],
+)
 def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, name: str) -> None:
     """What its classes write when they are given pieces with scores."""
     read = read_model_file(fairseq_file)
@@ -213,11 +231,15 @@ def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, nam
         "XLMRobertaTokenizer": ["<s>", "<pad>", "</s>", "<unk>"],
         "CamembertTokenizer": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
         "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+        "DebertaV2Tokenizer": ["[PAD]", "[CLS]", "[SEP]", "[UNK]"],
     }[name]
     own = [("<s>", 0.0), ("</s>", 0.0)] if name == "CamembertTokenizer" else []
-    last = [] if name == "AlbertTokenizer" else [("<mask>", 0.0)]
+    last = {"AlbertTokenizer": [], "DebertaV2Tokenizer": [("[MASK]", 0.0)]}.get(
+        name, [("<mask>", 0.0)]
+    )
     vocab = [*((token, 0.0) for token in first), *own, *pieces, *last]
-    table = {"_spm_precompiled_charsmap": read.charsmap} if read.charsmap else {}
+    with_table = read.charsmap and name != "DebertaV2Tokenizer"
+    table = {"_spm_precompiled_charsmap": read.charsmap} if with_table else {}
     theirs = getattr(transformers, name)(vocab=vocab, **table)
     theirs.save_pretrained(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
