@@ -79,6 +79,11 @@ def same_gradients(variant: Variant, model: Model, other: nn.Module) -> None:
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     ours = variant.family.names.to_huggingface(gradients, model.config)
     theirs = {name: p.grad for name, p in other.named_parameters() if p.grad is not None}
+    # What is tied has the name of whichever module is made first.
+    names = variant.family.names
+    for copy, original in names.copies:
+        if copy in theirs and names.prefix + original in ours:
+            theirs[names.prefix + original] = theirs.pop(copy)
     assert ours.keys() == theirs.keys()
     for name, grad in theirs.items():
         close(ours[name], grad, f"gradient of {name}")

@@ -227,6 +227,12 @@ VARIANTS = {
         },
         own=albert,
     ),
+    "xlm-roberta": Variant(
+        "xlm-roberta",
+        "xlm-roberta-base",
+        {"xlm-roberta-base": 278_043_648, "xlm-roberta-large": 559_890_432},
+    ),
+    "camembert": Variant("camembert", "camembert-base", {"camembert-base": 110_621_952}),
 }
 
 

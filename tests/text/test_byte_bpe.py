@@ -264,7 +264,10 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         (lambda v: v["model"].update(merges=["a"]), "not a tokenizer"),
         (lambda v: v["model"].update(merges=[["a", "zz"]]), "not a tokenizer"),
         (lambda v: v.update(added_tokens=[{"id": 1}]), "added_tokens must be"),
-        (lambda v: v["model"].update(type="Unigram"), "its model is Unigram, not WordPiece or BPE"),
+        (
+            lambda v: v["model"].update(type="WordLevel"),
+            "its model is WordLevel, not WordPiece or BPE",
+        ),
     ],
 )
 def test_files_that_cannot_be_used_are_one_line_errors(

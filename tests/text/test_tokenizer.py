@@ -277,8 +277,8 @@ def test_bad_folders_are_one_line_errors(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')
     with pytest.raises(BertineError, match="its pre_tokenizer is missing, not ByteLevel"):
         Tokenizer.load(tmp_path)
-    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
-    with pytest.raises(BertineError, match="its model is Unigram, not WordPiece or BPE"):
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordLevel"}}')
+    with pytest.raises(BertineError, match="its model is WordLevel, not WordPiece or BPE"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(BertineError, match="not valid JSON"):

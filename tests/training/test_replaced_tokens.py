@@ -18,13 +18,15 @@ from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
-from bertine.models.electra import ElectraConfig
-from bertine.models.generator import generator_of
+from bertine.models.electra.config import ElectraConfig
+from bertine.models.electra.generator import generator_of
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.rtd import Rtd
+from bertine.options.pretraining import PretrainOptions
 from bertine.presets import preset
+from bertine.recipes import read_recipe
 from bertine.terms import main_term
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training.loop import fit as fit_module
@@ -333,3 +335,25 @@ def test_from_the_command_line(store: Path, config: Path, tmp_path: Path) -> Non
     assert main([*arguments, *options]) == 0
     assert load_model(tmp_path / "run" / "generator").config.hidden_size == 16
     assert main(["fill-mask", str(tmp_path / "run" / "generator"), "the [MASK] sleeps"]) == 0
+
+
+@pytest.mark.parametrize("name", ["electra-small", "electra-base"])
+def test_recipes_are_the_papers(name: str) -> None:
+    """Table 6 of the paper, and what the published code has by itself."""
+    recipe = read_recipe(name)
+    model = recipe.pop("model")
+    options = PretrainOptions(**recipe)
+    assert model == name
+    assert options.objective == Rtd.name
+    assert tuple(options.mask_split or ()) == Rtd.mask_split
+    assert not options.bias_correction
+    expected = {
+        "electra-small": (1_000_000, 128, 128, 5e-4, 64),
+        "electra-base": (766_000, 256, 512, 2e-4, 256),
+    }[name]
+    config = preset(model)
+    assert isinstance(config, ElectraConfig)
+    width = config.generator(options.generator_size).hidden_size
+    rate = options.learning_rate
+    found = (options.steps, options.batch_size, options.max_seq_length, rate, width)
+    assert found == expected

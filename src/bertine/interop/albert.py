@@ -58,7 +58,7 @@ FAMILY = Family(
         ignored=frozenset({"gap_size"}),
         ours=frozenset({"shared_across_groups"}),
     ),
-    tokenizer="wordpiece",
+    tokenizer="unigram",
     objectives=("mlm-sop", "mlm"),
     input_format="sentence-order",
     presets=PRESETS,

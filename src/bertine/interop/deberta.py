@@ -77,7 +77,7 @@ FAMILY = Family(
         # Which class fills masks: both compute the same.
         ignored=frozenset({"legacy", "pooler_hidden_size"}),
     ),
-    tokenizer="wordpiece",
+    tokenizer="unigram",
     objectives=("mlm",),
     input_format="full-sentences",
     presets=PRESETS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -74,9 +74,33 @@ class RobertaConfig(Config):
         return Encoder(self, pooler)
 
 
-def _sizes(num_hidden_layers: int, hidden_size: int) -> RobertaConfig:
-    return RobertaConfig(
-        vocab_size=50265,
+@dataclass(frozen=True)
+class XlmRobertaConfig(RobertaConfig):
+    """Sizes and rates of an XLM-R (Conneau et al. 2019, arXiv 1911.02116): a RoBERTa with a
+    vocabulary of a hundred languages."""
+
+    model_type: ClassVar[str] = "xlm-roberta"
+    title: ClassVar[str] = "XLM-R"
+
+    vocab_size: int = 250002
+
+
+@dataclass(frozen=True)
+class CamembertConfig(RobertaConfig):
+    """Sizes and rates of a CamemBERT (Martin et al. 2019, arXiv 1911.03894): a RoBERTa with a
+    vocabulary of French."""
+
+    model_type: ClassVar[str] = "camembert"
+    title: ClassVar[str] = "CamemBERT"
+
+    vocab_size: int = 32005
+
+
+SomeConfig = TypeVar("SomeConfig", bound=RobertaConfig)
+
+
+def _sizes(kind: type[SomeConfig], num_hidden_layers: int, hidden_size: int) -> SomeConfig:
+    return kind(
         hidden_size=hidden_size,
         num_hidden_layers=num_hidden_layers,
         num_attention_heads=hidden_size // 64,
@@ -89,6 +113,14 @@ def _sizes(num_hidden_layers: int, hidden_size: int) -> RobertaConfig:
 
 #: Preset → architecture (table 9 of the paper, the published files).
 PRESETS: Mapping[str, RobertaConfig] = {
-    "roberta-base": _sizes(12, 768),
-    "roberta-large": _sizes(24, 1024),
+    "roberta-base": _sizes(RobertaConfig, 12, 768),
+    "roberta-large": _sizes(RobertaConfig, 24, 1024),
+}
+#: The same of XLM-R (section 3 of its paper), and of CamemBERT.
+XLM_R_PRESETS: Mapping[str, XlmRobertaConfig] = {
+    "xlm-roberta-base": _sizes(XlmRobertaConfig, 12, 768),
+    "xlm-roberta-large": _sizes(XlmRobertaConfig, 24, 1024),
+}
+CAMEMBERT_PRESETS: Mapping[str, CamembertConfig] = {
+    "camembert-base": _sizes(CamembertConfig, 12, 768),
 }

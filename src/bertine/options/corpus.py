@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.names import NearDuplicates, SpecialStyle, TokenizerKind
+from bertine.names import NearDuplicates, SegmenterName, SpecialStyle, TokenizerKind
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import Mending
 
@@ -44,8 +44,9 @@ class Vocabulary(OptionGroup):
     kind: TokenizerKind = declare(
         "wordpiece",
         "wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, has "
-        "no unknown characters, and takes none of the options for them",
-        more="It writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``.",
+        "no unknown characters, and takes none of the options for them; unigram: ALBERT's",
+        more="byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram "
+        "nothing but ``tokenizer.json``, which has the pieces with their probabilities.",
     )
     special_tokens: SpecialStyle | None = declare(
         None,
@@ -64,7 +65,7 @@ class Vocabulary(OptionGroup):
         metavar="DIR",
     )
     lowercase: bool | None = declare(
-        None, "one case, or both", otherwise="one for WordPiece", no="cased"
+        None, "one case, or both", otherwise="one for WordPiece and Unigram", no="cased"
     )
     strip_accents: bool | None = declare(
         None,
@@ -104,6 +105,14 @@ class StoreContent(OptionGroup):
         "of the text, for splitting sentences: en, de, zh, ... (another one: the nearest)",
         more="See :func:`bertine.text.sentences.check_language`.",
         metavar="CODE",
+    )
+    segmenter: SegmenterName | None = declare(
+        None,
+        "find the words of Chinese text with jieba, so that masks of whole words hide all of a "
+        "word's characters (needs the package jieba)",
+        otherwise="each character is a word",
+        more="See :mod:`bertine.text.chinese`; jieba is in the extra ``zh``.",
+        unknown="{name} is {value!r}; give {known}",
     )
     drop_duplicates: bool = declare(
         False,

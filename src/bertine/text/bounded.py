@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from bertine.text.kind import Kind
 
+# Imported after `kind`, which says how `tokenizers` is to use threads.
+import tokenizers  # isort: skip
+
 #: The ids of a text's pieces, and the characters (begin, end) that each comes from.
 Pieces = tuple[list[int], list[tuple[int, int]]]
 
@@ -49,18 +52,21 @@ class BoundedEncoder:
             for encoding, (part, begin, ends) in zip(encodings, batch, strict=True):
                 if begin == 0:
                     ids = encoding.ids
-                    spans = encoding.offsets if offsets else []
+                    spans = self._spans(encoding, part) if offsets else []
                 else:
                     ids += encoding.ids
                     if offsets:
                         first = len(spans)
-                        spans += [(a + begin, b + begin) for a, b in encoding.offsets]
+                        spans += [(a + begin, b + begin) for a, b in self._spans(encoding, part)]
                         # The space that a part begins with is none of its first piece, though the
                         # library may take it for one that was put before the text.
                         if part[0] == " " and spans[first:] and spans[first][0] == begin:
                             spans[first] = begin + 1, max(begin + 1, spans[first][1])
                 if ends:
                     yield ids, spans
+
+    def _spans(self, encoding: tokenizers.Encoding, part: str) -> list[tuple[int, int]]:
+        return self._kind.spans(encoding.ids, encoding.offsets, part)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[tuple[str, int, bool]]]:
         """Yield (part of a text, position of its first character, whether it is the last of its

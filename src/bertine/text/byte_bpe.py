@@ -112,7 +112,7 @@ class ByteBpe(Kind):
     name: ClassVar[TokenizerKind] = "byte-bpe"
     title: ClassVar[str] = "byte-level BPE"
     model: ClassVar[str] = "BPE"
-    vocabulary: ClassVar[tuple[str, ...]] = ("vocab.json", "merges.txt")
+    vocabularies: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     keeps_spaces: ClassVar[bool] = True
 
     def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens) -> None:
@@ -311,7 +311,7 @@ class ByteBpe(Kind):
             "merges.txt": "".join(f"{line}\n" for line in lines),
         }
 
-    def config(self) -> dict[str, Any]:
+    def config(self, one_type: bool = False) -> dict[str, Any]:
         special = self.special
         values = {
             _PREFIX: self.add_prefix_space,

@@ -70,7 +70,9 @@ class Kind(ABC):
         name: of the kind, as the command line says it.
         title: of the kind, for people.
         model: the name of its model in a tokenizer.json.
-        vocabulary: the files that make a folder readable without a tokenizer.json.
+        vocabularies: the files that together make a folder readable without a tokenizer.json, or
+            each of several such groups.
+        suffix: the ending of other files' names that are read as the first of these; "": none.
         keeps_spaces: whether the space before a word is a part of the word's first piece, so that
             a text has other pieces in the middle of a text than by itself.
         backend: the object of the `tokenizers` library; not to be changed.
@@ -83,7 +85,8 @@ class Kind(ABC):
     name: ClassVar[TokenizerKind]
     title: ClassVar[str]
     model: ClassVar[str]
-    vocabulary: ClassVar[tuple[str, ...]]
+    vocabularies: ClassVar[tuple[tuple[str, ...], ...]]
+    suffix: ClassVar[str] = ""
     keeps_spaces: ClassVar[bool]
 
     special: SpecialTokens
@@ -112,7 +115,7 @@ class Kind(ABC):
     @classmethod
     @abstractmethod
     def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Kind, Path]:
-        """Make the kind of the files :attr:`vocabulary` in a folder, or of the first of them.
+        """Make the kind of one of :attr:`vocabularies` in a folder, or of the first of its files.
 
         Returns:
             The kind, and the file that messages name.
@@ -155,6 +158,13 @@ class Kind(ABC):
         one."""
         return part
 
+    def spans(
+        self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
+    ) -> list[tuple[int, int]]:
+        """Return the characters (begin, end) of `text` that each piece comes from, given what the
+        library tells of them."""
+        return offsets
+
     def kept_lengths(self, first: int, second: int, room: int | None) -> tuple[int, int]:
         """Tell how many pieces of each text of a pair are kept where there is `room` for so many;
         `second` is 0 for single texts."""
@@ -173,8 +183,12 @@ class Kind(ABC):
         """Return the files of the vocabulary, by name."""
 
     @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """Return what `transformers` wants in a tokenizer_config.json."""
+    def config(self, one_type: bool = False) -> dict[str, Any]:
+        """Return what `transformers` wants in a tokenizer_config.json.
+
+        Args:
+            one_type: the model has one token type, so that it is to be given none.
+        """
 
     def extends(self, other: Kind) -> bool:
         """Tell whether a vocabulary that begins with that of `other` reads text as it does."""

@@ -11,15 +11,16 @@ from bertine.names import TokenizerKind
 from bertine.terminal.text import shortened
 from bertine.text.byte_bpe import ByteBpe
 from bertine.text.kind import Kind, check_added_tokens
+from bertine.text.unigram.tokenizing import Unigram
 from bertine.text.wordpiece import WordPiece
 
-KINDS: dict[TokenizerKind, type[Kind]] = {kind.name: kind for kind in (WordPiece, ByteBpe)}
+KINDS: dict[TokenizerKind, type[Kind]] = {kind.name: kind for kind in (WordPiece, ByteBpe, Unigram)}
 
 #: The files that a tokenizer's folder may hold.
 FILES = frozenset(
     {
         *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-        *(file for kind in KINDS.values() for file in kind.vocabulary),
+        *(name for kind in KINDS.values() for names in kind.vocabularies for name in names),
     }
 )
 
@@ -28,7 +29,10 @@ def holds_tokenizer(folder: Path) -> bool:
     """Tell whether a folder holds the files of a tokenizer."""
     return any(
         all((folder / name).exists() for name in names)
-        for names in (("tokenizer.json",), *(kind.vocabulary for kind in KINDS.values()))
+        for names in (
+            ("tokenizer.json",),
+            *(names for kind in KINDS.values() for names in kind.vocabularies),
+        )
     )
 
 
@@ -53,13 +57,19 @@ def read(path: Path) -> tuple[Kind, str]:
         fitting = [
             kind
             for kind in KINDS.values()
-            if all((path / name).is_file() for name in kind.vocabulary)
+            if any(all((path / name).is_file() for name in names) for names in kind.vocabularies)
         ]
         if not fitting:
-            names = " and no ".join(" with ".join(kind.vocabulary) for kind in KINDS.values())
+            groups = [names for kind in KINDS.values() for names in kind.vocabularies]
+            names = " and no ".join(" with ".join(group) for group in groups)
             raise BertineError(f"{path}: no tokenizer.json and no {names} in this folder")
     else:
-        fitting = [kind for kind in KINDS.values() if path.name in kind.vocabulary]
+        fitting = [
+            kind
+            for kind in KINDS.values()
+            if any(path.name in names for names in kind.vocabularies)
+            or (kind.suffix and path.suffix == kind.suffix)
+        ]
         if not fitting and path.suffix == ".json":
             return _read_json(path, config)
     kind, file = (fitting or [WordPiece])[0].from_vocabulary(path, config)

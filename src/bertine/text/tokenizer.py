@@ -62,7 +62,8 @@ class Tokenizer:
     As in `transformers`, the special tokens are recognized in raw text: "[MASK]" is one token.
 
     Attributes:
-        kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2).
+        kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2), "unigram"
+            (ALBERT, XLM-R, CamemBERT).
         title: the same for people.
         backend: the object of the `tokenizers` library; not to be changed.
         lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.
@@ -142,8 +143,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read a folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt; one of these
-        files itself; or a bundled model's.
+        """Read a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or a Unigram
+        ``.model`` of sentencepiece; one of these files itself; or a bundled model's.
 
         What tokenizer_config.json says of lower case, accents and Chinese characters, or of a space
         before a text, goes before what tokenizer.json says, as in `transformers`. Where there is
@@ -155,18 +156,21 @@ class Tokenizer:
         """
         return cls(*read(locate(path)))
 
-    def save(self, folder: Path, *, model_max_length: int | None = None) -> None:
+    def save(
+        self, folder: Path, *, model_max_length: int | None = None, one_type: bool = False
+    ) -> None:
         """Write the vocabulary, tokenizer.json and tokenizer_config.json into the existing
         `folder`: the files that `transformers` wants.
 
         `model_max_length`, the number of positions of the model, tells `transformers` where it is
-        to truncate.
+        to truncate, and `one_type` that the model has one token type, so that it is to be given
+        none.
         """
         folder = Path(folder)
         for name, text in self._kind.files(self.tokens).items():
             write_text(folder / name, text)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True) + "\n")
-        config = self._kind.config()
+        config = self._kind.config(one_type)
         if model_max_length is not None:
             config["model_max_length"] = model_max_length
         write_json(folder / "tokenizer_config.json", config)

@@ -20,8 +20,12 @@ from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab_byte_bpe import ByteBpeLearner
 from bertine.text.vocab_learner import VocabLearner, first_lines, training_lines
+from bertine.text.vocab_unigram import UnigramLearner
 from bertine.text.vocab_wordpiece import COVERAGE, WordPieceLearner
 from bertine.text.wordpiece import SPECIAL_TOKENS
+
+#: What messages call the kinds.
+_NAMES: dict[TokenizerKind, str] = {"byte-bpe": "byte-level BPE", "unigram": "Unigram"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,6 +82,8 @@ class VocabReport(Shown):
         )
         if self.kind == "byte-bpe":
             of = f"{self.alphabet_size} bytes (byte-level BPE)"
+        elif self.kind == "unigram":
+            of += " (Unigram)"
         lines = [
             *self.corpus.lines(),
             f"vocabulary: {self.size:,} tokens, {case}, of {of}",
@@ -123,7 +129,7 @@ def train_vocab(
     """Train a vocabulary and write the tokenizer's folder `out`.
 
     The same corpus and options give the same vocabulary. The corpus is read twice, for byte-level
-    BPE once.
+    BPE and Unigram once.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -145,6 +151,10 @@ def train_vocab(
         raise BertineError(f"vocab_size {vocab_size} is too small; a few thousand are usual")
     if hold_out_every < 2:
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
+    if kind != "wordpiece" and options.extend is not None:
+        raise BertineError(
+            f"{option('extend')} is for WordPiece vocabularies; train a new one of {_NAMES[kind]}"
+        )
     if kind == "byte-bpe":
         _refuse_characters(options)
     elif options.special_tokens is not None:
@@ -168,7 +178,12 @@ def train_vocab(
     documents = Corpus(corpus, **CorpusReading.of(options).values())
     documents.check_options()
     learner: VocabLearner
-    learner = ByteBpeLearner(options) if kind == "byte-bpe" else WordPieceLearner(options, base)
+    if kind == "byte-bpe":
+        learner = ByteBpeLearner(options)
+    elif kind == "unigram":
+        learner = UnigramLearner(options)
+    else:
+        learner = WordPieceLearner(options, base)
     # Before the long work, not after it: can `out` be written at all?
     with atomic_dir(out) as folder, progress() as display:
         if learner.counts:
@@ -217,10 +232,6 @@ def train_vocab(
 
 def _refuse_characters(options: VocabOptions) -> None:
     """Refuse what byte-level BPE has no use for."""
-    if options.extend is not None:
-        raise BertineError(
-            f"{option('extend')} is for WordPiece vocabularies; train a new one of byte-level BPE"
-        )
     for name in ("lowercase", "strip_accents"):
         if getattr(options, name):
             raise BertineError(

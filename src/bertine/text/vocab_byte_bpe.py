@@ -10,7 +10,6 @@ no alphabet to choose, and the corpus is read once.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,14 +19,11 @@ from bertine.errors import BertineError
 from bertine.options.corpus import Vocabulary
 from bertine.text.byte_bpe import ALPHABET, STYLES, ByteBpe
 from bertine.text.tokenizer import Tokenizer
-from bertine.text.vocab_learner import VocabLearner
+from bertine.text.vocab_learner import WORD, VocabLearner
 
 # Imported after `byte_bpe`, which says how `tokenizers` is to use threads.
 import tokenizers  # isort: skip
 from tokenizers import models, pre_tokenizers, trainers  # isort: skip
-
-#: Chinese characters, each of which is a word, and what other scripts write without a break.
-_WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+")
 
 
 class ByteBpeLearner(VocabLearner):
@@ -78,4 +74,4 @@ class ByteBpeLearner(VocabLearner):
         return False
 
     def count_words(self, lines: Sequence[str], begins_word: npt.NDArray[Any]) -> int:
-        return sum(len(_WORD.findall(line)) for line in lines)
+        return sum(len(WORD.findall(line)) for line in lines)

@@ -25,6 +25,9 @@ LINE_PART = 1 << 16
 #: Encoded data and the like: words that nobody writes are not to shape the vocabulary.
 _ENDLESS_WORD = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{{MAX_CHARS_PER_WORD + 1},}}")
 
+#: Chinese characters, each of which is a word, and what other scripts write without a break.
+WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+")
+
 #: Lines that are measured at a time.
 _MEASURED = 1024
 
@@ -70,11 +73,13 @@ class VocabLearner:
         counts: whether the documents are counted before anything is learnt, by :meth:`count` for
             each and then :meth:`counted`: there is an alphabet to choose, without which characters
             are unknown.
+        has_unknown: whether some characters are not in the vocabulary.
         alphabet_size, characters_seen, coverage, full_size: see
             :class:`bertine.text.vocab.VocabReport`; known when all is counted.
     """
 
     counts: bool = False
+    has_unknown: bool = False
     alphabet_size: int
     characters_seen: int
     coverage: float = 1.0
@@ -103,7 +108,7 @@ class VocabLearner:
             measured = lines[begin : begin + _MEASURED]
             ids, _ = tokenizer.encode_flat(measured)
             pieces += len(ids)
-            unknown += int((ids == tokenizer.unk_token_id).sum()) if self.counts else 0
+            unknown += int((ids == tokenizer.unk_token_id).sum()) if self.has_unknown else 0
             word_pieces += int(is_word[ids].sum())
             words += self.count_words(measured, begins_word[ids])
             singles += int((is_word & is_single)[ids].sum())

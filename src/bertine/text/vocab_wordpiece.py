@@ -30,7 +30,7 @@ from tokenizers import models, pre_tokenizers, trainers  # isort: skip
 #: Share of the characters of the text that the alphabet is to hold, where nothing else is said,
 #: and the share without which no vocabulary is made.
 COVERAGE = 0.9999
-_LEAST_COVERAGE = 0.99
+LEAST_COVERAGE = 0.99
 
 _CODE_POINTS = sys.maxunicode + 1
 
@@ -38,7 +38,7 @@ _CODE_POINTS = sys.maxunicode + 1
 class WordPieceLearner(VocabLearner):
     """A learner of WordPiece vocabularies; see :func:`bertine.train_vocab` for its arguments."""
 
-    counts = True
+    counts = has_unknown = True
 
     def __init__(self, options: Vocabulary, base: Tokenizer | None) -> None:
         """`base`: the tokenizer whose vocabulary is extended, which says how text is read."""
@@ -169,8 +169,8 @@ class _Alphabet:
                 rest -= counts[character]
             return begin + math.ceil((taken - begin + need) / share)
 
-        if limit is None and covered < _LEAST_COVERAGE * total:
-            least = least_size(_LEAST_COVERAGE)
+        if limit is None and covered < LEAST_COVERAGE * total:
+            least = least_size(LEAST_COVERAGE)
             raise BertineError(
                 f"vocab_size {vocab_size} is too small for the {len(ranked):,} characters of this "
                 f"corpus; give at least {least:,}, or say how many to keep with limit_alphabet"

@@ -72,7 +72,7 @@ class WordPiece(Kind):
     name: ClassVar[TokenizerKind] = "wordpiece"
     title: ClassVar[str] = "WordPiece"
     model: ClassVar[str] = "WordPiece"
-    vocabulary: ClassVar[tuple[str, ...]] = ("vocab.txt",)
+    vocabularies: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.txt",),)
     keeps_spaces: ClassVar[bool] = False
     special = SpecialTokens(*SPECIAL_TOKENS)
 
@@ -193,13 +193,15 @@ class WordPiece(Kind):
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
         return {"vocab.txt": "".join(f"{token}\n" for token in tokens)}
 
-    def config(self) -> dict[str, Any]:
+    def config(self, one_type: bool = False) -> dict[str, Any]:
+        inputs = {"model_input_names": ["input_ids", "attention_mask"]} if one_type else {}
         return {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
             "strip_accents": self.strip_accents,
             "tokenize_chinese_chars": self.split_chinese,
             **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+            **inputs,
         }
 
     def extends(self, other: Kind) -> bool:

@@ -1,0 +1,334 @@
+"""Find the pieces of a Unigram vocabulary and their probabilities (Kudo 2018, arXiv 1804.10959,
+section 3.2; google/sentencepiece, ``unigram_model_trainer.cc``).
+
+All substrings of the text that come often enough are the first vocabulary. Expectation maximization
+gives each a probability: a text has all of its divisions into pieces at once, each with its weight.
+Then the pieces whose loss the text would bear best are left out, a quarter at a time, until the
+vocabulary has the size that is asked for. Single characters stay.
+
+Texts are laid out one after the other as a lattice: nodes between characters, an edge for each
+piece wherever it fits. Edges that end equally far into their texts are computed at once, by NumPy.
+Sums are made in a fixed order, so that the same text gives the same vocabulary; the trainer of
+`tokenizers` visits texts in the order of a hash table that is another one in every process, and its
+scores differ in the third decimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Characters of the longest piece and of the longest text.
+LONGEST_PIECE, LONGEST_TEXT = 16, 32
+
+#: Pieces of the first vocabulary, as a multiple of those asked for, and at least.
+_SEEDS, _LEAST_SEEDS = 12, 50_000
+#: What stays of the pieces in each round, and the round before the last cut.
+_KEPT, _NEARLY = 0.75, 1.1
+#: Steps of expectation maximization in a round.
+_STEPS = 2
+#: Pieces expected less often are left out.
+_LEAST_EXPECTED = 0.5
+#: Decimals of a score: what is behind them may differ from one machine to the other.
+_DECIMALS = 5
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Texts:
+    """Texts one after the other, as code points.
+
+    Attributes:
+        characters: uint32 [N].
+        lengths: int64 [texts].
+        starts: int64 [texts], the place of the first character of each.
+        left: int64 [N], how many characters its text has from each on, it included.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        joined = "".join(texts).encode("utf-32-le")
+        self.characters = np.frombuffer(joined, np.uint32)
+        self.lengths: Ints = np.fromiter(map(len, texts), np.int64, len(texts))
+        ends = np.cumsum(self.lengths)
+        self.starts: Ints = ends - self.lengths
+        self.left: Ints = np.repeat(ends, self.lengths) - np.arange(len(self.characters))
+
+    def hashes(self, length: int, shorter: Hashes) -> tuple[Ints, Hashes]:
+        """Return the places where `length` characters of one text begin, and a number for them.
+
+        Args:
+            shorter: at each place the number of one character less, which is changed into the new
+                one where there is one; begin with zeros.
+        """
+        places = np.flatnonzero(self.left >= length)
+        added = self.characters[places + length - 1].astype(np.uint64)
+        # An odd factor, and each character far from the next: 64 bits for different substrings.
+        mixed = (added + np.uint64(1)) * np.uint64(0xD1B54A32D192ED03)
+        mixed ^= mixed >> np.uint64(29)
+        shorter[places] = shorter[places] * _FACTOR + mixed * np.uint64(0xBF58476D1CE4E5B9)
+        return places, shorter[places]
+
+
+@dataclass
+class _Layer:
+    """Edges that end (or begin) equally far into their texts, in the order of the node where they
+    do: where each node's edges begin among them, and the nodes."""
+
+    edges: slice
+    first: Ints
+    nodes: Ints
+
+
+class Lattice:
+    """The places of the pieces in texts.
+
+    Attributes:
+        source, target: int32 [edges], the nodes between which a piece lies.
+        piece: int32 [edges], its number.
+        ends: int64 [texts], the last node of each text; `begins` the first.
+    """
+
+    def __init__(self, texts: Texts, table: dict[int, tuple[Hashes, Ints]]) -> None:
+        """Look the pieces up; `table` has by length their hashes, sorted, and their numbers."""
+        node = np.arange(len(texts.characters)) + np.repeat(
+            np.arange(len(texts.lengths)), texts.lengths
+        )
+        self.begins: Ints = texts.starts + np.arange(len(texts.lengths))
+        self.ends: Ints = self.begins + texts.lengths
+        depth = np.zeros(int(texts.lengths.sum()) + len(texts.lengths), np.int32)
+        depth[node] = np.repeat(texts.lengths, texts.lengths) - texts.left
+        depth[self.ends] = texts.lengths
+        self._depth = depth
+        rolling: Hashes = np.zeros(len(texts.characters), np.uint64)
+        found: list[tuple[Any, Any, Any]] = []
+        for length in range(1, LONGEST_PIECE + 1):
+            places, hashes = texts.hashes(length, rolling)
+            if length not in table or not len(places):
+                continue
+            known, numbers = table[length]
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            fits = known[at] == hashes
+            begin = node[places[fits]]
+            found.append((begin, begin + length, numbers[at[fits]]))
+        self.source, self.target, self.piece = (
+            np.concatenate([each[part] for each in found]).astype(np.int32) for part in range(3)
+        )
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Sort the edges by where they end, and remember how they are sorted by where they
+        begin."""
+        order = np.lexsort((self.source, self.target, self._depth[self.target]))
+        self.source, self.target, self.piece = (
+            values[order] for values in (self.source, self.target, self.piece)
+        )
+        self._forward = _layers(self._depth[self.target], self.target)
+        self._by_source = np.lexsort((self.target, self.source, self._depth[self.source]))
+        begins = self.source[self._by_source]
+        self._backward = _layers(self._depth[begins], begins)[::-1]
+
+    def keep(self, numbers: Ints) -> None:
+        """Give each piece its new number, and leave out those whose number is negative."""
+        piece = numbers[self.piece]
+        stays = piece >= 0
+        self.source, self.target = self.source[stays], self.target[stays]
+        self.piece = piece[stays].astype(np.int32)
+        self._arrange()
+
+    def expected(self, scores: Floats, counts: Floats) -> tuple[Floats, float]:
+        """Return how often each piece is expected in the texts, and the logarithm of the texts'
+        likelihood.
+
+        Args:
+            scores: float64 [pieces], logarithms of probabilities.
+            counts: float64 [texts], how often each comes.
+        """
+        weight = np.exp(scores)[self.piece]
+        forward, backward = np.zeros(len(self._depth)), np.zeros(len(self._depth))
+        forward[self.begins] = backward[self.ends] = 1.0
+        for layer in self._forward:
+            part = layer.edges
+            forward[layer.nodes] = np.add.reduceat(
+                forward[self.source[part]] * weight[part], layer.first
+            )
+        target, by_source = self.target[self._by_source], weight[self._by_source]
+        for layer in self._backward:
+            part = layer.edges
+            backward[layer.nodes] = np.add.reduceat(
+                backward[target[part]] * by_source[part], layer.first
+            )
+        whole = forward[self.ends]
+        share = np.repeat(counts / whole, self.ends - self.begins + 1)
+        flow = forward[self.source] * weight * backward[self.target] * share[self.source]
+        expected: Floats = np.bincount(self.piece, flow, len(scores)).astype(np.float64)
+        return expected, float((counts * np.log(whole)).sum())
+
+    def best(self, scores: Floats) -> Floats:
+        """Return the score of each text's best division into more than one piece, float64 [texts];
+        -inf: there is none."""
+        whole = np.zeros(len(self._depth), np.bool_)
+        whole[self.ends] = True
+        one = whole[self.target] & (self._depth[self.source] == 0)
+        weight = np.where(one, -np.inf, scores[self.piece])
+        reached = np.full(len(self._depth), -np.inf)
+        reached[self.begins] = 0.0
+        for layer in self._forward:
+            part = layer.edges
+            reached[layer.nodes] = np.maximum.reduceat(
+                reached[self.source[part]] + weight[part], layer.first
+            )
+        return reached[self.ends]
+
+
+def _layers(depth: npt.NDArray[Any], nodes: npt.NDArray[Any]) -> list[_Layer]:
+    """Return the layers of edges that are sorted by depth and by node."""
+    layers = []
+    begin = 0
+    for end in [*(np.flatnonzero(np.diff(depth)) + 1).tolist(), len(depth)]:
+        here = nodes[begin:end]
+        first = np.concatenate([[0], np.flatnonzero(np.diff(here)) + 1])
+        layers.append(_Layer(slice(begin, end), first, here[first].astype(np.int64)))
+        begin = end
+    return layers
+
+
+def estimate(
+    texts: Sequence[str], counts: Sequence[int], *, size: int, least: int
+) -> list[tuple[str, float]]:
+    """Find a vocabulary.
+
+    Args:
+        texts: different ones, each of at most :data:`LONGEST_TEXT` characters.
+        counts: how often each comes.
+        size: how many pieces there are to be, single characters included, all of which are among
+            them; fewer are found where the texts have no more.
+        least: how often a piece of several characters must come.
+
+    Returns:
+        The pieces with the logarithms of their probabilities, the likeliest first.
+    """
+    held, weights = Texts(texts), np.array(counts, np.float64)
+    pieces, frequencies = _seeds(held, weights, max(_SEEDS * size, _LEAST_SEEDS), least)
+    single = np.fromiter((len(piece) == 1 for piece in pieces), np.bool_, len(pieces))
+    table = _table(pieces)
+    lattice, own = Lattice(held, table), Lattice(Texts(pieces), table)
+    names = np.arange(len(pieces))
+    scores = np.log(frequencies) - np.log(frequencies.sum())
+
+    def cut(stays: npt.NDArray[np.bool_]) -> None:
+        nonlocal names, scores, single
+        numbers = np.where(stays, np.cumsum(stays) - 1, -1)
+        lattice.keep(numbers)
+        own.keep(numbers)
+        names, scores, single = names[stays], scores[stays], single[stays]
+
+    def maximize() -> Floats:
+        nonlocal scores
+        expected = np.zeros(0)
+        for _ in range(_STEPS):
+            expected, _ = lattice.expected(scores, weights)
+            stays = single | (expected >= _LEAST_EXPECTED)
+            expected = np.maximum(expected[stays], _LEAST_EXPECTED)
+            cut(stays)
+            scores = _digamma(expected) - _digamma(np.array([expected.sum()]))[0]
+        return expected
+
+    while True:
+        expected = maximize()
+        if len(names) <= size:
+            break
+        # What the text would lose: each piece replaced by the next best ones.
+        loss = expected * (scores - own.best(scores)[names])
+        near = len(names) <= _NEARLY * size
+        most = size if near else max(int(_NEARLY * size), int(_KEPT * len(names)))
+        loss[single] = np.inf
+        order = np.lexsort((names, -loss))
+        stays = np.zeros(len(names), np.bool_)
+        stays[order[:most]] = True
+        cut(stays)
+        if near:
+            maximize()
+            break
+    rounded = np.round(scores, _DECIMALS)
+    order = np.lexsort((names, -rounded))
+    return [(pieces[names[place]], float(rounded[place])) for place in order.tolist()]
+
+
+def _seeds(texts: Texts, weights: Floats, most: int, least: int) -> tuple[list[str], Floats]:
+    """Return the first vocabulary, and how often each piece comes: all characters, and of the
+    longer substrings those that most of the text is made of. A substring that is always followed
+    by the same character is left out: what it is a part of says as much."""
+    per_place = np.repeat(weights, texts.lengths)
+    rolling: Hashes = np.zeros(len(texts.characters), np.uint64)
+    alive = np.ones(len(texts.characters), np.bool_)
+    # Of the length before: at each place which substring begins there, and how often each comes.
+    before: Ints = np.zeros(len(texts.characters), np.int64)
+    known: list[tuple[int, Ints, Floats, npt.NDArray[np.bool_]]] = []
+    for length in range(1, LONGEST_PIECE + 1):
+        places, hashes = texts.hashes(length, rolling)
+        going = alive[places]
+        places, hashes = places[going], hashes[going]
+        if not len(places):
+            break
+        _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+        times: Floats = np.bincount(group, per_place[places]).astype(np.float64)
+        if known:
+            _, _, shorter, goes_on = known[-1]
+            parent = before[places[first]]
+            goes_on[parent[times == shorter[parent]]] = True
+        enough = times >= (1 if length == 1 else least)
+        known.append((length, places[first], times, np.zeros(len(times), np.bool_)))
+        alive[:] = False
+        alive[places[enough[group]]] = True
+        before[places] = group
+    texts_of: list[str] = []
+    frequencies: list[float] = []
+    worth: list[float] = []
+    characters = texts.characters.tobytes()
+    for length, first, times, goes_on in known:
+        wanted = (times >= least) & ~goes_on if length > 1 else ~np.zeros_like(goes_on)
+        for place in np.flatnonzero(wanted).tolist():
+            begin = 4 * int(first[place])
+            texts_of.append(characters[begin : begin + 4 * length].decode("utf-32-le"))
+            frequencies.append(float(times[place]))
+            worth.append(np.inf if length == 1 else float(times[place]) * length)
+    order = sorted(range(len(worth)), key=lambda n: (-worth[n], texts_of[n]))
+    singles = sum(1 for value in worth if value == np.inf)
+    order = order[: max(most, singles)]
+    return [texts_of[n] for n in order], np.array([frequencies[n] for n in order])
+
+
+def _table(pieces: Sequence[str]) -> dict[int, tuple[Hashes, Ints]]:
+    """Return the hashes of pieces by length, sorted, with their numbers."""
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    table = {}
+    for length in np.unique(lengths).tolist():
+        numbers = np.flatnonzero(lengths == length)
+        texts = Texts([pieces[number] for number in numbers.tolist()])
+        rolling: Hashes = np.zeros(len(texts.characters), np.uint64)
+        for count in range(1, length + 1):
+            texts.hashes(count, rolling)
+        hashes = rolling[texts.starts]
+        order = np.argsort(hashes, kind="stable")
+        table[length] = hashes[order], numbers[order]
+    return table
+
+
+def _digamma(x: Floats) -> Floats:
+    """Return the derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.3.5
+    and 6.3.18), for x > 0."""
+    below = np.zeros_like(x)
+    for step in range(6):
+        below += 1.0 / (x + step)
+    y = x + 6.0
+    square = 1.0 / (y * y)
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
+    return np.log(y) - 0.5 / y - series - below

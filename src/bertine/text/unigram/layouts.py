@@ -1,0 +1,222 @@
+"""Whose Unigram tokenizer it is: the special tokens, where they stand, and what is a word.
+
+The algorithm is the same for all of them. What differs is a :class:`Layout`, one constant each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bertine.errors import BertineError
+from bertine.text.kind import SpecialTokens
+from bertine.text.special import BYTE_BPE_MASK, WORDPIECE_MASK
+from bertine.text.template import Template
+from bertine.text.unigram.model_file import UNUSED, Piece
+
+#: How the space before a word is written.
+SPACE = "▁"
+
+#: A piece and the logarithm of its probability.
+Scored = tuple[str, float]
+
+#: Characters of scripts that put no spaces between words: ideographs, kana and bopomofo, Thai, Lao,
+#: Tibetan, Burmese, Khmer.
+SPACELESS = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003fffd"
+)
+_SPACELESS = re.compile(f"[{SPACELESS}]")
+#: Letters of other scripts, and ASCII marks but for ' < = >.
+_INSIDE_A_WORD = re.compile(
+    rf"(?:(?![{SPACELESS}])[^\W\d_]|[!#$%&()*+,\-./:;?@\[\\\]^_`{{|}}~\"])+"
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The special tokens of a Unigram vocabulary and what goes with them.
+
+    Attributes:
+        of: whose it is, for messages.
+        special: the special tokens.
+        single, pair: a sequence of one text and of two; each None is a text.
+        types: the token type of each entry of `pair`, as `transformers` is to give it; those of
+            `single` are 0.
+        has_types: whether the models of this vocabulary read token types.
+        goes_on: tells of a piece, none of the special tokens, whether it goes on with the word
+            before it.
+    """
+
+    of: str
+    special: SpecialTokens
+    single: tuple[str | None, ...]
+    pair: tuple[str | None, ...]
+    types: tuple[int, ...]
+    has_types: bool
+    goes_on: Callable[[str], bool]
+
+    def template(self, ids: Mapping[str, int]) -> Template:
+        """Return the places of the special tokens by id."""
+        single, pair = (
+            tuple(None if token is None else ids[token] for token in entries)
+            for entries in (self.single, self.pair)
+        )
+        return Template(single, pair, ids[self.special.sep])
+
+    def written(self) -> tuple[str, str]:
+        """Return `single` and `pair` as the `tokenizers` library writes them."""
+        texts = iter("AAB")
+        single, pair = (
+            " ".join(
+                f"{token or f'${next(texts)}'}:{kind}"
+                for token, kind in zip(entries, types, strict=True)
+            )
+            for entries, types in ((self.single, [0] * len(self.single)), (self.pair, self.types))
+        )
+        return single, pair
+
+
+def _goes_on_in_albert(token: str) -> bool:
+    """Follow google-research/albert, ``create_pretraining_data.py`` (``_is_start_piece_sp``): what
+    begins with a space or ``<`` begins a word, and so does a mark by itself and whatever has a
+    digit or another character that is none of a word.
+
+    There, letters are a to z. Here they are those of every script that puts spaces between words,
+    which makes no difference to the published vocabulary: it has no others without a space.
+    """
+    if token[0] in (SPACE, "<") or (len(token) == 1 and not token.isalpha()):
+        return False
+    return _INSIDE_A_WORD.fullmatch(token) is not None
+
+
+def _goes_on_in_fairseq(token: str) -> bool:
+    """Tell it by the space, as fairseq does (``get_whole_word_mask``); where a script has none
+    between words, every piece is one."""
+    return token[0] != SPACE and not _SPACELESS.match(token)
+
+
+ALBERT = Layout(
+    of="ALBERT",
+    special=SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", WORDPIECE_MASK),
+    single=("[CLS]", None, "[SEP]"),
+    pair=("[CLS]", None, "[SEP]", None, "[SEP]"),
+    types=(0, 0, 0, 1, 1),
+    has_types=True,
+    goes_on=_goes_on_in_albert,
+)
+
+FAIRSEQ = Layout(
+    of="XLM-R",
+    special=SpecialTokens("<pad>", "<unk>", "<s>", "</s>", BYTE_BPE_MASK),
+    single=("<s>", None, "</s>"),
+    pair=("<s>", None, "</s>", "</s>", None, "</s>"),
+    types=(0, 0, 0, 0, 0, 0),
+    has_types=False,
+    goes_on=_goes_on_in_fairseq,
+)
+
+LAYOUTS = (ALBERT, FAIRSEQ)
+
+
+def layout_of(tokens: Collection[str], source: str) -> Layout:
+    """Tell whose special tokens a vocabulary has.
+
+    Raises:
+        BertineError: nobody's that is known.
+    """
+    for layout in LAYOUTS:
+        if all(token in tokens for token in layout.special.tokens):
+            return layout
+    wanted = ", nor ".join(
+        f"{layout.of}'s ({' '.join(layout.special.tokens)})" for layout in LAYOUTS
+    )
+    raise BertineError(
+        f"{source}: the vocabulary has not {wanted}; give a Unigram tokenizer of one of these"
+    )
+
+
+@dataclass(frozen=True)
+class Publication:
+    """How a family numbers the pieces of its ``.model`` file.
+
+    Attributes:
+        layout: of its special tokens.
+        names: the names of its tokenizer's class in `transformers`, and of its model types, by
+            which it is told from others whose files look the same.
+        before: pieces that get the first ids, with their scores.
+        left_out: how many pieces of the file are left out, the first ones.
+        after: pieces that get the last ids.
+        comma: is taken from the score of a piece that ends in a digit and a comma.
+    """
+
+    layout: Layout
+    names: tuple[str, ...]
+    before: tuple[Scored, ...] = ()
+    left_out: int = 0
+    after: tuple[Scored, ...] = ()
+    comma: float = 0.0
+
+    def vocab(self, pieces: Sequence[Piece]) -> list[Scored]:
+        """Return the pieces in the order of their ids, with their scores."""
+        scored = list(self.before)
+        for piece in pieces[self.left_out :]:
+            # What is not used is found in no text: a word has no space at its end.
+            text = f"{piece.text} " if piece.kind == UNUSED else piece.text
+            score = piece.score
+            if self.comma and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
+                score -= self.comma
+            scored.append((text, score))
+        return [*scored, *self.after]
+
+
+#: google-research/albert, ``tokenization.py``: ids are those of the file. A piece like ``▁9,`` is
+#: taken apart there, so that the comma is a piece by itself: here it is made too unlikely to be
+#: chosen (as the converters of `transformers` had it).
+PUBLISHED_ALBERT = Publication(ALBERT, ("albert", "AlbertTokenizer"), comma=100.0)
+#: fairseq puts its own four in front, in place of the file's first three, and the mask last.
+PUBLISHED_XLM_R = Publication(
+    FAIRSEQ,
+    ("xlm-roberta", "XLMRobertaTokenizer"),
+    before=(("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
+    left_out=3,
+    after=((BYTE_BPE_MASK, 0.0),),
+)
+#: CamemBERT's dictionary has the file's three once more, of which fairseq's own are not used.
+PUBLISHED_CAMEMBERT = Publication(
+    FAIRSEQ,
+    ("camembert", "CamembertTokenizer"),
+    before=(
+        *(("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0)),
+        ("<unk>NOTUSED", -100.0),
+    ),
+    left_out=1,
+    after=((BYTE_BPE_MASK, 0.0),),
+)
+
+
+def publication_of(pieces: Sequence[Piece], names: Collection[str], source: object) -> Publication:
+    """Tell how the pieces of a ``.model`` file are numbered.
+
+    Args:
+        pieces: of the file.
+        names: of the tokenizer's class and of the model type, from the files beside it.
+        source: names the file in messages.
+
+    Raises:
+        BertineError: its special tokens are nobody's that is known.
+    """
+    texts = {piece.text for piece in pieces}
+    if all(token in texts for token in ALBERT.special.tokens):
+        return PUBLISHED_ALBERT
+    if [piece.text for piece in pieces[:3]] == ["<unk>", "<s>", "</s>"] and not (
+        texts & {"<cls>", "<sep>", "<pad>", BYTE_BPE_MASK}
+    ):
+        of_camembert = any(name in names for name in PUBLISHED_CAMEMBERT.names)
+        return PUBLISHED_CAMEMBERT if of_camembert else PUBLISHED_XLM_R
+    raise BertineError(
+        f"{source}: has neither ALBERT's special tokens ({' '.join(ALBERT.special.tokens)}) nor "
+        "begins as XLM-R's and CamemBERT's files do (<unk> <s> </s>); give a tokenizer of one of "
+        "these"
+    )

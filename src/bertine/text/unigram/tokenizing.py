@@ -1,0 +1,305 @@
+"""Unigram, the kind of tokenizer of ALBERT, XLM-R and CamemBERT.
+
+Every piece has a probability, and a word is divided into the pieces whose product is greatest (Kudo
+2018, arXiv 1804.10959, section 3.2). The space before a word is a character, ``▁``, and every text
+begins with one, so that a word has the same pieces wherever it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from bertine.errors import BertineError
+from bertine.files import read_json_object
+from bertine.names import TokenizerKind
+from bertine.terminal.console import warn
+from bertine.terminal.text import briefly
+from bertine.text.kind import Kind, backend_of, check_switches
+from bertine.text.pieces import marked
+from bertine.text.template import Template
+from bertine.text.unigram import normalizing
+from bertine.text.unigram.charsmap import check_charsmap
+from bertine.text.unigram.layouts import (
+    ALBERT,
+    SPACE,
+    Layout,
+    Scored,
+    layout_of,
+    publication_of,
+)
+from bertine.text.unigram.model_file import read_model_file
+
+# Imported after `kind`, which says how `tokenizers` is to use threads.
+import tokenizers  # isort: skip
+from tokenizers import AddedToken, decoders, processors  # isort: skip
+
+#: The settings of a tokenizer_config.json that a ``.model`` file is read with.
+_SWITCHES = ("do_lower_case", "keep_accents")
+
+# A long text may be cut before a space between such characters.
+_PLAIN = "A-Za-z0-9\u4e00-\u9fff"
+_CUT = re.compile(f"(?<=[{_PLAIN},.;])(?= [{_PLAIN}])")
+_NEVER = re.compile("(?!)")
+# White space that the normalization may remove, or that Python and Unicode see differently; white
+# space with a character behind it or before it that makes one character with it (UAX #29: Extend,
+# SpacingMark, Prepend); and `▁` itself: texts with these are not divided.
+_ODD = re.compile(
+    f"[\x0b\x0c\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000{SPACE}]"
+    r"|\s(?=[^\w\s!-~\xa1-\xac\xae-\xb4\xb6-\xbf\u2010-\u2027\u2030-\u205e\u20a0-\u20c0"
+    r"\u2190-\u25ff\u3001-\u3020\uff01-\uff60]|[\u0e33\u0eb3\uff9e\uff9f])"
+    r"|[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U00011000-\U00011fff](?=\s)"
+)
+
+
+class Unigram(Kind):
+    """Unigram with the special tokens of ALBERT or of XLM-R."""
+
+    name: ClassVar[TokenizerKind] = "unigram"
+    title: ClassVar[str] = "Unigram"
+    model: ClassVar[str] = "Unigram"
+    vocabularies: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("spiece.model",),
+        ("sentencepiece.bpe.model",),
+        ("30k-clean.model",),
+    )
+    suffix: ClassVar[str] = ".model"
+    keeps_spaces: ClassVar[bool] = False
+
+    def __init__(self, backend: tokenizers.Tokenizer, layout: Layout) -> None:
+        super().__init__(backend)
+        self.layout, self.special = layout, layout.special
+        value: dict[str, Any] = json.loads(backend.to_str())
+        normalizer = value["normalizer"]
+        kinds = [step["type"] for step in normalizing.steps_of(normalizer)]
+        self.lowercase = "Lowercase" in kinds
+        self.strip_accents = "StripAccents" in kinds
+        what = [value[part] for part in ("normalizer", "pre_tokenizer", "model")]
+        self._digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
+        added = backend.get_added_tokens_decoder().values()
+        whole = not normalizing.keeps_to_words(normalizer) or any(
+            re.search(r"\s", token.content) for token in added
+        )
+        self.cut = _NEVER if whole else _CUT
+        self._divides = not whole and value["pre_tokenizer"]["type"] == "Sequence"
+        enumerated = [(n, token) for n, (token, _) in enumerate(value["model"]["vocab"])]
+        self._space: int | None = backend.token_to_id(SPACE)
+        # What may begin with such a mark; a piece that is not known may, too.
+        self._quotes = {value["model"]["unk_id"]} | {
+            index for index, token in enumerated if token.removeprefix(SPACE).startswith('"')
+        }
+        self._trims = not self._divides
+
+    @classmethod
+    def build(cls, vocab: Sequence[Scored], normalizer: dict[str, Any] | None, source: str) -> Self:
+        """Make Unigram of a vocabulary.
+
+        Args:
+            vocab: the pieces in the order of their ids, with the logarithms of their
+                probabilities.
+            normalizer: what is done to a text beforehand.
+            source: names the vocabulary in messages.
+
+        Raises:
+            BertineError: the special tokens are not there.
+        """
+        tokens = [token for token, _ in vocab]
+        layout = layout_of(frozenset(tokens), source)
+        value: dict[str, Any] = {
+            "version": "1.0",
+            "added_tokens": [],
+            "normalizer": normalizer,
+            "pre_tokenizer": normalizing.word_splitting(),
+            "model": {
+                "type": "Unigram",
+                "unk_id": tokens.index(layout.special.unk or ""),
+                "vocab": [list(each) for each in vocab],
+                "byte_fallback": False,
+            },
+        }
+        return cls(backend_of(Path(source), value), layout)
+
+    @classmethod
+    def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
+        check_switches(file, config, _SWITCHES)
+        layout = _check_model(file, value["model"])
+        normalizing.check_normalizer(file, value.get("normalizer"))
+        normalizing.check_pre_tokenizer(file, value.get("pre_tokenizer"))
+        kind = cls(backend_of(file, value), layout)
+        lowercase = config.get("do_lower_case")
+        if lowercase is not None and layout is ALBERT and lowercase != kind.lowercase:
+            warn(
+                f"{file.parent}: tokenizer_config.json has do_lower_case {lowercase}, the "
+                f"normalizer of tokenizer.json has {kind.lowercase}; the latter is used"
+            )
+        return kind
+
+    @classmethod
+    def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Self, Path]:
+        file = path
+        if path.is_dir():
+            held = (path / names[0] for names in cls.vocabularies)
+            file = next(candidate for candidate in held if candidate.is_file())
+        check_switches(file, config, _SWITCHES)
+        read = read_model_file(file)
+        publication = publication_of(read.pieces, _names_beside(file, config), file)
+        if read.charsmap:
+            check_charsmap(read.charsmap, file)
+        normalizer = normalizing.fairseq_steps(read.charsmap)
+        if publication.layout is ALBERT:
+            normalizer = normalizing.albert_steps(
+                read.charsmap,
+                lowercase=config.get("do_lower_case") is not False,
+                strip_accents=config.get("keep_accents") is not True,
+            )
+        return cls.build(publication.vocab(read.pieces), normalizer, str(file)), file
+
+    def complete(self, ids: Mapping[str, int]) -> Template:
+        layout, backend = self.layout, self.backend
+        taking = {
+            token.content: token.lstrip for token in backend.get_added_tokens_decoder().values()
+        }
+        backend.add_special_tokens(
+            [
+                AddedToken(token, lstrip=taking.get(token, False), normalized=False, special=True)
+                for token in sorted(self.special.tokens, key=ids.__getitem__)
+            ]
+        )
+        backend.decoder = decoders.Metaspace(SPACE, "always")
+        single, pair = layout.written()
+        named = dict.fromkeys(token for token in layout.pair if token is not None)
+        backend.post_processor = processors.TemplateProcessing(
+            single=single, pair=pair, special_tokens=[(token, ids[token]) for token in named]
+        )
+        return layout.template(ids)
+
+    def continues(self, token: str) -> bool:
+        return self.layout.goes_on(token)
+
+    def name_of(self, token: str) -> str:
+        if self.continues(token):
+            return marked(token)
+        return token.removeprefix(SPACE) or "␣"
+
+    def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+        """Divide texts at white space."""
+        if not self._divides:
+            return [[] for _ in texts], list(range(len(texts)))
+        whole = [number for number, text in enumerate(texts) if _ODD.search(text)]
+        split = [text.split() for text in texts]
+        for number in whole:
+            split[number] = []
+        return split, whole
+
+    def spans(
+        self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
+    ) -> list[tuple[int, int]]:
+        """Mend what the library tells.
+
+        The ``▁`` that is put in front of a word has no character, where the library gives it the
+        first one, which is the next piece's. A quotation mark that is made of two characters has
+        both of them, where the library gives it the second. The space before a word belongs to no
+        piece, where words are divided by it.
+        """
+        start = -1
+        for place in range(len(offsets) - 1, -1, -1):
+            behind = start
+            start, end = offsets[place]
+            index = ids[place]
+            if index == self._space and start >= behind >= 0:
+                start = behind
+                offsets[place] = (start, start)
+            elif index in self._quotes and text[max(start - 1, 0) : start + 1] in ("''", "``"):
+                start -= 1
+                offsets[place] = (start, end)
+            elif self._trims and text[start:end][:1].isspace():
+                start += len(text[start:end]) - len(text[start:end].lstrip())
+                offsets[place] = (start, end)
+        return offsets
+
+    def show(self, ids: Sequence[int]) -> str:
+        """Join the pieces, with each special token apart."""
+        tokens = [self.backend.id_to_token(index) or "" for index in ids]
+        special = set(self.special.tokens)
+        text = "".join(
+            f" {token}" if token in special else token.replace(SPACE, " ") for token in tokens
+        )
+        return text.strip()
+
+    def settings(self) -> list[Any]:
+        return [self.name, self._digest]
+
+    def files(self, tokens: Sequence[str]) -> dict[str, str]:
+        """Return none: tokenizer.json has the pieces with their probabilities."""
+        return {}
+
+    def config(self, one_type: bool = False) -> dict[str, Any]:
+        """Name the class that takes tokenizer.json as it is. Those of ALBERT, XLM-R and CamemBERT
+        in `transformers` make the normalization anew and lose steps of it."""
+        special = self.special
+        types = ["token_type_ids"] if self.layout.has_types and not one_type else []
+        inputs = ["input_ids", *types, "attention_mask"]
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": inputs,
+            "bos_token": special.cls,
+            "eos_token": special.sep,
+            "cls_token": special.cls,
+            "sep_token": special.sep,
+            "unk_token": special.unk,
+            "pad_token": special.pad,
+            "mask_token": special.mask,
+        }
+
+
+def _check_model(file: Path, model: dict[str, Any]) -> Layout:
+    """Check what the library takes as it is."""
+    vocab = model.get("vocab")
+    if not isinstance(vocab, list) or not vocab:
+        raise BertineError(f"{file}: vocab in its model must be a list of pieces with their scores")
+    for number, each in enumerate(vocab):
+        if (
+            not isinstance(each, list)
+            or len(each) != 2
+            or not isinstance(each[0], str)
+            or not each[0]
+            or type(each[1]) not in (int, float)
+            or abs(each[1]) > 1e6
+        ):
+            raise BertineError(
+                f"{file}: entry {number} of vocab is {briefly(each)}, but must be a piece and its "
+                "score"
+            )
+    tokens = [token for token, _ in vocab]
+    layout = layout_of(frozenset(tokens), str(file))
+    if model.get("byte_fallback") not in (None, False):
+        raise BertineError(
+            f"{file}: byte_fallback is {briefly(model['byte_fallback'])}, but must be false"
+        )
+    unknown = model.get("unk_id")
+    if type(unknown) is not int or not 0 <= unknown < len(tokens):
+        raise BertineError(
+            f"{file}: unk_id is {briefly(unknown)}, but must be the number of a piece"
+        )
+    if tokens[unknown] != layout.special.unk:
+        raise BertineError(
+            f"{file}: unk_id is {unknown}, which is {briefly(tokens[unknown])}, but must be that "
+            f"of {layout.special.unk}"
+        )
+    return layout
+
+
+def _names_beside(file: Path, config: dict[str, Any]) -> frozenset[str]:
+    """Return what the files beside a ``.model`` file call its tokenizer's class and its model."""
+    names = {str(config.get("tokenizer_class")).removesuffix("Fast")}
+    if (file.parent / "config.json").is_file():
+        values = read_json_object(file.parent / "config.json")
+        names |= {
+            str(values.get("model_type")),
+            str(values.get("tokenizer_class")).removesuffix("Fast"),
+        }
+    return frozenset(names)

@@ -1,0 +1,227 @@
+"""Unigram: id for id what the originals give, which run sentencepiece over text that they have
+prepared, and what `transformers` gives that opens our files.
+
+The reference is written here after google-research/albert, ``tokenization.py``, and fairseq's
+numbering of pieces; sentencepiece shares no code with the library that Bertine stands on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+
+import unigrams
+from bertine.text.corpus import Corpus
+from bertine.text.tokenizer import Tokenizer
+from bertine.text.unigram.model_file import read_model_file
+from unigrams import NORMAL, model_bytes
+
+sentencepiece = pytest.importorskip("sentencepiece")
+transformers = pytest.importorskip("transformers")
+
+DATA = Path(
+    os.environ.get("BERTINE_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data")
+)
+PUBLISHED = DATA / "vocab" / "albert" / "30k-clean.model"
+
+#: What the tokenizers may see differently.
+ODD = [
+    *("", " ", " a", "a ", "hello ,  world", "tab\tnew\nline\r\n", "a\u00a0b\u3000c", "\ufeffbom"),
+    *("``quoted'' \"text\"", "''''", "````", "'s 't don't", "(a)-b.", "– £5 €6 $5,00!!", "…‥—–-―"),
+    *("1,000 , 9,9 x9,", "3,4,5,", "1,", "A,", "9,a", "12,345,678.90", "¹²³ ₁", "½ ﬁ ① Ⅷ ２０ ©®™"),
+    *("é e\u0301 ñ Ñ ß ẞ İ ı ſ", "a\u0301b \u0301a", "ελληνικά ΣΑΣ", "русский ЙОЖ", "Đặng Việt"),
+    *(
+        "中文字符 混合 text",
+        "한국어 각",
+        "ｶﾞ ガ ㎏ ㍿",
+        "العربية ﷺ",
+        "עברית",
+        "😀 😃 👍🏽 🇩🇪",
+        "x" * 300,
+    ),
+    *("\u200bzero\u200bwidth", "x\u200dy", "soft\u00adhyphen", "\x00\x01a\x7fb", "▁", "a▁b"),
+    *("_under_score_ #hash @at", "http://x.com/a?b=1,2", "unbelievable cats sat, singing."),
+]
+
+
+def albert_pieces(processor, text: str) -> list[str]:
+    """Follow ``preprocess_text`` and ``encode_pieces``, with lower case."""
+    text = " ".join(text.strip().split()).replace("``", '"').replace("''", '"')
+    text = unicodedata.normalize("NFKD", text)
+    text = "".join(c for c in text if not unicodedata.combining(c)).lower()
+    pieces: list[str] = []
+    for piece in processor.EncodeAsPieces(text):
+        if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+            pieces.append(piece)
+            continue
+        parts = processor.EncodeAsPieces(piece[:-1].replace("▁", ""))
+        if piece[0] != "▁" and parts[0][0] == "▁":
+            parts = parts[1:] if len(parts[0]) == 1 else [parts[0][1:], *parts[1:]]
+        pieces += [*parts, ","]
+    return pieces
+
+
+def processor_of(raw: bytes):
+    return sentencepiece.SentencePieceProcessor(model_proto=raw)
+
+
+def differing(tokenizer: Tokenizer, expected: list[list[int]], texts: list[str]) -> list[str]:
+    """Return the texts that the tokenizer divides otherwise, by either of its ways."""
+    by_words = tokenizer.encode_plain(texts)
+    by_texts = [each.input_ids[1:-1] for each in tokenizer.encode_batch(texts)]
+    return [
+        text
+        for text, ids, one, other in zip(texts, expected, by_words, by_texts, strict=True)
+        if not ids == one == other
+    ]
+
+
+def paragraphs() -> Iterator[str]:
+    """Yield 4,000 real paragraphs."""
+    for name in ("wiki", "books"):
+        corpus = Corpus([DATA / "corpus" / f"{name}.jsonl.zst"])
+        lines = (line for document in corpus for line in document.text.split("\n"))
+        yield from islice((line for line in lines if line.strip()), 1400)
+    with open(DATA / "emotion" / "train.txt", encoding="utf-8") as handle:
+        yield from (line.split(";")[0] for line in islice(handle, 1200))
+
+
+@pytest.fixture(scope="module")
+def published() -> Tokenizer:
+    if not PUBLISHED.exists():
+        pytest.skip(f"needs {PUBLISHED}")
+    return Tokenizer.load(PUBLISHED)
+
+
+@pytest.fixture(scope="module")
+def fairseq_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file as XLM-R's and CamemBERT's: with the pieces and the normalization of ALBERT's, or
+    small where that is not there."""
+    folder = unigrams.write_fairseq(tmp_path_factory.mktemp("fairseq"))
+    file = folder / "sentencepiece.bpe.model"
+    if PUBLISHED.exists():
+        read = read_model_file(PUBLISHED)
+        pieces = [(each.text, each.score, NORMAL) for each in read.pieces if each.kind == NORMAL]
+        listed = [*unigrams.FAIRSEQ_SPECIALS, *pieces]
+        file.write_bytes(model_bytes(listed, charsmap=read.charsmap))
+    return file
+
+
+def test_small_albert_gives_the_ids_of_the_original(tmp_path: Path) -> None:
+    file = unigrams.write_albert(tmp_path) / "spiece.model"
+    processor = processor_of(file.read_bytes())
+    # Without a table of its own sentencepiece leaves characters as they are.
+    texts = [text for text in ODD if text.isascii() and text.isprintable()]
+    expected = [[processor.PieceToId(p) for p in albert_pieces(processor, t)] for t in texts]
+    assert len(texts) == 20
+    assert differing(Tokenizer.load(tmp_path), expected, texts) == []
+
+
+def test_published_albert_gives_the_ids_of_the_original(published: Tokenizer) -> None:
+    processor = processor_of(PUBLISHED.read_bytes())
+    texts = [*ODD, *paragraphs()]
+    expected = [[processor.PieceToId(p) for p in albert_pieces(processor, t)] for t in texts]
+    assert len(texts) > 4000
+    assert differing(published, expected, texts) == []
+
+
+def test_where_the_original_sees_other_spaces_and_accents(published: Tokenizer) -> None:
+    """The differences that are known: Python splits at five control characters that Unicode calls
+    none, and knows marks without a combining class, as vowels of Indic scripts are; and U+0085 is
+    white space here and no character of sentencepiece's."""
+    processor = processor_of(PUBLISHED.read_bytes())
+    for text, ours in {"a\x1cb": ["▁ab"], "कि": ["▁", "<unk>"]}.items():
+        pieces = [published.tokens[i] for i in published.encode_plain([text])[0]]
+        assert pieces == ours
+    assert albert_pieces(processor, "a\x1cb") == ["▁a", "▁b"]
+    characters = [chr(point) for point in range(0x20, 0x2000)]
+    texts = [f"a{c}b {c} c" for c in characters]
+    expected = [[processor.PieceToId(p) for p in albert_pieces(processor, t)] for t in texts]
+    wrong = {text[1] for text in differing(published, expected, texts)}
+    assert {unicodedata.category(c)[0] for c in wrong} <= {"M", "L", "N"}
+    assert not any(unicodedata.category(c)[0] in "LN" for c in wrong if ord(c) < 0x1CF0)
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
+def test_fairseq_gives_the_ids_of_the_original(
+    tmp_path: Path, fairseq_file: Path, family: str
+) -> None:
+    """fairseq's numbers, as the slow tokenizers of transformers 4 had them."""
+    raw = fairseq_file.read_bytes()
+    (tmp_path / fairseq_file.name).write_bytes(raw)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    tokenizer = Tokenizer.load(tmp_path)
+    processor = processor_of(raw)
+    added = 1 if family == "xlm-roberta" else 4
+    texts = [*ODD, *paragraphs()] if PUBLISHED.exists() else [t for t in ODD if t.isascii()]
+    texts = [text for text in texts if text.isprintable() or PUBLISHED.exists()]
+    expected = [[i + added if i else 3 for i in processor.EncodeAsIds(text)] for text in texts]
+    assert differing(tokenizer, expected, texts) == []
+    assert tokenizer.vocab_size == processor.GetPieceSize() + (2 if added == 1 else 5)
+    assert tokenizer.mask_token_id == tokenizer.vocab_size - 1
+
+
+@pytest.mark.parametrize("family", ["albert", "xlm-roberta", "camembert"])
+def test_transformers_opens_our_files_and_gives_the_same(
+    tmp_path: Path, fairseq_file: Path, family: str
+) -> None:
+    source = fairseq_file
+    if family == "albert":
+        source = (
+            PUBLISHED if PUBLISHED.exists() else unigrams.write_albert(tmp_path) / "spiece.model"
+        )
+    (tmp_path / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    tokenizer = Tokenizer.load(tmp_path / source.name)
+    (tmp_path / source.name).unlink()
+    tokenizer.save(tmp_path, model_max_length=64)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [f"{text} {tokenizer.mask_text}." for text in ODD]
+    encoded = theirs(texts)
+    ours = tokenizer.encode_batch(texts)
+    assert encoded["input_ids"] == [each.input_ids for each in ours]
+    pairs = theirs("Hello, world", "of [SEP] cats")
+    pair = tokenizer.encode("Hello, world", "of [SEP] cats")
+    assert pairs["input_ids"] == pair.input_ids
+    # XLM-R has one token type.
+    assert ("token_type_ids" in pairs) == (family == "albert")
+    assert pairs.get("token_type_ids", pair.token_type_ids) == pair.token_type_ids
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(theirs, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
+    assert theirs.model_max_length == 64
+    # And what it saves opens here.
+    theirs.save_pretrained(tmp_path / "theirs")
+    again = Tokenizer.load(tmp_path / "theirs")
+    assert again.encode_plain(ODD) == tokenizer.encode_plain(ODD)
+    assert again.fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("name", ["XLMRobertaTokenizer", "CamembertTokenizer", "AlbertTokenizer"])
+def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, name: str) -> None:
+    """What its classes write when they are given pieces with scores."""
+    read = read_model_file(fairseq_file)
+    pieces = [(each.text, each.score) for each in read.pieces[3:]]
+    first = {
+        "XLMRobertaTokenizer": ["<s>", "<pad>", "</s>", "<unk>"],
+        "CamembertTokenizer": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
+        "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    }[name]
+    own = [("<s>", 0.0), ("</s>", 0.0)] if name == "CamembertTokenizer" else []
+    last = [] if name == "AlbertTokenizer" else [("<mask>", 0.0)]
+    vocab = [*((token, 0.0) for token in first), *own, *pieces, *last]
+    table = {"_spm_precompiled_charsmap": read.charsmap} if read.charsmap else {}
+    theirs = getattr(transformers, name)(vocab=vocab, **table)
+    theirs.save_pretrained(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode_plain(ODD) == theirs(ODD, add_special_tokens=False)["input_ids"]
+    pair = tokenizer.encode("Hello, world", "of cats", max_length=64)
+    assert pair.input_ids == theirs("Hello, world", "of cats")["input_ids"]
+    assert tokenizer.mask_token_id == theirs.mask_token_id
