@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=12, help="steps that are timed of each")
+    parser.add_argument("--turns", type=int, default=12, help="steps timed of each, 2 or more")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -95,9 +95,15 @@ def save_model(
     _check_vocabulary(out, model.config, tokenizer)
     labels = _class_names(out, model, task)
     names = family_of(model.config.model_type).names
+    # Beside backbone and heads there may be what helped in training alone.
+    state = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if name.startswith(("backbone.", "heads."))
+    }
     tensors = {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in names.to_huggingface(model.state_dict(), model.config).items()
+        for name, tensor in names.to_huggingface(state, model.config).items()
     }
     with atomic_dir(out) as folder:
         config = model.config.replace(pad_token_id=tokenizer.pad_token_id)

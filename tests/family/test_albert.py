@@ -22,11 +22,13 @@ from bertine.modeldir import load_model, save_model
 from bertine.models.albert import AlbertConfig
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import RangeObserver
+from bertine.models.heads import new_head
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.presets import preset
 from bertine.training.loop.ceiling import step_cost
+from bertine.training.loop.freezing import check_freezing
 from bertine.training.loop.optim import parameter_groups
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
@@ -326,3 +328,39 @@ def test_rates_of_layers_are_those_of_layers_with_weights_of_their_own() -> None
     assert rates[id(layers[1].up.weight)] == 0.5
     assert rates[id(model.heads["mlm"].dense.weight)] == 1.0
     assert rates[id(model.backbone.word_weights)] == 0.5**3
+
+
+def test_layers_that_are_frozen_are_those_with_weights_of_their_own() -> None:
+    model = pretraining(tiny(num_hidden_groups=2))
+    check_freezing(model, 2)
+    with pytest.raises(BertineError, match="has 2 layers with weights of their own"):
+        check_freezing(model, 3)
+
+
+def test_the_published_config_is_the_preset(tmp_path: Path) -> None:
+    """All keys of the published albert-base-v2, as the authors' program and others wrote them."""
+    values = {
+        **{"architectures": ["AlbertForMaskedLM"], "model_type": "albert", "vocab_size": 30000},
+        **{"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "hidden_act": "gelu_new"},
+        **{"classifier_dropout_prob": 0.1, "embedding_size": 128, "hidden_size": 768},
+        **{"intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12},
+        **{"num_hidden_groups": 1, "inner_group_num": 1, "net_structure_type": 0, "gap_size": 0},
+        **{"num_memory_blocks": 0, "down_scale_factor": 1, "initializer_range": 0.02},
+        **{"layer_norm_eps": 1e-12, "max_position_embeddings": 512, "type_vocab_size": 2},
+        **{"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert read_config(tmp_path / "config.json").config == preset("albert-base")
+
+
+def test_a_pooler_beside_the_mlm_head_is_there_for_fine_tuning(tmp_path: Path) -> None:
+    """As in the published files, whose class for masked words had one."""
+    config = tiny()
+    model = Model(config, new_head(config, "mlm"), add_pooler=True)
+    scramble(model, 0)
+    save_model(tmp_path, model, toys.tokenizer())
+    assert load_model(tmp_path).model.backbone.pooler is None
+    tuned = load_model(tmp_path, heads=new_head(config, "classifier", 2)).model
+    assert tuned.backbone.pooler is not None
+    assert model.backbone.pooler is not None
+    assert torch.equal(tuned.backbone.pooler.weight, model.backbone.pooler.weight)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import toys
 from bertine import objectives
@@ -177,3 +179,37 @@ def test_the_published_sizes_fill_masks_with_the_published_weights() -> None:
 def test_impossible_sizes_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BertineError, match=message):
         config(**changes)
+
+
+def test_the_gpus_branch_of_every_kind_of_layer_is_compiled_whole() -> None:
+    """Traced with shapes alone, forward and backward: global and local layers, with and without the
+    first norm, once more at most when the number of rows changes; flash attention gets the
+    window."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    settings = config(hidden_size=128).with_dropout(0.1)
+    made = [
+        layers.ModernLayer(settings, first).to("meta", torch.bfloat16) for first in (True, False)
+    ]
+    for layer in made:
+        layer.train().compile(backend=counter, fullgraph=True)
+    for lengths in ([32] * 8, [32, 20, 9, 30] * 4, [32] * 12):
+        mask = torch.arange(32) < torch.tensor(lengths)[:, None]
+        rows = Batch(mask.long(), mask, mask.long()).packed().to("meta").packing
+        assert rows is not None
+        layout = layers.RowLayout(len(lengths), 32, rows.real, ends=rows.ends, longest=rows.longest)
+        x = torch.empty(
+            rows.real.numel(), 128, dtype=torch.bfloat16, device="meta", requires_grad=True
+        )
+        out = x
+        for layer, window in ((made[0], None), (made[1], 4), (made[1], None), (made[1], 4)):
+            around = layers.Surroundings.of(layout, 64, 10_000.0, window, x)
+            out = layer(out, around)
+        out.sum().backward()
+        assert out.shape == x.shape
+        assert x.grad is not None
+    assert 1 <= counter.frame_count <= 8
+    graphs = [str(graph.code) for graph in counter.graphs]
+    assert all("_flash_attention_forward" in code for code in graphs)
+    assert any("window_size_left = 4" in code for code in graphs)
+    torch._dynamo.reset()
