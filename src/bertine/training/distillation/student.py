@@ -221,10 +221,10 @@ def copy_layers(
     """
     source: dict[str, Tensor] = dict(teacher.state_dict())
     _fit_embeddings(source, student, teacher, token_types)
-    for number, chosen in _kept_weights(student.config, teacher.config, layers).items():
-        prefix = f"backbone.layers.{chosen}."
+    for ours, theirs in _kept_weights(student.config, teacher.config, layers).items():
+        prefix = f"backbone.layers.{theirs}."
         for name in [name for name in source if name.startswith(prefix)]:
-            source[f"student.{number}.{name.removeprefix(prefix)}"] = source[name]
+            source[f"student.{ours}.{name.removeprefix(prefix)}"] = source[name]
     own: dict[str, Tensor] = student.state_dict()
     heads = [
         f"heads.{name}."
@@ -252,9 +252,11 @@ def copy_layers(
 
 
 def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> dict[int, int]:
-    """Return for each layer of weights of a student the teacher's that it begins as; of one that is
-    used several times, where weights are shared, the first."""
-    inside = len(student.passes) // student.num_hidden_layers
+    """Return for each layer of weights of a student the teacher's that it begins as, where it has
+    `layers` of the teacher; of one that is used several times, as weights are shared, the first."""
+    inside = len(teacher.passes) // teacher.num_hidden_layers
+    if len(student.passes) != inside * len(layers):
+        return {}  # whoever asks says what has no counterpart
     kept: dict[int, int] = {}
     for number, chosen in enumerate(layers):
         for part in range(inside):
