@@ -215,7 +215,7 @@ def test_mistakes_with_generators_are_one_line(
         max_position_embeddings=40,
     )
     save_model(tmp_path / "other", Model(other, new_head(other, "mlm")), toys.tokenizer())
-    refused("embedding_width is 16, but the model's is 24", generator=tmp_path / "other")
+    refused("embedding_size is 16, but the model's is 24", generator=tmp_path / "other")
     bert = toys.write_model(tmp_path / "bert")
     refused("its model_type is bert, but the model's is electra", generator=bert)
     refused("mlm-nsp or mlm, not with rtd", model=bert, objective="rtd")
