@@ -99,6 +99,10 @@ def test_chosen_layers_of_a_roberta_become_a_distilbert() -> None:
     ours, theirs = (m.eval().encode(batch).last_hidden_state for m in (made, teacher))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     assert plan.config.longest_input == config.longest_input
+    # Its file has no place for another epsilon, so it is not trained with one either.
+    assert plan_student(config.replace(layer_norm_eps=1e-5), "distilbert", [0]).config == (
+        plan.config.replace(num_hidden_layers=1)
+    )
 
 
 def test_a_preset_of_another_width_begins_at_random(teacher: Path) -> None:

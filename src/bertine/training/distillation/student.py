@@ -7,7 +7,7 @@ DistilBERT begins as every other layer of its teacher, with the embeddings and t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def plan_student(
     if student is None or str(student) in FAMILIES:
         config = teacher if student is None else _of_type(teacher, str(student))
         chosen = every_other(teacher.num_hidden_layers) if layers is None else tuple(layers)
-        return StudentPlan(config.replace(num_hidden_layers=len(chosen)), chosen)
+        return StudentPlan(config.with_layers(len(chosen)), chosen)
     config = architecture_of(student)
     config = config.replace(vocab_size=teacher.vocab_size, pad_token_id=teacher.pad_token_id)
     differing = [name for name in _SIZES if getattr(config, name) != getattr(teacher, name)]
@@ -129,17 +129,6 @@ def plan_student(
     return StudentPlan(config, None)
 
 
-def _passes(student: Config, teacher: Config, layers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield which layer of the student begins as which of the teacher, among those with weights of
-    their own, where it has `layers` of the teacher: a layer may stand for several."""
-    each = len(teacher.passes) // teacher.num_hidden_layers
-    if len(student.passes) != each * len(layers):
-        return  # whoever asks says what has no counterpart
-    for number, chosen in enumerate(layers):
-        for part in range(each):
-            yield student.passes[number * each + part], teacher.passes[chosen * each + part]
-
-
 def _check_layers(teacher: Config, layers: Sequence[int] | None) -> None:
     count = teacher.num_hidden_layers
     if layers is None:
@@ -157,10 +146,12 @@ def _check_layers(teacher: Config, layers: Sequence[int] | None) -> None:
 
 def _of_type(teacher: Config, name: str) -> Config:
     """Return the teacher's config as one of the model type `name`."""
-    kind = family_of(name).config
+    family = family_of(name)
+    kind = family.config
     if isinstance(teacher, kind):
         return teacher
-    fields = {field.name for field in dataclasses.fields(kind)}
+    # What its config.json has no key for is as in all models of the type.
+    fields = {field.name for field in dataclasses.fields(kind)} - family.keys.absent
     shared = {
         field: value
         for field, value in teacher.to_dict().items()
@@ -229,7 +220,7 @@ def copy_layers(
     """
     source: dict[str, Tensor] = dict(teacher.state_dict())
     _fit_embeddings(source, student, teacher, token_types)
-    for ours, theirs in _passes(student.config, teacher.config, layers):
+    for ours, theirs in _kept_weights(student.config, teacher.config, layers).items():
         prefix = f"backbone.layers.{theirs}."
         for name in [name for name in source if name.startswith(prefix)]:
             source[f"student.{ours}.{name.removeprefix(prefix)}"] = source[name]
@@ -257,6 +248,20 @@ def copy_layers(
                 f"{teacher.config.title}: {name} has no counterpart of its shape"
             )
     return taken
+
+
+def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> dict[int, int]:
+    """Return for each layer of weights of a student the teacher's that it begins as, where it has
+    `layers` of the teacher; of one that is used several times, as weights are shared, the first."""
+    inside = len(teacher.passes) // teacher.num_hidden_layers
+    if len(student.passes) != inside * len(layers):
+        return {}  # whoever asks says what has no counterpart
+    kept: dict[int, int] = {}
+    for number, chosen in enumerate(layers):
+        for part in range(inside):
+            own = student.passes[number * inside + part]
+            kept.setdefault(own, teacher.passes[chosen * inside + part])
+    return kept
 
 
 def _same_parts(head: nn.Module, prefix: str, source: Mapping[str, Tensor]) -> bool:
