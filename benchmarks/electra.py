@@ -25,7 +25,7 @@ from common import calibrate, describe_machine, machine, print_table
 import bertine
 from bertine.files import read_json, write_json
 from bertine.interop.family import config_to_huggingface
-from bertine.models.electra import ElectraConfig
+from bertine.models.electra.config import ElectraConfig
 from bertine.names import ObjectiveName
 from bertine.options.objectives import ObjectiveOptions
 from bertine.runs.log import read_log

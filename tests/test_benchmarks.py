@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 
+import glue_files
 import processes
 import toys
 from bertine.modeldir import save_model
@@ -425,3 +426,29 @@ def test_the_interval_of_a_median_is_between_ranks() -> None:
     for count, rank in ((5, 1), (6, 1), (9, 2), (10, 2), (15, 4), (20, 6)):
         values = list(range(count, 0, -1))
         assert median_interval(values) == (rank, count + 1 - rank)
+
+
+@pytest.mark.slow
+def test_replaced_tokens_are_compared_at_equal_time(run: Run, tmp_path: Path) -> None:
+    corpus = toys.write_corpus(tmp_path / "corpus.txt")
+    glue = glue_files.write_glue(tmp_path / "glue", "CoLA", "SST-2", "MRPC", "STS-B", "RTE")
+    out = tmp_path / "out"
+    where = ["--corpus", corpus, "--held-out", corpus, "--glue", glue, "--out", out]
+    shape = ["--layers", 1, "--hidden-size", 16, "--embedding-size", 16, "--vocab-size", 300]
+    given = [*where, *shape, "--minutes", 0.02, "--seeds", 0, 1, "--epochs", 1, "--batch-size", 4]
+    printed = run("electra", *ONE, *given)
+    _, losses, scores = printed.split("\n\n")
+    lines = losses.splitlines()
+    assert lines[0].startswith("losses (nats) and shares on held-out text, seed 0; mlm ")
+    last = lines[12].split()  # of ten rows under two of headers
+    assert len(last) == 8
+    assert float(last[0]) == 0.02
+    assert all(float(value) >= 0 for value in last[1:])
+    assert len([line for line in lines if line.startswith("CoLA-")]) == 4
+    rows = [line for line in scores.splitlines() if "±" in line]
+    assert len(rows) == 6
+    assert rows[-1].startswith("average")
+    # What is done is not done again; another comparison has another folder.
+    assert run("electra", *ONE, *given).split("\n\n")[2] == scores
+    with pytest.raises(SystemExit, match="other settings; name another folder"):
+        run("electra", *ONE, *given, "--layer-decay", 0.8)

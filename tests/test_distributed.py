@@ -24,7 +24,7 @@ from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
 from bertine.models.dropout import stream
-from bertine.models.electra import ElectraConfig
+from bertine.models.electra.config import ElectraConfig
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.training.distributed.parallel import Team

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bertine.reports.run_page import report
     from bertine.signatures import (
         convert,
+        distill,
         embed,
         evaluate,
         explain,
@@ -61,6 +62,7 @@ _HOME = {
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
     "convert": "bertine.inference.convert",
+    "distill": "bertine.training.distillation.distill",
     "embed": "bertine.inference.embedding.embed",
     "evaluate": "bertine.inference.evaluate",
     "explain": "bertine.inference.explaining.explain",
@@ -96,6 +98,7 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "convert",
+    "distill",
     "embed",
     "evaluate",
     "explain",

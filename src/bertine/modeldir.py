@@ -22,6 +22,7 @@ from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.directory import (
     is_model_directory,
+    is_of_checkpoint,
     origin_line,
     read_settings,
     settings_file,
@@ -95,9 +96,15 @@ def save_model(
     _check_vocabulary(out, model.config, tokenizer)
     labels = _class_names(out, model, task)
     names = family_of(model.config.model_type).names
+    # Beside backbone and heads there may be what helped in training alone.
+    state = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if name.startswith(("backbone.", "heads."))
+    }
     tensors = {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in names.to_huggingface(model.state_dict(), model.config).items()
+        for name, tensor in names.to_huggingface(state, model.config).items()
     }
     with atomic_dir(out) as folder:
         config = model.config.replace(pad_token_id=tokenizer.pad_token_id)
@@ -235,6 +242,8 @@ def model_folder(path: str | Path) -> Path:
     """
     folder = locate(path)
     if not folder.is_dir():
+        if is_of_checkpoint(folder):
+            raise BertineError(f"{folder}: is of a checkpoint; give its folder, {folder.parent}")
         if not folder.exists() and (hint := how_to_get(str(path))):
             raise BertineError(hint)
         kind = "is a file" if folder.exists() else "does not exist"

@@ -41,6 +41,13 @@ ClassWeights = Literal["balanced"]
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
 ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
+#: Which tokens of pre-training have soft targets
+#: (:mod:`bertine.objectives.distillation.around_mlm`).
+SoftTokens = Literal["all", "masked"]
+#: How hidden maps and attention maps are compared (:mod:`bertine.objectives.distillation.maps`).
+MapKind = Literal["tinybert", "mobilebert"]
+#: What becomes of a teacher's token types in a student that has none.
+TokenTypesOfTeacher = Literal["fold", "drop"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal[
     "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"
@@ -63,6 +70,8 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
+#: What finds the words of text that is written without spaces (:mod:`bertine.text.chinese`).
+SegmenterName = Literal["jieba"]
 #: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
 SpecialStyle = Literal["roberta", "bert"]
 #: Activations of the layers (:mod:`bertine.models.layers`).

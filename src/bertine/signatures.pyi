@@ -28,6 +28,7 @@ from bertine.names import (
     InputFormat,
     LabelledFormat,
     LongText,
+    MapKind,
     Masking,
     NearDuplicates,
     ObjectiveName,
@@ -36,12 +37,15 @@ from bertine.names import (
     PoolingName,
     Precision,
     ScheduleName,
+    SegmenterName,
+    SoftTokens,
     SpecialStyle,
     TaggedFormat,
     TagScheme,
     TaskName,
     TextFormat,
     TokenizerKind,
+    TokenTypesOfTeacher,
     VectorPooling,
     VectorType,
 )
@@ -49,6 +53,7 @@ from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
+from bertine.training.distillation.on_task import Distilled
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
@@ -78,6 +83,242 @@ def convert(
     Raises:
         BertineError: an unknown activation; no such model, or a damaged one; `output` holds
             something else, or is the model's own folder.
+    """
+
+def distill(
+    data: Path | str | TableLike,
+    *,
+    out: Path | str,
+    teacher: Path | str | None = None,
+    probabilities: Path | str | None = None,
+    probability_column: str | None = None,
+    labels: Sequence[str] | None = None,
+    student: Path | str | None = None,
+    layers: Sequence[int] | None = None,
+    token_types: TokenTypesOfTeacher = "fold",
+    temperature: float = 2.0,
+    soft_weight: float = 5.0,
+    mlm_weight: float = 2.0,
+    cosine_weight: float = 1.0,
+    cosine_projection: bool = False,
+    soft_tokens: SoftTokens = "all",
+    mask_smoothing: float = 0.7,
+    freeze_positions: bool = False,
+    freeze_token_types: bool = False,
+    label_weight: float = 0.5,
+    hidden_weight: float = 0.0,
+    attention_weight: float = 0.0,
+    hidden_mean_weight: float = 0.0,
+    hidden_variance_weight: float = 0.0,
+    maps: MapKind = "tinybert",
+    progressive_steps: int | None = None,
+    steps: int | None = None,
+    tokens: int | None = None,
+    hours: float | None = None,
+    batch_size: int | None = None,
+    masked_lm_prob: float = 0.15,
+    max_predictions_per_seq: int | None = None,
+    mask_split: Sequence[float] | None = None,
+    short_seq_prob: float = 0.1,
+    dupe_factor: int = 10,
+    max_seq_length: int = 128,
+    input_format: InputFormat | None = None,
+    whole_word_mask: bool = False,
+    ngrams: int = 1,
+    masking: Masking = "dynamic",
+    seed: int = 0,
+    long_seq_length: int | None = None,
+    long_share: float = 0.1,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    epochs: int | None = None,
+    paper: bool = False,
+    max_length: int | None = None,
+    split_seed: int | None = None,
+    learning_rate: float | None = None,
+    warmup_steps: int | None = None,
+    warmup_ratio: float | None = None,
+    optimizer: OptimizerName = "adamw",
+    weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
+    schedule: ScheduleName = "linear",
+    layer_decay: float = 1.0,
+    dropout: float | None = None,
+    patience: int | None = None,
+    precision: Precision = "auto",
+    device: str | None = None,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: int = 2,
+    log_every: int = 10,
+    tensorboard: bool = False,
+    save_best: bool | None = None,
+    workers: int | None = None,
+    compile: bool | None = None,
+    resume: bool = False,
+    objective: ObjectiveName = "mlm",
+    held_out: Path | str | None = None,
+    evaluate_every: int | None = None,
+) -> PretrainResult | Distilled:
+    """Train a small model, the student, to do what a large one, its teacher, does.
+
+    On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
+    afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
+    DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
+    what another model holds likely; where texts have labels, these count too.
+
+    Args:
+        data: a token store (``prepare``); or the texts of a task, with labels or without, as
+            ``finetune`` takes them: a file, a folder with training and validation files, a table
+            in memory.
+        out: the run's folder; the model directory is ``out/model``.
+        teacher: model directory to learn from: on a store one that fills masks, on texts a
+            fine-tuned one of any task.
+        probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another
+            model holds likely: a row for each row of DATA, a column for each label, or one with a
+            dictionary or a list.
+        probability_column: of `probabilities`: the column with a dictionary, or a list in the order
+            of `labels`; None: the usual names, or a column for each label.
+        labels: of `probabilities`: the labels, in the order of a list; None: the names of the
+            columns, or the keys of the dictionaries.
+        student: what is trained: a model type such as distilbert (with the teacher's sizes), a
+            preset, a config.json, or a model directory to begin from; None: a model of the
+            teacher's type with fewer layers.
+        layers: of the teacher, from 0 on, that the student begins as, with its embeddings and
+            heads; None: every other one: 0 2 4 7 9 11 of 12.
+        token_types: of a student that has none: add that of the first segment to the positions, or
+            drop it as DistilBERT did.
+        temperature: that the logits of both are divided by; the loss is multiplied by its square.
+        soft_weight: of the teacher's distributions over the vocabulary.
+        mlm_weight: of the masked tokens themselves.
+        cosine_weight: of the angle between the last states of both; their widths must be equal.
+        cosine_projection: learn a layer between the widths, where they differ, for the cosine.
+        soft_tokens: which tokens have soft targets: all real ones, as published, or the masked
+            ones.
+        mask_smoothing: choose rarer tokens for prediction more often: in proportion to their count
+            in the store to minus this; 0: all alike. As in the published code, but within each
+            sequence (:func:`~bertine.data.corruption.masked.rarer_first`).
+        freeze_positions: do not train the position embeddings.
+        freeze_token_types: do not train the embeddings of token types.
+        label_weight: the share of the labels in the loss; the rest is the teacher's. Rows without a
+            label have the teacher alone.
+        hidden_weight: of the states of each layer, beside those of the teacher's layer.
+        attention_weight: of where the heads of each layer look.
+        hidden_mean_weight: of the mean of each state (MobileBERT: 5000).
+        hidden_variance_weight: of the variance of each state (MobileBERT: 5).
+        maps: how they are compared: squared errors of states and of scores before the softmax; or
+            of normalized states, and the divergence of distributions of attention. MobileBERT's
+            weights are 100 and 1.
+        progressive_steps: train one layer after the other, the lowest first, for so many steps
+            each, on these terms alone; then all of them; None: all layers from the first step on.
+        steps: updates of the weights.
+        tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
+        hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
+            most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
+            (:mod:`bertine.training.loop.progress`).
+        batch_size: sequences, or examples, in an update; None: 32; of a task 16, or 32 with more
+            than 4,000 examples.
+        masked_lm_prob: share of the tokens that are predicted.
+        max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
+            asks for in a full one.
+        mask_split: of the predicted tokens, the shares that become the mask, become a random token,
+            stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
+        short_seq_prob: share of segment pairs that are made shorter at random.
+        dupe_factor: with static masking, in how many ways; the paper's is ten.
+        max_seq_length: tokens of a sequence with its special tokens, at the most.
+        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
+            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
+        whole_word_mask: choose whole words for prediction.
+        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+            ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
+            (:mod:`bertine.data.corruption.ngrams`).
+        masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
+            ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
+        seed: random seed.
+        long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
+            The last `long_share` of the steps have sequences of this length. One schedule runs over
+            both.
+        long_share: of the steps, for the second phase.
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        word_column: number of the column of the words in a column file; None: the first.
+        tag_column: number of the column of the tags; None: the last.
+        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
+        paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
+            learning rate of 5e-5, the weights of the last epoch.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        split_seed: by which validation examples are held out where the data has none; None: that of
+            `seed`. Runs of several seeds are compared on the same ones.
+        learning_rate: its highest value; None: 1e-4; of a task by the width of the model.
+        warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
+            None: 0.01; of a task 0.1, of one-cycle 0.3.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
+            result in less memory; None: by the device.
+        schedule: of the rate after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.loop.schedule`.
+        layer_decay: the rate of each layer as a share of that of the one above.
+        dropout: on hidden states and attention; None: the model's own rates.
+        patience: stop when the task's score on the validation examples was not better for so many
+            epochs, and save the model of the best. Unless `save_best` is False.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        checkpoint_every: steps between checkpoints; None: 1000; of a task one after each epoch.
+            Those of a task are removed when the model directory has been written.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        log_every: steps between lines of the log. It is ``log.jsonl``.
+        tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        save_best: save the weights of the epoch with the best score on the validation examples, not
+            those of the last one; None: where that score is better than the last epoch's by more
+            than chance. By more than its standard error on so many examples, that is, and by three
+            examples or more. The score is the first metric by which the task is judged: of CoLA
+            Matthews. The examples have then been used to choose: judge the model on others.
+        workers: processes that make the coming batches while the model computes; the result is the
+            same with any number; None: 0 on a CPU, whose cores training uses itself; on a GPU up to
+            four. See :func:`bertine.data.loader.default_workers`.
+        compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on;
+            None: on a store, not on a task.
+        resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
+        objective: what stands beside the soft targets: masked tokens, or next sentences too.
+        held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
+        evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
+            same hidden words (``samples.jsonl``).
+
+    Returns:
+        On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
+        :class:`~bertine.training.distillation.on_task.Distilled`.
+
+    Raises:
+        BertineError: an option of the other kind of data is given; teacher and student do not fit
+            together; what ``pretrain`` and ``finetune`` raise.
     """
 
 def embed(
@@ -395,6 +636,7 @@ def finetune(
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
@@ -477,6 +719,9 @@ def finetune(
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
             `label_column`.
         label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        probability_columns: of text: a column for each label with its probability, in place of
+            `label_column`; named as the label, or probability_LABEL. They are learned from as they
+            are (soft labels); the most probable label is the one that scores count.
         threshold: of multi-label: a label is given from this probability on.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
@@ -619,6 +864,7 @@ def lr_find(
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
     long_text: LongText = "head",
@@ -678,6 +924,9 @@ def lr_find(
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
             `label_column`.
         label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        probability_columns: of text: a column for each label with its probability, in place of
+            `label_column`; named as the label, or probability_LABEL. They are learned from as they
+            are (soft labels); the most probable label is the one that scores count.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
@@ -788,6 +1037,7 @@ def prepare(
     shard_tokens: int = 268435456,
     part_bytes: int = 67108864,
     language: str = "en",
+    segmenter: SegmenterName | None = None,
     drop_duplicates: bool = False,
     near_duplicates: NearDuplicates = "ignore",
     similarity: float = 0.8,
@@ -821,6 +1071,9 @@ def prepare(
         part_bytes: input files are worked through together up to this size.
         language: of the text, for splitting sentences: en, de, zh, ... (another one: the nearest).
             See :func:`bertine.text.sentences.check_language`.
+        segmenter: find the words of Chinese text with jieba, so that masks of whole words hide all
+            of a word's characters (needs the package jieba); None: each character is a word. See
+            :mod:`bertine.text.chinese`; jieba is in the extra ``zh``.
         drop_duplicates: leave out documents with the same words as an earlier one (they are counted
             anyway).
         near_duplicates: documents nearly the same as an earlier one (count and drop need the
@@ -968,7 +1221,7 @@ def pretrain(
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
         long_share: of the steps, for the second phase.
-        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3.
+        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3, muon 3e-4.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
@@ -1045,6 +1298,7 @@ def search(
     choice_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
@@ -1134,6 +1388,9 @@ def search(
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
             `label_column`.
         label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        probability_columns: of text: a column for each label with its probability, in place of
+            `label_column`; named as the label, or probability_LABEL. They are learned from as they
+            are (soft labels); the most probable label is the one that scores count.
         threshold: of multi-label: a label is given from this probability on.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.

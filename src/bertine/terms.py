@@ -40,7 +40,8 @@ class TermTexts:
     rarer: str | None = None
 
 
-#: Every term of the objectives in :data:`bertine.registry.OBJECTIVES`.
+#: Every term of the objectives in :data:`bertine.registry.OBJECTIVES`, and, behind them, those
+#: that a teacher adds (:mod:`bertine.objectives.distillation`).
 TERMS = {
     "mlm": TermTexts(
         title="MLM",
@@ -75,7 +76,52 @@ TERMS = {
         targets="tokens",
         rarer="replaced",
     ),
+    "soft": TermTexts(
+        title="Teacher",
+        loss="Mean divergence of what the student holds likely from what the teacher does, both at "
+        "the temperature, times its square; 0 where they agree.",
+        accuracy="Where the best guess of the student is that of its teacher.",
+        right="best guesses that are the teacher's",
+        targets="soft targets",
+    ),
+    "cosine": TermTexts(
+        title="Cosine",
+        loss="Mean of 1 - cos between the last states of student and teacher.",
+        accuracy="",
+        right="",
+        targets="states",
+    ),
+    "hidden": TermTexts(
+        title="Hidden maps",
+        loss="Mean squared difference of the states from the teacher's, the sum over the layers.",
+        accuracy="",
+        right="",
+        targets="states",
+    ),
+    "hidden_mean": TermTexts(
+        title="Means of states",
+        loss="Mean squared difference of the means of states, the sum over the layers.",
+        accuracy="",
+        right="",
+        targets="states",
+    ),
+    "hidden_variance": TermTexts(
+        title="Variances of states",
+        loss="Mean difference of the variances of states, the sum over the layers.",
+        accuracy="",
+        right="",
+        targets="states",
+    ),
+    "attention": TermTexts(
+        title="Attention maps",
+        loss="How far the heads are from looking where the teacher's do, the sum over the layers.",
+        accuracy="",
+        right="",
+        targets="scores of attention",
+    ),
 }
+#: Those of them that a teacher adds.
+OF_TEACHERS = ("soft", "cosine", "hidden", "hidden_mean", "hidden_variance", "attention")
 #: The terms of each objective, that by which a run is judged first: whether words are guessed from
 #: their context can be compared with their frequencies.
 OBJECTIVE_TERMS = {
@@ -118,5 +164,6 @@ def guessing(term: TermTexts, rarer: float | None = None) -> tuple[float, float]
 
 
 def terms_among(keys: Collection[str]) -> list[str]:
-    """List the terms that have a loss among the keys of a log or the names of scores."""
-    return [name for name in TERMS if f"{name}_loss" in keys]
+    """List the terms of objectives that have a loss among the keys of a log or the names of
+    scores."""
+    return [name for name in TERMS if f"{name}_loss" in keys and name not in OF_TEACHERS]

@@ -22,11 +22,14 @@ from bertine.modeldir import load_model, save_model
 from bertine.models.albert import AlbertConfig
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import RangeObserver
+from bertine.models.heads import new_head
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.presets import preset
+from bertine.training.distillation.student import copy_layers, plan_student
 from bertine.training.loop.ceiling import step_cost
+from bertine.training.loop.freezing import check_freezing
 from bertine.training.loop.optim import parameter_groups
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
@@ -326,3 +329,62 @@ def test_rates_of_layers_are_those_of_layers_with_weights_of_their_own() -> None
     assert rates[id(layers[1].up.weight)] == 0.5
     assert rates[id(model.heads["mlm"].dense.weight)] == 1.0
     assert rates[id(model.backbone.word_weights)] == 0.5**3
+
+
+def test_layers_that_are_frozen_are_those_with_weights_of_their_own() -> None:
+    model = pretraining(tiny(num_hidden_groups=2))
+    check_freezing(model, 2)
+    with pytest.raises(BertineError, match="has 2 layers with weights of their own"):
+        check_freezing(model, 3)
+
+
+def test_the_published_config_is_the_preset(tmp_path: Path) -> None:
+    """All keys of the published albert-base-v2, as the authors' program and others wrote them."""
+    values = {
+        **{"architectures": ["AlbertForMaskedLM"], "model_type": "albert", "vocab_size": 30000},
+        **{"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "hidden_act": "gelu_new"},
+        **{"classifier_dropout_prob": 0.1, "embedding_size": 128, "hidden_size": 768},
+        **{"intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12},
+        **{"num_hidden_groups": 1, "inner_group_num": 1, "net_structure_type": 0, "gap_size": 0},
+        **{"num_memory_blocks": 0, "down_scale_factor": 1, "initializer_range": 0.02},
+        **{"layer_norm_eps": 1e-12, "max_position_embeddings": 512, "type_vocab_size": 2},
+        **{"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert read_config(tmp_path / "config.json").config == preset("albert-base")
+
+
+def test_a_pooler_beside_the_mlm_head_is_there_for_fine_tuning(tmp_path: Path) -> None:
+    """As in the published files, whose class for masked words had one."""
+    config = tiny()
+    model = Model(config, new_head(config, "mlm"), add_pooler=True)
+    scramble(model, 0)
+    save_model(tmp_path, model, toys.tokenizer())
+    assert load_model(tmp_path).model.backbone.pooler is None
+    tuned = load_model(tmp_path, heads=new_head(config, "classifier", 2)).model
+    assert tuned.backbone.pooler is not None
+    assert model.backbone.pooler is not None
+    assert torch.equal(tuned.backbone.pooler.weight, model.backbone.pooler.weight)
+
+
+@pytest.mark.parametrize(("groups", "inner"), [(1, 1), (2, 1), (2, 2)])
+def test_a_student_begins_as_the_layers_that_the_teacher_goes_through(
+    groups: int, inner: int
+) -> None:
+    teacher = pretraining(tiny(num_hidden_groups=groups, inner_group_num=inner))
+    plan = plan_student(teacher.config, None, (1, 2))
+    student = Model(plan.config, choose(plan.config)[0].heads(plan.config)).eval()
+    taken = copy_layers(student, teacher, (1, 2))
+    assert set(taken) == set(student.state_dict())
+    batch = random_batch(teacher.config, 0)
+    states = teacher.encode(batch, all_states=True).hidden_states
+    assert states is not None
+    found = student.encode(batch, all_states=True).hidden_states
+    assert found is not None
+    close(found[0], states[0], "what goes into the layers")
+    layers = [*teacher.config.passes][inner : 3 * inner]  # those of the second and third time
+    assert len(found) == len(layers) + 1
+    for ours, theirs in zip(student.config.passes, layers, strict=True):
+        own, other = (m.backbone.layers[n] for m, n in ((student, ours), (teacher, theirs)))
+        for name, tensor in other.state_dict().items():
+            assert torch.equal(own.state_dict()[name], tensor)

@@ -9,9 +9,14 @@ import torch
 
 import toys
 from bertine.errors import BertineError
-from bertine.models.electra import ElectraConfig
+from bertine.models.electra.config import ElectraConfig
+from bertine.models.electra.generator import (
+    as_masked_lm,
+    generator_from,
+    generator_of,
+    without_generator,
+)
 from bertine.models.encoded import TextInputs
-from bertine.models.generator import as_masked_lm, generator_from, generator_of, without_generator
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.objectives.rtd import Rtd

@@ -13,7 +13,7 @@ import bertine.models.fast.int8 as packed_int8
 import bertine.models.fast.layers as packed_float
 from bertine.inference.compute.choosing import why_not_int8
 from bertine.models.bert import BertConfig
-from bertine.models.electra import ElectraConfig
+from bertine.models.electra.config import ElectraConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast import recorded
 from bertine.models.fast.backbone import PackedBackbone

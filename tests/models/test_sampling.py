@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertine.models import sampling
-from bertine.models.sampling import sample
+from bertine.models.electra import sampling
+from bertine.models.electra.sampling import sample
 from bertine.rng import generator
 
 #: A chi-square of n degrees of freedom is n with a standard deviation of sqrt(2 n); beyond five of

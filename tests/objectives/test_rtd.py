@@ -15,10 +15,10 @@ from bertine.data.batch import Batch
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.split import plan, select, split
 from bertine.interop.family import config_to_huggingface, family_of
-from bertine.models.electra import ElectraConfig
-from bertine.models.generator import as_masked_lm, generator_of, without_generator
+from bertine.models.electra.config import ElectraConfig
+from bertine.models.electra.generator import as_masked_lm, generator_of, without_generator
+from bertine.models.electra.sampling import sample
 from bertine.models.model import Model
-from bertine.models.sampling import sample
 from bertine.objectives import objective_of
 from bertine.objectives.rtd import EncodedReplacements, Rtd
 from bertine.options.objectives import ObjectiveOptions

@@ -19,8 +19,10 @@ from bertine.errors import BertineError
 from bertine.interop.family import family_of
 from bertine.interop.tensorflow.checkpoint import Checkpoint
 from bertine.modeldir import load_model
+from bertine.models.model import Model
 from bertine.names import OptimizerName
 from bertine.options.optimization import Updates
+from bertine.presets import PRESETS
 from bertine.training.loop.optim import ClippedOptimizer, device_clip, row_gradients
 from bertine.training.loop.optimizers.lamb import Lamb
 from bertine.training.loop.optimizers.muon import Muon, orthogonal
@@ -152,6 +154,20 @@ def test_muon_is_the_published_one_with_adamw_beside_it(max_grad_norm: float) ->
         torch.testing.assert_close(
             parameter.detach().double(), value, rtol=1e-4, atol=1e-5, msg=name
         )
+
+
+def test_muon_takes_the_matrices_of_every_familys_layers_and_no_others() -> None:
+    for name, preset in PRESETS.items():
+        small = name.endswith(("tiny", "small", "xsmall", "base"))
+        if not small or preset.num_hidden_layers > 12:
+            continue
+        with torch.device("meta"):
+            model = Model(preset, {})
+            groups = Muon(model).param_groups
+        mine = {p for group in groups if group["muon"] for p in group["params"]}
+        in_layers = {p for p in model.backbone.layers.parameters() if p.ndim == 2}
+        assert mine == in_layers, name
+        assert mine
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -15,6 +15,7 @@ from tests.toys import log
 import bertine
 from bertine.errors import BertineError
 from bertine.models.bert import BertConfig
+from bertine.names import OptimizerName
 from bertine.presets import PRESETS
 from bertine.training.finetuning.plan import Wishes, epochs_for, rate_for
 from bertine.training.loop.best import clearly_better
@@ -130,3 +131,11 @@ def test_a_run_as_it_comes_learns_from_few_labels(
     held_out = toys.write_labelled(tmp_path / "other.csv", rows=100, seed=5)
     assert learner.validate(held_out).metrics["accuracy"] > 0.9
     assert paper.validate(held_out).metrics["accuracy"] < 0.9
+
+
+@pytest.mark.parametrize(("name", "factor"), [("adamw", 1), ("lamb", 10), ("muon", 3)])
+def test_the_usual_rate_is_that_of_the_optimizer(name: OptimizerName, factor: int) -> None:
+    base = config(768)
+    rate = Wishes(optimizer=name).plan(base, 1000).learning_rate
+    assert rate == pytest.approx(factor * Wishes().plan(base, 1000).learning_rate)
+    assert Wishes(optimizer=name, learning_rate=1e-3).plan(base, 1000).learning_rate == 1e-3

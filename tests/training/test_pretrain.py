@@ -238,7 +238,7 @@ def test_the_splits_of_the_papers_ablation(
     ) -> None:
         raise Begun(batch)
 
-    monkeypatch.setattr("bertine.training.pretraining.pretrain.fit", begin)
+    monkeypatch.setattr("bertine.training.pretraining.run.fit", begin)
     with pytest.raises(Begun) as begun:
         pretrain(store, model=model, out=tmp_path / "run", mask_split=mask_split, **FEW)
     batches = [begun.value.args[0](step) for step in range(200)]

@@ -18,13 +18,15 @@ from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
-from bertine.models.electra import ElectraConfig
-from bertine.models.generator import generator_of
+from bertine.models.electra.config import ElectraConfig
+from bertine.models.electra.generator import generator_of
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.objectives.rtd import Rtd
+from bertine.options.pretraining import PretrainOptions
 from bertine.presets import preset
+from bertine.recipes import read_recipe
 from bertine.terms import main_term
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training.loop import fit as fit_module
@@ -217,7 +219,8 @@ def test_mistakes_with_generators_are_one_line(
     bert = toys.write_model(tmp_path / "bert")
     refused("its model_type is bert, but the model's is electra", generator=bert)
     refused("mlm-nsp or mlm, not with rtd", model=bert, objective="rtd")
-    refused("generator_size is 0, but must be above 0", generator_size=0.0)
+    refused(r"generator_size is 0, but must be in \(0, 2\]", generator_size=0.0)
+    refused(r"generator_layers is 3, but must be in \(0, 2\]", generator_layers=3.0)
     # A stranger's embeddings are not taken, and it is said.
     alone = tmp_path / "mlm"
     pretrain(store, model=config, objective="mlm", out=alone, **{**STILL, "seed": 1})
@@ -246,7 +249,10 @@ def test_what_has_no_mask_head_says_so(trained: Path, store: Path, tmp_path: Pat
     assert "generator" in str(told.value)
     assert len(fill_mask(trained / "generator", "the old [MASK] sleeps .")) == 1
     # With the generator of its run it can be scored, as that alone.
-    both, alone = (evaluate(folder, store).metrics for folder in (trained, trained / "generator"))
+    report = evaluate(trained, store)
+    both, alone = report.metrics, evaluate(trained / "generator", store).metrics
+    told = f"saying the same of all is {1 - both['rtd_replaced']:.2%}"
+    assert any(told in line for line in report.lines())
     assert both["mlm_loss"] == pytest.approx(alone["mlm_loss"])
     assert both["rtd_count"] == both["tokens"]
     assert "rtd_loss" not in alone
@@ -333,3 +339,25 @@ def test_from_the_command_line(store: Path, config: Path, tmp_path: Path) -> Non
     assert main([*arguments, *options]) == 0
     assert load_model(tmp_path / "run" / "generator").config.hidden_size == 16
     assert main(["fill-mask", str(tmp_path / "run" / "generator"), "the [MASK] sleeps"]) == 0
+
+
+@pytest.mark.parametrize("name", ["electra-small", "electra-base"])
+def test_recipes_are_the_papers(name: str) -> None:
+    """Table 6 of the paper, and what the published code has by itself."""
+    recipe = read_recipe(name)
+    model = recipe.pop("model")
+    options = PretrainOptions(**recipe)
+    assert model == name
+    assert options.objective == Rtd.name
+    assert tuple(options.mask_split or ()) == Rtd.mask_split
+    assert not options.bias_correction
+    expected = {
+        "electra-small": (1_000_000, 128, 128, 5e-4, 64),
+        "electra-base": (766_000, 256, 512, 2e-4, 256),
+    }[name]
+    config = preset(model)
+    assert isinstance(config, ElectraConfig)
+    width = config.generator(options.generator_size).hidden_size
+    rate = options.learning_rate
+    found = (options.steps, options.batch_size, options.max_seq_length, rate, width)
+    assert found == expected

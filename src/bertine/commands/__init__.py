@@ -16,6 +16,7 @@ from bertine.commands.prepare import PREPARE
 from bertine.commands.report import REPORT
 from bertine.commands.serve import SERVE
 from bertine.commands.similar import SIMILAR
+from bertine.commands.train.distill import DISTILL
 from bertine.commands.train.feature_based import FEATURE_BASED
 from bertine.commands.train.finetune import FINETUNE
 from bertine.commands.train.lr_find import LR_FIND
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Command] = {
         LR_FIND,
         FINETUNE,
         SEARCH,
+        DISTILL,
         REPORT,
         EVALUATE,
         PREDICT,

@@ -8,6 +8,9 @@ A store is a folder:
   tokens), ``sentence_lengths`` (uint16, in tokens) and ``sentence_marks`` (uint32: where in the
   document its sentences 32, 64, 96, ... start, so that a sentence of a very long document is
   found without adding up all before it);
+  Where the store was prepared with a segmenter, the id of a piece that goes on with the word
+  before it is stored higher by the size of the vocabulary (:func:`mark_words`), and the manifest
+  names the segmenter;
 - ``unigram_counts.npy``: int64 [V], how often each id occurs;
 - ``tokenizer/``: the tokenizer that made the ids.
 
@@ -52,6 +55,20 @@ SENTENCES_PER_MARK = 32
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
     """Return the smallest unsigned integer type that holds the ids of `vocab_size` tokens."""
     return np.min_scalar_type(max(vocab_size - 1, 0))
+
+
+def mark_words(
+    ids: npt.NDArray[np.int32], goes_on: npt.NDArray[np.bool_], vocab_size: int
+) -> npt.NDArray[np.int32]:
+    """Return the ids as they are stored where words were found by a segmenter.
+
+    Args:
+        ids: int32 [N].
+        goes_on: bool [N], which of the pieces go on with the word before.
+        vocab_size: of the tokenizer.
+    """
+    marked: npt.NDArray[np.int32] = ids + goes_on * np.int32(vocab_size)
+    return marked
 
 
 @dataclass(frozen=True)
@@ -132,6 +149,7 @@ class TokenStore:
     Attributes:
         path: the folder.
         manifest: the contents of ``manifest.json``.
+        segmenter: what has found the words; None: the vocabulary alone tells them.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
@@ -141,6 +159,7 @@ class TokenStore:
         self.num_sentences: int = manifest["num_sentences"]
         self.num_tokens: int = manifest["num_tokens"]
         self.vocab_size: int = manifest["vocab_size"]
+        self.segmenter: str | None = manifest.get("segmenter")
         batches = [batch for shard in manifest["shards"] for batch in shard["record_batches"]]
         #: For each record batch, the number of documents and of tokens before it.
         self.first_documents: list[int] = _starts(documents for documents, _ in batches)
@@ -288,12 +307,24 @@ class TokenStore:
         index = bisect_right(self.first_documents, document) - 1
         return self.chunk(index), document - self.first_documents[index]
 
+    def unmark(
+        self, ids: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+        """Return stored ids as the vocabulary has them, and which of the pieces go on with the word
+        before; None where the vocabulary alone tells it, and the ids are those that are given."""
+        if self.segmenter is None:
+            return ids, None
+        goes_on = ids >= self.vocab_size
+        return ids - goes_on * ids.dtype.type(self.vocab_size), goes_on
+
     def document(self, index: int) -> StoredDocument:
-        """Return document number `index`, as views."""
+        """Return document number `index`, as views; ids that are marked as copies."""
         chunk, row = self.row(index)
         first, last = chunk.sentence_offsets[row], chunk.sentence_offsets[row + 1]
         return StoredDocument(
-            chunk.input_ids[chunk.token_offsets[row] : chunk.token_offsets[row + 1]],
+            self.unmark(chunk.input_ids[chunk.token_offsets[row] : chunk.token_offsets[row + 1]])[
+                0
+            ],
             np.asarray(chunk.sentence_lengths[first:last]),
         )
 
@@ -324,6 +355,8 @@ class TokenStore:
         documents = sentences = 0
         for chunk in self.chunks():
             ids = chunk.input_ids
+            if self.segmenter is not None:
+                ids, _ = self.unmark(ids)
             if ids.size and ids.max() >= self.vocab_size:
                 bad = int(np.argmax(ids >= self.vocab_size))
                 document = chunk.first_document + chunk.row_at(bad)
@@ -370,6 +403,7 @@ _SHAPE: Shape = {
     "bertine_version": TEXT,
     "tokenizer_fingerprint": TEXT,
     "language?": TEXT,
+    "segmenter?": TEXT,
     "num_documents": COUNT,
     "num_sentences": COUNT,
     "num_tokens": COUNT,

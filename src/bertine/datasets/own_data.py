@@ -9,10 +9,12 @@ from typing import Any, cast
 
 from bertine.datasets.choice_data import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.errors import BertineError
-from bertine.records.examples import Examples, Splits, as_columns, read_examples
+from bertine.records.examples import Examples, SoftExample, Splits, as_columns, read_examples
 from bertine.records.label_sets import labels_in, read_label_sets
+from bertine.records.probabilities import PREFIX, read_soft_examples
 from bertine.tables.given import Source
 from bertine.tables.layout import quotes_for
+from bertine.tables.table import Table
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.options import TableOptions
@@ -76,11 +78,29 @@ class _LabelledTables:
 
     def training(self, path: Source, named: dict[str, Any]) -> Examples:
         """Read the training examples; `named` are columns, format, quotes and strictness."""
+        columns = as_columns(self.options.probability_columns)
+        if columns:
+            if named["label_column"]:
+                raise BertineError("give label_column or probability_columns, not both")
+            named = {name: value for name, value in named.items() if name != "label_column"}
+            return read_soft_examples(path, columns, **named)
         return read_examples(path, known=() if self.scores else None, **named)
 
     def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
-        """Read the validation examples beside those of training."""
+        """Read the validation examples beside those of training; these may have labels where those
+        have probabilities."""
+        columns = as_columns(self.options.probability_columns)
+        if columns and self._has(path, columns, named):
+            named = {name: value for name, value in named.items() if name != "label_column"}
+            return read_soft_examples(path, columns, **named)
         return read_examples(path, known=() if self.scores else _labels_of(train), **named)
+
+    @staticmethod
+    def _has(path: Source, columns: Sequence[str], named: dict[str, Any]) -> bool:
+        """Tell whether a table has all these columns."""
+        how = {name: named[name] for name in ("format", "quotes") if name in named}
+        with Table(path, wanted=named["text_columns"] or (), **how) as table:
+            return set(columns) <= set(table.columns)
 
     def stratified(self, train: Examples) -> bool:
         """Tell whether a part is held out label by label."""
@@ -88,7 +108,9 @@ class _LabelledTables:
 
     def task(self, train: Examples, max_length: int) -> Task[Any]:
         """Make the task of the training examples."""
-        task = self.kind.from_examples(train, max_length=max_length)
+        columns = as_columns(self.options.probability_columns)
+        labels = [name.removeprefix(PREFIX) for name in columns] or None
+        task = self.kind.from_examples(train, max_length=max_length, labels=labels)
         if isinstance(task, TextClassification):
             weights = task.balanced(train) if self.options.class_weights else None
             gamma = self.options.focal_gamma
@@ -176,7 +198,9 @@ _KINDS: dict[type[Task[Any]], type[_LabelledTables]] = {
 
 
 def _labels_of(train: Examples) -> tuple[str, ...]:
-    """Sort the labels that occur, of one and of many labels."""
+    """Sort the labels that occur, of one and of many labels; of soft labels all."""
+    if train.items and isinstance(train.items[0], SoftExample):
+        return train.class_names
     return tuple(sorted({name for item in train.items for name in labels_in(item.label or "")}))
 
 

@@ -40,12 +40,13 @@ def _architecture(settings: ConfigFile) -> str:
 def _weights(folder: Path, config: Config) -> list[str]:
     names = family_of(config.model_type).names
     # Copies and constants that a file may hold besides the parameters.
-    passive = ("position_ids", *(copy for copy, _ in names.copies), *names.tied(config))
+    passive = ("position_ids", *(copy for copy, _ in names.copies))
+    tied = names.tied(config)
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
     for original, facts in read_facts(folder).items():
         name = original.removeprefix(names.prefix)
-        if name.endswith(passive):
+        if name.endswith(passive) or name in tied:
             continue
         part = names.part_of(name) or "unknown"
         if name.startswith("embeddings."):

@@ -8,7 +8,7 @@ from bertine.interop.bert import MODULES, PLAIN_ENCODER, SIZES, WRITTEN, encoder
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames
-from bertine.models.electra import PRESETS, ElectraConfig
+from bertine.models.electra.config import PRESETS, ElectraConfig
 
 #: How a choice's first token becomes its score: what all published configurations say.
 _SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}

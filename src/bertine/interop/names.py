@@ -183,13 +183,19 @@ class WeightNames:
         """Return the canonical names of the tensors that are another layer's in a model of
         `config`, and those of the other layer: files hold them under both."""
         pairs: dict[str, str] = {}
-        rows = dict(self.rows(config)) if config.tied_modules else {}
+        if not config.tied_modules:
+            return pairs
+        rows = dict(self.rows(config))
+        modules = [name for name, _ in (self.layer(config) if callable(self.layer) else self.layer)]
         for name, owner in config.tied_modules.items():
-            begin = f"backbone.{name}."
-            for ours, theirs in rows.items():
-                if ours.startswith(begin):
-                    held = rows[f"backbone.{owner}.{ours.removeprefix(begin)}"]
-                    pairs |= dict(zip(theirs, held, strict=True))
+            (layer, _, part), owners = name.rpartition("."), owner.rpartition(".")[0]
+            for module in modules:
+                if module != part and not module.startswith(f"{part}."):
+                    continue
+                for kind in ("weight", "bias"):
+                    theirs = rows[f"backbone.{layer}.{module}.{kind}"]
+                    held = rows[f"backbone.{owners}.{module}.{kind}"]
+                    pairs.update(zip(theirs, held, strict=True))
         return pairs
 
     def to_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import torch
 
 from bertine.errors import BertineError
 from bertine.modeldir import load_model, save_model
-from bertine.models.generator import Generator, as_masked_lm, generator_from
+from bertine.models.electra.generator import Generator, as_masked_lm, generator_from
 from bertine.models.model import Model
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say, warn

@@ -17,14 +17,14 @@ from bertine.data.batch import Batch
 from bertine.data.corruption.replaced import TokenReplacing
 from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.models.config import Config
-from bertine.models.electra import ElectraConfig
+from bertine.models.electra.config import ElectraConfig
+from bertine.models.electra.generator import generator_of
+from bertine.models.electra.sampling import sample
 from bertine.models.encoded import Encoded
 from bertine.models.encoder import Encoder
-from bertine.models.generator import generator_of
 from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.models.sampling import sample
 from bertine.names import InputFormat
 from bertine.objectives.base import LossDefaults, Term
 from bertine.options.instances import InstanceSettings
@@ -73,11 +73,11 @@ class Rtd(LossDefaults):
     the generator put it there.
 
     The generator is one of the model's heads, with layers of its own over the model's embeddings
-    (:class:`bertine.models.generator.Generator`), so the optimizer, checkpoints and clipping cover
-    both; the discriminator is the model that is kept. No gradient goes through the drawing of
-    tokens. A drawn token that is the original counts as original. Of all real tokens, special ones
-    among them, it is told whether they were replaced, as in the published code; of chosen tokens
-    15% stay as they are for the generator, as there too (in the paper, none).
+    (:class:`bertine.models.electra.generator.Generator`), so the optimizer, checkpoints and
+    clipping cover both; the discriminator is the model that is kept. No gradient goes through the
+    drawing of tokens. A drawn token that is the original counts as original. Of all real tokens,
+    special ones among them, it is told whether they were replaced, as in the published code; of
+    chosen tokens 15% stay as they are for the generator, as there too (in the paper, none).
 
     Args:
         options: sizes of the generator, weights, temperature.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.names import NearDuplicates, SpecialStyle, TokenizerKind
+from bertine.names import NearDuplicates, SegmenterName, SpecialStyle, TokenizerKind
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.reading import Mending
 
@@ -105,6 +105,14 @@ class StoreContent(OptionGroup):
         "of the text, for splitting sentences: en, de, zh, ... (another one: the nearest)",
         more="See :func:`bertine.text.sentences.check_language`.",
         metavar="CODE",
+    )
+    segmenter: SegmenterName | None = declare(
+        None,
+        "find the words of Chinese text with jieba, so that masks of whole words hide all of a "
+        "word's characters (needs the package jieba)",
+        otherwise="each character is a word",
+        more="See :mod:`bertine.text.chinese`; jieba is in the extra ``zh``.",
+        unknown="{name} is {value!r}; give {known}",
     )
     drop_duplicates: bool = declare(
         False,

@@ -9,8 +9,9 @@ from bertine.names import OptimizerName, ScheduleName
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
 
 #: The rate that is taken with an optimizer where nobody names one, as a multiple of AdamW's. LAMB's
-#: is the share of its size that a matrix moves by; Muon's updates are as large as AdamW's.
-USUAL_RATE: Mapping[OptimizerName, float] = {"adamw": 1.0, "lamb": 10.0, "muon": 1.0}
+#: is the share of its size that a matrix moves by; Muon's updates are as large as those of AdamW in
+#: the long run, whose first ones are larger (docs/guides/learning-rate.md has what was measured).
+USUAL_RATE: Mapping[OptimizerName, float] = {"adamw": 1.0, "lamb": 10.0, "muon": 3.0}
 
 
 class Rate(OptionGroup):

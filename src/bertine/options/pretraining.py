@@ -114,7 +114,7 @@ class PretrainOptions(
     """All options of ``pretrain``."""
 
     learning_rate: float | None = like(
-        Rate, "learning_rate", otherwise="1e-4, with `optimizer` lamb 1e-3"
+        Rate, "learning_rate", otherwise="1e-4, with `optimizer` lamb 1e-3, muon 3e-4"
     )
     warmup_ratio: float = like(WarmUp, "warmup_ratio", default=0.01, otherwise="")
     patience: int | None = like(

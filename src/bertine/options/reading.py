@@ -111,6 +111,13 @@ class OwnTable(OptionGroup):
         otherwise="| ; or , if it occurs",
         metavar="TEXT",
     )
+    probability_columns: Sequence[str] | str | None = declare(
+        None,
+        "of text: a column for each label with its probability, in place of `label_column`; named "
+        "as the label, or probability_LABEL",
+        more="They are learned from as they are (soft labels); the most probable label is the one "
+        "that scores count.",
+    )
     threshold: float = declare(
         0.5,
         "of multi-label: a label is given from this probability on",

@@ -55,6 +55,14 @@ class Example:
     line: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SoftExample(Example):
+    """One text, or a pair of texts, with the probability of each label, of which `label` is the
+    most probable."""
+
+    probabilities: tuple[float, ...] = ()
+
+
 #: What one example is: an :class:`Example`, or what another kind of task reads.
 Item = TypeVar("Item")
 
@@ -90,6 +98,8 @@ class Examples(Generic[Item]):
         items: list[Any] = self.items
         for item in items:
             digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
+            if soft := getattr(item, "probabilities", ()):
+                digest.update(repr(soft).encode())
         return digest.hexdigest()
 
     def hold_out(

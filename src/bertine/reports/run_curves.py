@@ -10,7 +10,7 @@ from bertine.reports.plots import curve
 from bertine.runs.log import LogRow, series
 from bertine.scores import is_share, score_name
 from bertine.terminal.console import counted
-from bertine.terms import TERMS, TermTexts, guessing
+from bertine.terms import OF_TEACHERS, TERMS, TermTexts, guessing
 
 #: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
 _RIGHT = {
@@ -124,6 +124,8 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
                 caption = "Validation examples of which all labels are right."
             title = name[:1].upper() + name[1:]
             figures += _curve(log, title, key, caption, noisy=False, percent=is_share(key))
+    for name in OF_TEACHERS:
+        figures += term_curves(log, name, None)
     return figures + machine_curves(log, facts)
 
 

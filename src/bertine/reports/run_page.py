@@ -92,6 +92,7 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     sections: list[Section | None] = [sections_of.diagnosis(files, findings)]
     if files.task is not None:
         judging = (
+            run_scores.teacher,
             run_scores.baselines,
             run_scores.validation,
             worst_section.worst,
@@ -133,7 +134,9 @@ def _lead(files: RunFolder) -> str:
     else:
         what = f"The task '{files.task}'"
         if settings.get("num_examples"):
-            what += f", trained on {settings['num_examples']:,} labelled examples"
+            distilled = "distillation" in settings
+            what += f", {'distilled' if distilled else 'trained'} on {settings['num_examples']:,} "
+            what += "examples" if distilled else "labelled examples"
     if total is None:
         return f"{what}: {done:,} steps."
     return f"{what}. {_progress(files, done, total)}"

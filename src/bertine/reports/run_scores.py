@@ -72,6 +72,47 @@ def baselines(run: RunFolder) -> Section | None:
     )
 
 
+def teacher(run: RunFolder) -> Section | None:
+    """Compare a student with its teacher: scores, agreement, speed; nothing for other runs."""
+    beside = run.scores.get("teacher")
+    if not isinstance(beside, dict):
+        return None
+    metrics = run.scores.get("final", {}).get("metrics", {})
+    with naming_damage(run.path / "scores.json"):
+        theirs: dict[str, float] = dict(beside.get("metrics") or {})
+        own = bool(beside.get("own_labels"))
+        judged = list(run.labels_and_columns.get("metrics") or ())
+        names = [name for name in judged if name in metrics]
+        names += [name for name in metrics if name not in names]
+        names = names[: max(_SCORES, len(judged))]
+        rows = [["this student", *(score_text(name, metrics[name]) for name in names)]]
+        if theirs:
+            cells = [score_text(n, theirs[n]) if n in theirs else "" for n in names]
+            rows.append([f"the teacher, {beside.get('name')}", *cells])
+        facts = []
+        if beside.get("agreement") is not None and not own:
+            agreed = f"{float(beside['agreement']):.1%} of the validation examples"
+            facts.append(f"Both answer {agreed} alike.")
+        if beside.get("times_as_fast") is not None:
+            facts.append(
+                f"The student is {float(beside['times_as_fast']):.1f} times as fast, measured in "
+                f"turns on {int(beside.get('timed') or 0):,} texts."
+            )
+        if beside.get("unlabelled"):
+            facts.append(
+                f"{int(beside['unlabelled']):,} training examples had no label, and "
+                f"{int(beside.get('labelled') or 0):,} had one."
+            )
+    lead = "Both on the validation examples."
+    if own:
+        lead = "No example has a label: the student is judged by the teacher's answers, so its "
+        lead += "scores are how far both agree."
+    blocks: list[html.Block] = [
+        PageTable(["", *map(score_name, names)], rows, numeric=range(1, len(names) + 1))
+    ]
+    return Section("Beside the teacher", [*blocks, *(Note(fact) for fact in facts)], lead=lead)
+
+
 def data(run: RunFolder) -> Section | None:
     """Show the counts of the labels, and what else was seen in the examples before training."""
     if not run.data:

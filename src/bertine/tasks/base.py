@@ -25,6 +25,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.objectives.distillation.soft_targets import divergences
 from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.features import Features, pad_features, truncation_note
@@ -272,6 +273,51 @@ class Task(UserSide, ABC, Generic[Prediction]):
     def outputs(self, model: Model, batch: Batch) -> Tensor:
         """Compute what `decode` needs of the model: [B, ...], one entry a sequence."""
         return self.outputs_of(model, self.encode(model, batch), batch)
+
+    # What another model answered, as a target
+
+    def with_some_target(self, feature: Any) -> Any:
+        """Return `feature` with a target that means nothing where it has none, since a batch has
+        one for every feature or none at all."""
+        return feature if feature.label is not None else dataclasses.replace(feature, label=0)
+
+    def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
+        """Make the targets of a batch of what a teacher put out for its B features: fp32 [B, ...],
+        like the outputs of the model; those of tokens are padded to `width` of them."""
+        shape = outputs[0].shape
+        if len(shape) < 2:
+            return torch.from_numpy(np.stack(outputs).astype(np.float32))
+        table = np.zeros((len(outputs), width, *shape[1:]), dtype=np.float32)
+        for row, output in enumerate(outputs):
+            table[row, : len(output)] = output
+        return torch.from_numpy(table)
+
+    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return outputs of a batch as rows [R, C], in each of which one of C is the answer; -inf
+        for what cannot be."""
+        return outputs
+
+    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+        """Compute how far outputs are from those of a teacher, over as many targets as
+        :meth:`counts` has.
+
+        Args:
+            outputs: of the model for `batch`, [B, ...].
+            taught: what :meth:`soft_targets` made, as long as `outputs` or longer.
+            temperature: that both are divided by, where they are the logits of a choice.
+
+        Returns:
+            The term; right is where both have the same best guess.
+        """
+        ours = self.rows_of(outputs.float(), batch)
+        theirs = self.rows_of(taught, batch)
+        total = divergences(ours, theirs, temperature).sum()
+        agreed = (ours.argmax(-1) == theirs.argmax(-1)).sum()
+        return Term(total, self.counts(batch)[self.head], agreed)
+
+    def as_label(self, answer: Any) -> Any:
+        """Return an answer as the label of an example that has it."""
+        return answer.decision
 
     # From outputs to answers and scores
 

@@ -137,18 +137,15 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         """Compute the cross-entropy of the softmax over each example's choices, summed over the
         examples, in fp32. The batch must have all the choices of its examples."""
         scores = self.outputs_of(model, encoded, batch).float()
-        sizes = _sizes(batch.rows)
-        shape = (len(sizes), max(sizes))
-        # Where each sequence's score stands among [G, C]; worked out on the host, from the rows.
-        places = [group * shape[1] + n for group, size in enumerate(sizes) for n in range(size)]
-        where = torch.tensor(places, device=scores.device)
-        table = scores.new_full((shape[0] * shape[1],), -torch.inf)
-        table = table.index_copy(0, where, scores).view(shape)
-        marks = scores.new_zeros(shape[0] * shape[1], dtype=torch.int64)
-        right = marks.index_copy(0, where, batch.targets["labels"]).view(shape).argmax(1)
+        table = _by_group(scores, batch, -torch.inf)
+        right = _by_group(batch.targets["labels"], batch, 0).argmax(1)
         total = F.cross_entropy(table, right, reduction="sum")
         correct = (table.detach().argmax(1) == right).sum()
-        return {self.head: Term(total, len(sizes), correct)}
+        return {self.head: Term(total, len(table), correct)}
+
+    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return scores [B] by their examples: [G, C], -inf where an example has no such choice."""
+        return _by_group(outputs, batch, -torch.inf)
 
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
@@ -235,6 +232,18 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
 def _probability(number: int, answer: ChoicePrediction) -> float:
     known = answer.probabilities
     return round(known[number], 6) if number < len(known) else 0.0
+
+
+def _by_group(values: Tensor, batch: Batch, otherwise: float) -> Tensor:
+    """Put one value for each sequence [B] into a row for each example [G, C], and `otherwise` where
+    an example has no such choice."""
+    sizes = _sizes(batch.rows)
+    shape = (len(sizes), max(sizes))
+    # Where each sequence's value stands among [G, C]; worked out on the host, from the rows.
+    places = [group * shape[1] + n for group, size in enumerate(sizes) for n in range(size)]
+    where = torch.tensor(places, device=values.device)
+    table = values.new_full((shape[0] * shape[1],), otherwise)
+    return table.index_copy(0, where, values).view(shape)
 
 
 def _sizes(rows: Sequence[int]) -> list[int]:

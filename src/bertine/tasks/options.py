@@ -12,6 +12,7 @@ _FOR = {
     "choice_columns": ("choice",),
     "label_columns": ("multi-label",),
     "label_separator": ("multi-label",),
+    "probability_columns": ("text",),
     "threshold": ("multi-label",),
     "class_weights": ("text", "multi-label"),
     "focal_gamma": ("text", "multi-label"),
@@ -30,6 +31,12 @@ class TableOptions(OwnTable):
         super().__post_init__()
         if self.label_separator is not None and not self.label_separator:
             raise BertineError("label_separator is empty; give the character between labels")
+        for name in ("class_weights", "focal_gamma"):
+            if self.probability_columns and getattr(self, name):
+                raise BertineError(
+                    f"{name} is for labels, not for probabilities (probability_columns); leave one "
+                    "of them out"
+                )
 
     def refuse(self, task: str) -> None:
         """Refuse what is not for `task`.

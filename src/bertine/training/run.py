@@ -47,11 +47,13 @@ _SHOWN = 120
 _TRAINING = (FinetuneOptions, PretrainOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 #: (``split_seed`` unless the examples are others: see `_free`.)
-_FREE = free_in("run", _TRAINING) | {"held_out_tokens", "data_path", "model_path"}
+_FREE = free_in("run", _TRAINING) | {
+    *("held_out_tokens", "data_path", "model_path", "teacher_path")
+}
 
 #: Settings that may differ from process to process. The others decide what is computed, or when
 #: the processes meet: one that evaluates more often than the others would be waited for.
-_OWN = own_of_processes(_TRAINING) | {"data_path", "model_path"}
+_OWN = own_of_processes(_TRAINING) | {"data_path", "model_path", "teacher_path"}
 
 
 @dataclass(frozen=True)

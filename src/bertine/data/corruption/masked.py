@@ -93,14 +93,21 @@ class TokenMasking:
     Args:
         tokenizer: says which ids are special, and has the mask.
         settings: of the sequences and their masks.
+        odds: fp64 [V], above 0: how much sooner one token of a sequence is chosen than another;
+            None: all alike. See :func:`rarer_first`.
 
     Raises:
         BertineError: a share is outside its range, the masking is not known, or the vocabulary has
             no mask.
     """
 
-    def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        settings: InstanceSettings,
+        odds: npt.NDArray[np.float64] | None = None,
+    ) -> None:
+        self.settings, self._odds = settings, odds
         self.mask_token_id = tokenizer.require_mask("masked language modelling")
         self._padder = Padder(tokenizer, settings.input_format)
         # The unknown token is special here too: there is nothing to learn from guessing that a
@@ -121,7 +128,8 @@ class TokenMasking:
             self._numbers(draws),
             mask_token_id=self.mask_token_id,
             random_ids=self._ordinary_ids,
-            continues=self._is_continuation[padded.input_ids] if whole_words else None,
+            continues=padded.continues(self._is_continuation) if whole_words else None,
+            odds=None if self._odds is None else self._odds[padded.input_ids],
             masked_lm_prob=settings.masked_lm_prob,
             max_predictions_per_seq=settings.max_predictions_per_seq,
             mask_split=settings.mask_split,
@@ -184,6 +192,7 @@ def mask_tokens(
     mask_token_id: int,
     random_ids: npt.NDArray[np.int64],
     continues: npt.NDArray[np.bool_] | None = None,
+    odds: npt.NDArray[np.float64] | None = None,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = 20,
     mask_split: Sequence[float] = (0.8, 0.1, 0.1),
@@ -206,6 +215,9 @@ def mask_tokens(
             else it is kept.
         continues: [B, T], True where a token is part of the word of the token before it; whole
             words are chosen then. None: single tokens.
+        odds: fp64 [B, T], above 0: tokens are chosen one after the other, each with a probability
+            in proportion to its own among those that are left; of whole words that of the first
+            piece counts. None: all alike.
         masked_lm_prob: the share of tokens to choose.
         max_predictions_per_seq: the most chosen in a sequence; None for no limit.
         mask_split: masked, random, kept; adds up to 1.
@@ -221,6 +233,9 @@ def mask_tokens(
         order = rng.order(input_ids.shape)
     else:
         order = rng.integers(1 << 63, size=input_ids.shape, dtype=np.uint64)
+    if odds is not None:
+        bits = 64 if isinstance(rng, InstanceDraws) else 63
+        order = _by_odds(order, bits, odds)
     if ngrams > 1:
         positions = choose_runs(order, choosable, continues, wanted, ngrams)
     elif continues is None:
@@ -241,6 +256,27 @@ def mask_tokens(
         action < hidden, mask_token_id, np.where(action < swapped, random_ids[picked], labels)
     )
     return MaskedTokens(masked, positions, labels)
+
+
+def rarer_first(counts: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:
+    """Return the odds with which rarer tokens are chosen more often, fp64 [V]: their `counts`
+    [V], at least 1, to minus `power` (transformers, ``research_projects/distillation``:
+    ``mlm_smoothing``, 0.7 there; Lample and Conneau 2019, after word2vec). There the tokens of a
+    whole batch are drawn from together, here those of each sequence by itself, so that a sequence
+    has the same share of them as without odds, and a limit holds."""
+    return np.asarray(np.maximum(counts, 1).astype(np.float64) ** -power)
+
+
+def _by_odds(
+    order: npt.NDArray[np.uint64], bits: int, odds: npt.NDArray[np.float64]
+) -> npt.NDArray[np.uint64]:
+    """Return numbers to sort by in place of the uniform `order`, integers of so many `bits`, so
+    that the first ones are a draw without replacement in proportion to `odds`: times of exponential
+    clocks (Efraimidis and Spirakis 2006)."""
+    uniform = ((order >> np.uint64(bits - 52)).astype(np.float64) + 0.5) * 2.0**-52
+    clocks = -np.log(uniform) / odds
+    # The bits of positive numbers are in the order of the numbers.
+    return clocks.view(np.uint64)
 
 
 def _shuffled(

@@ -32,6 +32,8 @@ class PaddedInstances:
         lengths: int64 [B], real tokens of each.
         real: bool [B, T], True where there is a token, False in the padding.
         token_type_ids: int64 [B, T], the segments; 0 in the padding.
+        goes_on: bool [B, T], which pieces go on with the word before; None: the vocabulary tells
+            it.
         labels: the target that the labels of the instances are, int64 [B], by its name; empty
             where they have none.
     """
@@ -41,6 +43,16 @@ class PaddedInstances:
     real: npt.NDArray[np.bool_]
     token_type_ids: npt.NDArray[np.int64]
     labels: Mapping[str, npt.NDArray[np.int64]]
+    goes_on: npt.NDArray[np.bool_] | None = None
+
+    def continues(self, of_vocabulary: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which tokens go on with the word before, bool [B, T].
+
+        Args:
+            of_vocabulary: bool [V], which pieces do wherever they stand
+                (:attr:`bertine.Tokenizer.continues`).
+        """
+        return of_vocabulary[self.input_ids] if self.goes_on is None else self.goes_on
 
     def batch(self, input_ids: npt.NDArray[np.int64], **targets: npt.NDArray[Any]) -> Batch:
         """Make a batch with other `input_ids` of the same shape; the labels of the instances
@@ -105,7 +117,23 @@ class Padder:
         if self._label is not None:
             answers = [instance.label for instance in instances]
             labels[self._label.target] = np.array(answers, np.int64)
-        return PaddedInstances(input_ids, lengths, real, types, labels)
+        goes_on = self._words(instances, real)
+        return PaddedInstances(input_ids, lengths, real, types, labels, goes_on)
+
+    def _words(
+        self, instances: Sequence[Instance], real: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Lay out which pieces go on with a word, where the instances say so."""
+        if instances[0].goes_on is None:
+            return None
+        goes_on = np.zeros(real.shape, np.bool_)
+        goes_on[real] = np.concatenate(
+            [
+                np.array(self.frame.lay(list(map(list, instance.goes_on or ())), False), np.bool_)
+                for instance in instances
+            ]
+        )
+        return goes_on
 
 
 def _changes(frame: Frame) -> Iterator[tuple[int, int, int]]:

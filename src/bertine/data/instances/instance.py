@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 
@@ -17,9 +18,12 @@ class Instance(NamedTuple):
         num_truncated: tokens cut off to fit.
         label: the answer to what is asked of the sequence as a whole, such as whether B follows A;
             None in formats that ask nothing (:class:`bertine.data.instances.formats.Format`).
+        goes_on: of each segment, which pieces go on with the word before; None: the vocabulary
+            tells it.
     """
 
     segments: tuple[npt.NDArray[Any], ...]
     documents: tuple[int, ...]
     num_truncated: int = 0
     label: int | None = None
+    goes_on: tuple[npt.NDArray[np.bool_], ...] | None = None

@@ -130,9 +130,18 @@ class PretrainingData:
 
     def instances(self, step: int) -> list[Instance]:
         """Return the instances of batch `step`, B of them, without special tokens and masks."""
-        return [
+        instances = [
             instance for run in self.numbers(step) for instance in self.segments.instances(*run)
         ]
+        return instances if self.store.segmenter is None else list(map(self._unmarked, instances))
+
+    def _unmarked(self, instance: Instance) -> Instance:
+        """Take the marks of words off the ids of an instance."""
+        pairs = [self.store.unmark(segment) for segment in instance.segments]
+        return instance._replace(
+            segments=tuple(ids for ids, _ in pairs),
+            goes_on=tuple(marks for _, marks in pairs if marks is not None),
+        )
 
     def draws(self, step: int) -> Draws:
         """Return the random numbers that batch `step` is made with."""

@@ -85,7 +85,7 @@ def join_parts(
             "dropped": {"documents_without_tokens": 0, "sentences_without_tokens": 0},
             "cut_sentences": 0,
             "vocab_size": vocab_size,
-            "token_dtype": token_dtype(vocab_size).name,
+            "token_dtype": token_dtype(vocab_size * (1 if options.segmenter is None else 2)).name,
             "shards": [],
         }
     )
@@ -94,7 +94,7 @@ def join_parts(
     for number, (part, rows) in enumerate(zip(parts, left_out, strict=True)):
         facts = read_part(part)
         _add(joined, facts)
-        counts += part_counts(part)
+        counts += part_counts(part).reshape(-1, vocab_size).sum(axis=0)
         if rows is None:
             shards = _taken_over(part, facts, folder, len(joined.counted["shards"]))
         else:
@@ -249,7 +249,7 @@ def _without(
                     lost = batch.filter(pa.array(gone))
                     sentences = np.diff(lost.column("sentence_lengths").offsets.to_numpy())
                     ids = lost.column("input_ids").flatten().to_numpy()
-                    counts -= np.bincount(ids, minlength=len(counts))
+                    counts -= np.bincount(ids % len(counts), minlength=len(counts))
                     total["num_documents"] -= lost.num_rows
                     total["num_sentences"] -= int(sentences.sum())
                     total["num_tokens"] -= len(ids)

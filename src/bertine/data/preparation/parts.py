@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -30,10 +30,11 @@ import numpy.typing as npt
 from bertine.data.preparation.duplicates import SeenFingerprints, fingerprint
 from bertine.data.preparation.near_duplicates import write_signatures
 from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
-from bertine.data.store import UNIGRAM_COUNTS
+from bertine.data.store import UNIGRAM_COUNTS, mark_words
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, os_errors, read_json_object, write_json
 from bertine.options.corpus import CorpusReading
+from bertine.text.chinese import ChineseWords
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
 from bertine.text.tokenizer import Tokenizer
@@ -63,8 +64,8 @@ class PartSettings:
     """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
-        language, document_per_file, text_column, quotes, strict, drop_duplicates, shard_tokens:
-            as for :func:`bertine.prepare`.
+        language, document_per_file, text_column, quotes, strict, segmenter, drop_duplicates,
+            shard_tokens: as for :func:`bertine.prepare`.
         signatures: signatures for finding near-duplicate documents are made too.
     """
 
@@ -76,6 +77,7 @@ class PartSettings:
     drop_duplicates: bool = False
     shard_tokens: int = 1 << 28
     signatures: bool = False
+    segmenter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,10 @@ def plan_parts(
     }
     if settings.signatures:
         general["versions"] = [*general["versions"], version("rensa")]
+    if settings.segmenter is None:
+        del general["segmenter"]
+    else:
+        general["versions"] = [*general["versions"], version(settings.segmenter)]
     parts: list[CorpusPart] = []
     times_seen: Counter[str] = Counter()
     taken: list[str] = []
@@ -212,7 +218,9 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
     with atomic_dir(part.folder) as folder:
         with (
             StoreWriter(
-                folder, vocab_size=tokenizer.vocab_size, shard_tokens=settings.shard_tokens
+                folder,
+                vocab_size=tokenizer.vocab_size * (1 if settings.segmenter is None else 2),
+                shard_tokens=settings.shard_tokens,
             ) as writer,
             open(folder / FINGERPRINTS, "wb") as fingerprints,
             open(folder / STORED, "wb") as stored,
@@ -220,7 +228,7 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
         ):
             progress = PartProgress()
             tokens, empty, cut = _Sums(), _Sums(), _Sums()
-            for sentences, (ids, lengths) in _tokenized(splitter, tokenizer):
+            for sentences, (ids, lengths) in _tokenized(splitter, _encoder(tokenizer, settings)):
                 ends = np.asarray(sentences.document_ends, np.int64)
                 writer.append(ids, lengths, ends)
                 stored.write((tokens.add(lengths, ends) > 0).astype(np.uint8).tobytes())
@@ -359,12 +367,28 @@ def cut_sentence(sentence: str, limit: int, keeps_spaces: bool = False) -> list[
 _Ids = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
-def _tokenized(splitter: _Splitter, tokenizer: Tokenizer) -> Iterator[tuple[_Sentences, _Ids]]:
+def _encoder(tokenizer: Tokenizer, settings: PartSettings) -> Callable[[Sequence[str]], _Ids]:
+    """Return what makes the ids of sentences; with a segmenter, those of pieces that go on with a
+    word are higher by the size of the vocabulary."""
+    if settings.segmenter is None:
+        return tokenizer.encode_flat
+    words = ChineseWords(tokenizer)
+
+    def encode(texts: Sequence[str]) -> _Ids:
+        ids, lengths, goes_on = words.encode(texts)
+        return mark_words(ids, goes_on, tokenizer.vocab_size), lengths
+
+    return encode
+
+
+def _tokenized(
+    splitter: _Splitter, encode: Callable[[Sequence[str]], _Ids]
+) -> Iterator[tuple[_Sentences, _Ids]]:
     """Yield each batch of sentences with its ids, in order; the next are tokenized meanwhile."""
     with ThreadPoolExecutor(_BATCHES_AHEAD, thread_name_prefix="tokenize") as pool:
         waiting: deque[tuple[_Sentences, Future[_Ids]]] = deque()
         for batch in splitter:
-            waiting.append((batch, pool.submit(tokenizer.encode_flat, batch.texts)))
+            waiting.append((batch, pool.submit(encode, batch.texts)))
             if len(waiting) > _BATCHES_AHEAD:
                 done, future = waiting.popleft()
                 yield done, future.result()

@@ -35,6 +35,7 @@ from bertine.options.corpus import CorpusReading, PrepareOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.terminal.console import human_count, progress, say, warn
+from bertine.text.chinese import check_segmenter
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import check_language
 from bertine.text.tokenizer import Tokenizer
@@ -103,6 +104,7 @@ def prepare(
         drop_duplicates=options.drop_duplicates,
         shard_tokens=shard_tokens,
         signatures=looks_for_near,
+        segmenter=options.segmenter,
     )
     real = Path(os.path.realpath(out))
     with _work_folder(out, real) as work:
@@ -131,6 +133,8 @@ def prepare(
             (folder / TOKENIZER).mkdir()
             encoder.save(folder / TOKENIZER)
             facts = _facts(documents, joined, encoder, options)
+            if options.segmenter is not None:
+                facts["segmenter"] = options.segmenter
             if looks_for_near:
                 facts["near_duplicates"] = {
                     "documents": joined.near,
@@ -170,6 +174,8 @@ def _check_options(shard_tokens: int, part_bytes: int, options: PrepareOptions) 
         )
     if options.near_duplicates != "ignore":
         check_library()
+    if options.segmenter is not None:
+        check_segmenter()
 
 
 def _check_outside(out: Path, files: Sequence[Path]) -> None:

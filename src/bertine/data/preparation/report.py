@@ -61,6 +61,8 @@ class PrepareReport(Shown):
             f"{counted(facts['num_sentences'], 'sentence')}, {tokens:,} tokens stored "
             f"({tokens / facts['num_sentences']:.1f} a sentence)",
         ]
+        if segmenter := facts.get("segmenter"):
+            lines.append(f"words of Chinese found by {segmenter}, for masks of whole words")
         dropped, copies = facts["dropped"], facts["duplicates"]
         if copies["copies"]:
             lines.append(

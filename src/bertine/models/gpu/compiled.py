@@ -9,8 +9,8 @@ the rest as without compiling.
 from __future__ import annotations
 
 from bertine.models import losses
+from bertine.models.electra.generator import generator_of
 from bertine.models.fast.torch_private import allow_recompilations
-from bertine.models.generator import generator_of
 from bertine.models.model import Model
 
 #: Ways to call a part that are compiled: training and evaluation, with padding and without.

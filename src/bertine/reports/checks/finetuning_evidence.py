@@ -154,7 +154,10 @@ class Evidence(LogView):
 
     @cached_property
     def constant(self) -> float | None:
-        """The loss of always answering the label frequencies, in the unit of the training loss."""
+        """The loss of always answering the label frequencies, in the unit of the training loss. Of
+        one with a teacher's answers in it, it says nothing."""
+        if "distillation" in self.facts:
+            return None
         return self.fact("constant_loss") or _entropy(self.final)
 
     @cached_property

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertine.options.distillation import DistillOptions
+from bertine.options.fields import declared
 from bertine.options.names import shell_option
 
 #: Arguments that a new run does not take over.
@@ -31,18 +33,20 @@ class NextCommand:
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of a fine-tuning run.
+    """The arguments of a fine-tuning run, or of distilling on a task.
 
     Attributes:
         task: the first word after ``bertine finetune``.
         folder: of the run.
         arguments: of :func:`bertine.finetune` that are not the defaults, by
             name, as JSON values; `data` is None where the examples were in memory.
+        verb: ``"finetune"`` or ``"distill"``, whose arguments they are.
     """
 
     task: str
     folder: Path
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    verb: str = "finetune"
 
     @classmethod
     def of(cls, folder: Path, facts: Mapping[str, Any]) -> Asked:
@@ -51,7 +55,8 @@ class Asked:
         started = facts.get("arguments")
         if isinstance(started, Mapping):
             rest = {name: value for name, value in started.items() if name != "task"}
-            return cls(str(started.get("task", "text")), folder, rest)
+            verb = "distill" if facts.get("verb") == "distill" else "finetune"
+            return cls(str(started.get("task", "text")), folder, rest, verb)
         info = facts.get("labels_and_columns")
         info = info if isinstance(info, Mapping) else {}
         arguments: dict[str, Any] = {
@@ -80,8 +85,16 @@ class Asked:
         """
         arguments = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN}
         arguments["out"] = str(_beside(self.folder))
+        if self.verb == "distill":  # which has not all options of fine-tuning
+            known = {entry.name for entry in declared(DistillOptions)}
+            changes = {name: value for name, value in changes.items() if name in known}
         arguments |= changes
         arguments = {name: value for name, value in arguments.items() if value is not None}
+        if self.verb == "distill":
+            words = [f"{name}={value!r}" for name, value in arguments.items() if name != "data"]
+            data = repr(arguments["data"]) if "data" in arguments else _IN_MEMORY
+            call = f"bertine.distill({', '.join([data, *words])})"
+            return NextCommand(distill_command(arguments), call)
         call = ", ".join([repr(self.task), *(f"{k}={v!r}" for k, v in arguments.items())])
         if "data" not in arguments:
             call = call.replace(", ", f", data={_IN_MEMORY}, ", 1)
@@ -111,6 +124,15 @@ def finetune_command(task: str, arguments: Mapping[str, Any]) -> str:
     words = ["bertine", "finetune", task]
     for name, value in arguments.items():
         words += _option(name, value)
+    return shlex.join(words)
+
+
+def distill_command(arguments: Mapping[str, Any]) -> str:
+    """Write the command that distils with these arguments, by name, for the shell."""
+    words = ["bertine", "distill", str(arguments.get("data", "DATA"))]
+    for name, value in arguments.items():
+        if name != "data":
+            words += _option(name, value)
     return shlex.join(words)
 
 

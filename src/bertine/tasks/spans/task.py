@@ -25,6 +25,7 @@ from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.objectives.distillation.soft_targets import divergences
 from bertine.records.examples import Examples
 from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.records.span_tables import TEXT_COLUMNS
@@ -251,6 +252,26 @@ class SpanExtraction(Task[SpanPrediction]):
         ) / 2
         right = (start_logits.argmax(-1) == starts) & (end_logits.argmax(-1) == ends)
         return {self.head: Term(total, batch.num_sequences, right.sum())}
+
+    def with_some_target(self, feature: Any) -> Any:
+        if feature.span is not None:
+            return feature
+        return dataclasses.replace(feature, span=(0, 0))
+
+    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return logits [B, T, 2] as distributions over the real tokens of each input, of the start
+        and of the end: [2 B, T]."""
+        mask = batch.attention_mask.bool()
+        outputs = outputs[:, : mask.shape[1]].masked_fill(~mask[..., None], float("-inf"))
+        return outputs.permute(2, 0, 1).flatten(0, 1)
+
+    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+        """Compute the mean of the divergences of start and end, summed over the sequences; right is
+        a sequence with both as the teacher has them."""
+        ours, theirs = self.rows_of(outputs.float(), batch), self.rows_of(taught, batch)
+        total = divergences(ours, theirs, temperature).sum() / 2
+        agreed = (ours.argmax(-1) == theirs.argmax(-1)).view(2, -1).all(0).sum()
+        return Term(total, batch.num_sequences, agreed)
 
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]

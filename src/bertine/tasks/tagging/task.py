@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -269,6 +269,22 @@ class Tagging(Task[Tags]):
         )
         correct = (logits.argmax(-1) == labels).sum()
         return {self.head: Term(total, self.counts(batch)[self.head], correct)}
+
+    def with_some_target(self, feature: Any) -> Any:
+        if feature.tags is not None:
+            return feature
+        return replace(feature, tags=np.zeros(len(feature.words), dtype=np.int64))
+
+    def as_label(self, answer: Any) -> tuple[str, ...]:
+        """Return the tags."""
+        tags: tuple[str, ...] = answer.tags
+        return tags
+
+    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the logits [B, T, K] of the first pieces of words: [W, K]."""
+        width = batch.input_ids.shape[1]
+        first = batch.targets["labels"][:, :width] != IGNORED
+        return outputs[:, :width][first]
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Tags]:
         """Turn logits [T, K] of each window into the tags of each sentence, by the highest logit;

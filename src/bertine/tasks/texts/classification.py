@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
@@ -20,7 +22,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
-from bertine.records.examples import Examples
+from bertine.records.examples import Example, Examples, SoftExample
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import setting
 from bertine.tasks.features import Features
@@ -156,6 +158,18 @@ class TextClassification(WholeTextTask[Prediction]):
         """
         return None if label is None else label_id(label, self.ids, f"{source}:{line}")
 
+    def target_of(self, example: Example, source: str) -> Any:
+        """Return the index of the label; of soft labels their probabilities, fp32 [K]."""
+        if isinstance(example, SoftExample):
+            return np.array(example.probabilities, dtype=np.float32)
+        return self.target(example.label, source, example.line)
+
+    def targets(self, labels: Sequence[Any]) -> Tensor:
+        """Make the targets of a batch: int64 [B]; of soft labels fp32 [B, K]."""
+        if isinstance(labels[0], np.ndarray):
+            return torch.from_numpy(np.stack(labels))
+        return super().targets(labels)
+
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """Return weights with which every class counts the same: N / (K n) for a class with n of
         the N `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
@@ -189,7 +203,8 @@ class TextClassification(WholeTextTask[Prediction]):
             total = focal(losses, likelihood, self.focal_gamma)
         else:
             total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
-        correct = (logits.argmax(-1) == labels).sum()
+        right = labels.argmax(-1) if labels.is_floating_point() else labels
+        correct = (logits.argmax(-1) == right).sum()
         return {self.head: Term(total, batch.num_sequences, correct)}
 
     def decode(
@@ -206,8 +221,11 @@ class TextClassification(WholeTextTask[Prediction]):
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
 
-    def loss_of(self, output: np.ndarray, label: int) -> float:
-        """Compute the cross-entropy of logits [K]."""
+    def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
+        """Compute the cross-entropy of logits [K]; of soft labels its mean under these."""
+        if isinstance(label, np.ndarray):
+            each = [cross_entropy(output, number) for number in range(len(label))]
+            return float(label.astype(np.float64) @ each)
         return cross_entropy(output, label)
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
@@ -217,6 +235,10 @@ class TextClassification(WholeTextTask[Prediction]):
             return None
         if self.class_weights is not None:
             return math.log(len(self.labels))
+        items = examples.items
+        if items and isinstance(items[0], SoftExample):
+            mean = np.mean([item.probabilities for item in items], axis=0)
+            return float(-(mean[mean > 0] * np.log(mean[mean > 0])).sum()) or None
         return label_entropy(item.label for item in examples.items)
 
     def majority(self, train: Examples) -> str:

@@ -26,6 +26,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
+from bertine.objectives.distillation.soft_targets import binary_divergences
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
@@ -205,6 +206,21 @@ class MultiLabel(WholeTextTask[LabelSet]):
             total = focal(total, likelihood, self.focal_gamma)
         correct = ((logits > 0) == (labels > 0.5)).sum()
         return {self.head: Term(total, labels.numel(), correct)}
+
+    def with_some_target(self, feature: Any) -> Any:
+        if feature.label is not None:
+            return feature
+        return replace(feature, label=np.zeros(len(self.labels), dtype=np.float32))
+
+    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+        """Compute the divergence of each decision from the teacher's, summed over sequences and
+        labels; see the base."""
+        ours = outputs.float()
+        total = binary_divergences(ours, taught, temperature).sum()
+        return Term(total, ours.numel(), ((ours > 0) == (taught > 0)).sum())
+
+    def as_label(self, answer: LabelSet) -> str:
+        return joined(answer.labels)
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
         """Turn logits [K] of each feature into sigmoid (in fp64) and what reaches the threshold."""

@@ -222,6 +222,22 @@ class TextRegression(WholeTextTask[Score]):
         errors = self.outputs_of(model, encoded, batch) - batch.targets["labels"]
         return {self.head: Term(errors.square().sum(), batch.num_sequences)}
 
+    def with_some_target(self, feature: Any) -> Any:
+        return feature if feature.label is not None else replace(feature, label=self.mean)
+
+    def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
+        """Standardize the scores of a teacher as those of labels: fp32 [B]."""
+        return self.targets([float(output) for output in outputs])
+
+    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+        """Compute the squared difference from the standardized scores of the teacher, summed over
+        the sequences; there is no temperature."""
+        total = (outputs.float() - taught).square().sum()
+        return Term(total, batch.num_sequences)
+
+    def as_label(self, answer: Score) -> str:
+        return repr(answer.score)
+
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:
         """Turn the standardized score [] of each feature into its score."""
         return [

@@ -20,7 +20,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.records.examples import Examples
+from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
@@ -100,6 +100,10 @@ class WholeTextTask(Task[Prediction]):
             BertineError: there is no such label; names `source` and `line`.
         """
 
+    def target_of(self, example: Example, source: str) -> Any:
+        """Make the target of an example's features: of its label, or of what else it has."""
+        return self.target(example.label, source, example.line)
+
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
         """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first, a
         single text as `long_text` says.
@@ -127,7 +131,7 @@ class WholeTextTask(Task[Prediction]):
             )
             rows = zip(part, encodings, strict=True)
             for row, (example, (ids, types, cut)) in enumerate(rows, start):
-                label = self.target(example.label, examples.source, example.line)
+                label = self.target_of(example, examples.source)
                 inputs = [ids]
                 if not cut_at_end:
                     inputs = parts_of(ids, self.max_length, self.long_text, frame)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
 from bertine.files import write_json
@@ -22,7 +24,7 @@ from bertine.training.distributed.world import join, together
 from bertine.training.finetuning.frozen_head import check_frozen
 from bertine.training.finetuning.glue import finetune_all
 from bertine.training.finetuning.learner import Learner, Origin
-from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.finetuning.run import read_outcome, train
 from bertine.training.finetuning.run_baselines import kept_baselines
 from bertine.training.finetuning.setup import Prepared, Start, prepare, read_or_given
@@ -99,20 +101,7 @@ def finetune(
         check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
-    epoch = prepared.batches.steps_per_epoch
-    rising = options.warmup_ratio
-    if rising is None:
-        rising = WARMUP_RATIO[options.schedule]
-    config = FitConfig.of(
-        options,
-        steps=1 if frozen else plan.epochs * epoch,
-        learning_rate=plan.learning_rate,
-        warmup_steps=0 if frozen else warmup(plan.epochs * epoch, options.warmup_steps, rising),
-        precision=precision_name(options.precision, where),
-        checkpoint_every=epoch if options.checkpoint_every is None else options.checkpoint_every,
-        budget_seconds=None,
-        compile=options.compile if where.type == "cuda" and options.compile else None,
-    )
+    config = fit_config(options, plan, prepared.batches.steps_per_epoch, where)
     info = prepared.task.task_info()
     settings = {
         "task": info.dataset or task,
@@ -164,6 +153,26 @@ def finetune(
     )
 
 
+def fit_config(
+    options: FinetuneOptions, plan: TrainingPlan, epoch: int, where: torch.device
+) -> FitConfig:
+    """Return how the loss is minimized by a `plan`, an epoch of which has so many steps."""
+    frozen = options.frozen
+    rising = options.warmup_ratio
+    if rising is None:
+        rising = WARMUP_RATIO[options.schedule]
+    return FitConfig.of(
+        options,
+        steps=1 if frozen else plan.epochs * epoch,
+        learning_rate=plan.learning_rate,
+        warmup_steps=0 if frozen else warmup(plan.epochs * epoch, options.warmup_steps, rising),
+        precision=precision_name(options.precision, where),
+        checkpoint_every=epoch if options.checkpoint_every is None else options.checkpoint_every,
+        budget_seconds=None,
+        compile=options.compile if where.type == "cuda" and options.compile else None,
+    )
+
+
 def _write_start(
     folder: Path, verb: Callable[..., Any], values: Mapping[str, Any], prepared: Prepared
 ) -> None:
@@ -183,7 +192,7 @@ def _write_start(
         name: parameter.default for name, parameter in inspect.signature(verb).parameters.items()
     }
     arguments = {
-        name: _json(value)
+        name: as_json(value)
         for name, value in values.items()
         if name not in _LEFT_OUT and value != defaults.get(name)
     }
@@ -205,8 +214,8 @@ def _write_start(
     write_json(folder / START, start)
 
 
-def _json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return an argument as a JSON value."""
     if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
+        return [as_json(item) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)

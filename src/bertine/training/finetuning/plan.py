@@ -74,7 +74,7 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
             batch_size = 16 if num_examples <= _FEW else 32
             usual = (epochs_for(num_examples), batch_size, rate_for(config))
         passes, size_of_batch, rate = usual
-        usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.0e}"))
+        usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.1e}"))
         said = (self.epochs, self.batch_size, self.learning_rate)
         epochs, size, rate = (a if b is None else b for a, b in zip(usual, said, strict=True))
         save_best = self.save_best

@@ -144,11 +144,11 @@ class _Finetuning:
         with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
             fit(
                 model,
-                prepared.task,
+                prepared.loss or prepared.task,
                 prepared.batches.batch,
                 self.config,
                 self.run,
-                title="finetune",
+                title="finetune" if prepared.loss is None else "distill",
                 evaluate=self._evaluate if self.held else None,
                 evaluate_every=self.epoch,
                 # Also where it is not asked for yet: it may be when the run is resumed.

@@ -24,6 +24,7 @@ from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
+from bertine.objectives.base import Loss
 from bertine.options.finetuning import FreshWeights, Layers
 from bertine.options.names import option
 from bertine.options.optimization import DropoutRate
@@ -68,6 +69,7 @@ class Prepared:
         data_path: where they were read.
         look: what was seen in the training and validation examples.
         reading: how they were read.
+        loss: what is minimized; None: that of `task`.
     """
 
     task: Task[Any]
@@ -77,10 +79,11 @@ class Prepared:
     validation: FeaturedExamples
     others: dict[str, FeaturedExamples] = field(default_factory=dict)
     plan: TrainingPlan = field(kw_only=True)
-    batches: FeatureBatches[Features] = field(kw_only=True)
+    batches: FeatureBatches[Any] = field(kw_only=True)
     data_path: str = field(kw_only=True)
     look: DataLook = field(kw_only=True)
     reading: Reading = field(kw_only=True)
+    loss: Loss | None = field(default=None, kw_only=True)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -139,7 +142,7 @@ def prepare(
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
     if start.frozen:
         built = as_frozen(built, start)
-    loaded = _loaded(start, built, config, seed)
+    loaded = load_with_heads(start, built, config, seed)
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
@@ -151,10 +154,10 @@ def prepare(
     }
     weighed = getattr(built, "class_weights", None) is not None
     look = look_at(type(built), train, validation, features, held, weighed=weighed)
-    _say_what(loaded, train, validation, built.notes(features), look)
+    say_what(loaded, train, validation, built.notes(features), look)
     plan = wishes.plan(config, len(train))
     if judged and not start.frozen:
-        _say_plan(plan, len(train))
+        say_plan(plan, len(train))
     batches = FeatureBatches(
         features,
         lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
@@ -191,12 +194,12 @@ def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
     start = dataclasses.replace(prepared.start, frozen=True)
     task = as_frozen(prepared.task, start)
     config = load_config(start.model, dropout=start.dropout)
-    loaded = _loaded(start, task, config, seed)
+    loaded = load_with_heads(start, task, config, seed)
     loaded.model.to(next(prepared.loaded.model.parameters()).device)
     return dataclasses.replace(prepared, task=task, loaded=loaded, start=start)
 
 
-def _say_plan(plan: TrainingPlan, num_examples: int) -> None:
+def say_plan(plan: TrainingPlan, num_examples: int) -> None:
     """Print how the run is trained, where the rule chose any of it."""
     if plan.chosen:
         say(
@@ -214,7 +217,7 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
     return max_length
 
 
-def _loaded(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
+def load_with_heads(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
     """Return the model with the heads of `built`: those that it has, if they answer the same."""
     load = partial(load_model, start.model, seed=seed, dropout=start.dropout)
     heads = built.heads(config)
@@ -241,7 +244,7 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
     return dataclasses.replace(loaded, model=model.eval(), report=report)
 
 
-def _say_what(
+def say_what(
     loaded: LoadedModel,
     train: Examples[Any],
     validation: Examples[Any],
@@ -253,7 +256,7 @@ def _say_what(
     columns = " + ".join(train.text_columns)
     say(
         f"{len(train)} training and {len(validation)} validation examples; "
-        f"text: {columns}; label: {train.label_column}"
+        f"text: {columns}; label: {train.label_column or 'none'}"
     )
     if line := look.label_line():
         say(line)

@@ -22,6 +22,7 @@ def check_freezing(model: Model, layers: int) -> None:
         raise BertineError(
             f"freeze_layers is {layers}, but the model has "
             f"{counted(len(model.backbone.layers), 'layer')}"
+            + (" with weights of their own" if model.config.shares_layers else "")
         )
 
 

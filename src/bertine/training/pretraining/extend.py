@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertine.models.generator import generator_of
+from bertine.models.electra.generator import generator_of
 from bertine.models.heads import MlmHead, new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer

@@ -11,6 +11,7 @@ from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.modeldir import TASK
 from bertine.reports.checks.diagnosis import Finding
+from bertine.reports.checks.next_command import finetune_command
 from bertine.reports.checks.pretraining_checks import AT_LEVEL
 from bertine.reports.run_page import report
 from bertine.runs.log import pretraining_names, read_log
@@ -104,6 +105,14 @@ class PretrainResult(Shown):
         if self.generator is not None:
             lines.append(f"generator: {self.generator}")
         return [*lines, f"model: {self.model}"]
+
+    def write_pages(self) -> None:
+        """Do nothing: the run's page is written at its end."""
+
+    def next_lines(self) -> list[str]:
+        """Return the command to run next: a model of language is fine-tuned."""
+        model = {"model": str(self.model.parent), "data": "DATA.csv", "out": "RUN"}
+        return ["next:", f"  {finetune_command('text', model)}"]
 
 
 def _accuracies(scores: Mapping[str, Any]) -> list[str]:

@@ -123,7 +123,7 @@ class MaskSamples:
                     continue
                 length = chunk.sentence_lengths[chunk.sentence_offsets[row] + sentence]
                 first = chunk.token_offsets[row] + start
-                ids = chunk.input_ids[first : first + length].astype(np.int64)
+                ids = store.unmark(chunk.input_ids[first : first + length])[0].astype(np.int64)
                 sample = self._hide(ids, store.unigram_counts, seed, number, attempt)
                 if sample is not None:
                     taken.add((document, sentence))

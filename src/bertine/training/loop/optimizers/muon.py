@@ -21,8 +21,6 @@ _ITERATIONS = 5
 #: An orthogonal matrix [R, C] has entries of 1 / sqrt(max(R, C)) on average; times this they are as
 #: large as those of AdamW's updates, so that AdamW's rate and decay do (Liu et al., section 2.2).
 _RMS = 0.2
-#: Modules whose matrices are no layers': tables that are looked up in, and what makes outputs.
-_OTHERS = frozenset({"embeddings", "heads", "pooler"})
 
 
 class _Matrix(NamedTuple):
@@ -162,5 +160,5 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def _is_of_layers(name: str, parameter: Tensor) -> bool:
-    """Tell whether the parameter called `name` is a matrix of a layer."""
-    return parameter.ndim == 2 and _OTHERS.isdisjoint(name.split("."))
+    """Tell whether the parameter called `name` is a matrix of a layer, of a generator's too."""
+    return parameter.ndim == 2 and "layers" in name.split(".")

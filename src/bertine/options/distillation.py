@@ -1,0 +1,217 @@
+"""Options of distilling: on a token store, or on the texts of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertine.names import MapKind, ObjectiveName, SoftTokens, TokenTypesOfTeacher
+from bertine.options.fields import OptionGroup, declare, like
+from bertine.options.finetuning import FinetuneRecipe, InputLength
+from bertine.options.instances import InstanceOptions
+from bertine.options.machine import Machine
+from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
+from bertine.options.pretraining import Learning, Length, SecondPhase
+from bertine.options.reading import SplitSeed, TableColumns, TableReading, TaggedColumns
+from bertine.options.run import Loading, Resuming, RunOutput, Saving
+
+_STORE = "on a token store"
+_TASK = "on texts of a task"
+
+
+class Pupils(OptionGroup):
+    """Options that say who teaches whom."""
+
+    title = "teacher and student"
+
+    teacher: Path | str | None = declare(
+        None,
+        "model directory to learn from: on a store one that fills masks, on texts a fine-tuned one "
+        "of any task",
+        metavar="DIR",
+    )
+    probabilities: Path | str | None = declare(
+        None,
+        "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another model holds "
+        "likely: a row for each row of DATA, a column for each label, or one with a dictionary or "
+        "a list",
+        metavar="FILE",
+    )
+    probability_column: str | None = declare(
+        None,
+        "of `probabilities`: the column with a dictionary, or a list in the order of `labels`",
+        otherwise="the usual names, or a column for each label",
+    )
+    labels: Sequence[str] | None = declare(
+        None,
+        "of `probabilities`: the labels, in the order of a list",
+        otherwise="the names of the columns, or the keys of the dictionaries",
+    )
+    student: Path | str | None = declare(
+        None,
+        "what is trained: a model type such as distilbert (with the teacher's sizes), a preset, a "
+        "config.json, or a model directory to begin from",
+        otherwise="a model of the teacher's type with fewer layers",
+        metavar="TYPE|PRESET|FILE|DIR",
+    )
+    layers: Sequence[int] | None = declare(
+        None,
+        "of the teacher, from 0 on, that the student begins as, with its embeddings and heads",
+        otherwise="every other one: 0 2 4 7 9 11 of 12",
+        least=0,
+    )
+    token_types: TokenTypesOfTeacher = declare(
+        "fold",
+        "of a student that has none: add that of the first segment to the positions, or drop it "
+        "as DistilBERT did",
+    )
+
+
+class SoftTargets(OptionGroup):
+    """Options that say how the teacher's answers are learned from."""
+
+    title = "soft targets"
+
+    temperature: float = declare(
+        2.0, "that the logits of both are divided by; the loss is multiplied by its square", above=0
+    )
+
+
+class StoreTerms(OptionGroup):
+    """Options of the terms of distilling on a token store (Sanh et al. 2019, section 3)."""
+
+    title = _STORE
+
+    soft_weight: float = declare(5.0, "of the teacher's distributions over the vocabulary", least=0)
+    mlm_weight: float = declare(2.0, "of the masked tokens themselves", least=0)
+    cosine_weight: float = declare(
+        1.0, "of the angle between the last states of both; their widths must be equal", least=0
+    )
+    cosine_projection: bool = declare(
+        False, "learn a layer between the widths, where they differ, for the cosine", title=_STORE
+    )
+    soft_tokens: SoftTokens = declare(
+        "all", "which tokens have soft targets: all real ones, as published, or the masked ones"
+    )
+    mask_smoothing: float = declare(
+        0.7,
+        "choose rarer tokens for prediction more often: in proportion to their count in the store "
+        "to minus this; 0: all alike",
+        more="As in the published code, but within each sequence "
+        "(:func:`~bertine.data.corruption.masked.rarer_first`).",
+        least=0,
+    )
+    freeze_positions: bool = declare(False, "do not train the position embeddings")
+    freeze_token_types: bool = declare(False, "do not train the embeddings of token types")
+
+
+class TaskTerms(OptionGroup):
+    """Options of the terms of distilling on texts of a task."""
+
+    title = _TASK
+
+    label_weight: float = declare(
+        0.5,
+        "the share of the labels in the loss; the rest is the teacher's. Rows without a label "
+        "have the teacher alone",
+        least=0,
+        most=1,
+    )
+
+
+class MapTerms(OptionGroup):
+    """Options of the terms on hidden maps and attention maps, layer by layer
+    (:mod:`bertine.objectives.distillation.maps`)."""
+
+    title = "layer by layer"
+
+    hidden_weight: float = declare(
+        0.0, "of the states of each layer, beside those of the teacher's layer", least=0
+    )
+    attention_weight: float = declare(0.0, "of where the heads of each layer look", least=0)
+    hidden_mean_weight: float = declare(
+        0.0, "of the mean of each state (MobileBERT: 5000)", least=0
+    )
+    hidden_variance_weight: float = declare(
+        0.0, "of the variance of each state (MobileBERT: 5)", least=0
+    )
+    maps: MapKind = declare(
+        "tinybert",
+        "how they are compared: squared errors of states and of scores before the softmax; or of "
+        "normalized states, and the divergence of distributions of attention",
+        more="MobileBERT's weights are 100 and 1.",
+    )
+    progressive_steps: int | None = declare(
+        None,
+        "train one layer after the other, the lowest first, for so many steps each, on these terms "
+        "alone; then all of them",
+        otherwise="all layers from the first step on",
+        least=1,
+    )
+
+
+class DistillOptions(
+    Pupils,
+    SoftTargets,
+    StoreTerms,
+    TaskTerms,
+    MapTerms,
+    Length,
+    InstanceOptions,
+    SecondPhase,
+    TableColumns,
+    TableReading,
+    TaggedColumns,
+    FinetuneRecipe,
+    InputLength,
+    SplitSeed,
+    Rate,
+    WarmUp,
+    Updates,
+    DropoutRate,
+    Patience,
+    Machine,
+    RunOutput,
+    Saving,
+    Loading,
+    Resuming,
+):
+    """All options of ``distill``."""
+
+    objective: ObjectiveName = like(
+        Learning,
+        "objective",
+        default="mlm",
+        help="what stands beside the soft targets: masked tokens, or next sentences too",
+        otherwise="",
+        title=_STORE,
+    )
+    held_out: Path | str | None = like(Learning, "held_out", title=_STORE)
+    evaluate_every: int | None = like(Learning, "evaluate_every", title=_STORE)
+    batch_size: int | None = like(  # type: ignore[assignment]
+        FinetuneRecipe,
+        "batch_size",
+        help="sequences, or examples, in an update",
+        otherwise="32; of a task 16, or 32 with more than 4,000 examples",
+        title="recipe",
+    )
+    learning_rate: float | None = like(
+        Rate, "learning_rate", otherwise="1e-4; of a task by the width of the model"
+    )
+    warmup_ratio: float | None = like(
+        WarmUp, "warmup_ratio", otherwise="0.01; of a task 0.1, of one-cycle 0.3"
+    )
+    checkpoint_every: int | None = like(
+        RunOutput,
+        "checkpoint_every",
+        otherwise="1000; of a task one after each epoch",
+        more="Those of a task are removed when the model directory has been written.",
+    )
+    compile: bool | None = like(  # type: ignore[assignment]
+        Loading, "compile", default=None, otherwise="on a store, not on a task", more=""
+    )
+
+
+#: The options that say something on a token store alone, and on texts of a task alone.
+ON_STORES = (StoreTerms, Length, InstanceOptions, SecondPhase)
+ON_TASKS = (TaskTerms, TableColumns, TableReading, TaggedColumns, FinetuneRecipe, InputLength)

@@ -1,0 +1,153 @@
+"""A teacher around a task: its answers beside the labels, and what happens in its layers.
+
+The teacher's answers do not change, so they are computed once and come with the features; only
+where layers are compared does the teacher compute along.
+
+Shape legend: B sequences in a batch, T tokens of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertine.data.batch import Batch
+from bertine.data.split import select
+from bertine.models.encoded import BackboneOutput, Encoded
+from bertine.models.model import Model
+from bertine.objectives.base import LossDefaults, Term
+from bertine.objectives.distillation.around_mlm import SOFT, STAGE, stage_of, train_stage
+from bertine.objectives.distillation.maps import MapLosses
+from bertine.tasks.base import Task
+
+#: The targets of a batch: what the teacher put out, and which sequences have a label.
+TAUGHT, LABELLED = "taught", "labelled"
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtFeature:
+    """A feature with what a teacher put out for it.
+
+    Attributes:
+        feature: of the task, with a target, which may mean nothing.
+        output: of the teacher: fp32, as :meth:`Task.decode` takes one.
+        labelled: whether the target means something.
+    """
+
+    feature: Any
+    output: np.ndarray
+    labelled: bool
+
+    @property
+    def input_ids(self) -> np.ndarray:
+        ids: np.ndarray = self.feature.input_ids
+        return ids
+
+    @property
+    def group(self) -> int | None:
+        group: int | None = self.feature.group
+        return group
+
+
+def collate_taught(task: Task[Any], pad_id: int) -> Callable[[Sequence[TaughtFeature]], Batch]:
+    """Return what pads features into a batch, with ``targets["taught"]`` fp32 [B, ...] and
+    ``targets["labelled"]`` bool [B]."""
+
+    def collate(features: Sequence[TaughtFeature]) -> Batch:
+        batch = task.collate([taught.feature for taught in features], pad_id)
+        width = batch.input_ids.shape[1]
+        batch.targets[TAUGHT] = task.soft_targets([taught.output for taught in features], width)
+        batch.targets[LABELLED] = torch.tensor([taught.labelled for taught in features])
+        return batch
+
+    return collate
+
+
+@dataclass
+class DistilledTask(LossDefaults):
+    """The loss of a task, with a teacher's answers beside its labels.
+
+    Attributes:
+        task: whose loss counts where there are labels.
+        label_weight: of that; the teacher's answers have the rest of 1.
+        temperature: see :meth:`Task.soft_term`.
+        maps: the terms on hidden and attention maps; None: none.
+        teacher: that computes along for `maps`, with the inputs of the student; else None.
+        frozen: see :class:`~bertine.objectives.distillation.around_mlm.DistilledMlm`.
+    """
+
+    task: Task[Any]
+    label_weight: float
+    temperature: float
+    maps: MapLosses | None = None
+    teacher: Model | None = None
+    frozen: frozenset[str] = field(default_factory=frozenset)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the targets of the labels, those of the teacher, and what is compared inside."""
+        counts: dict[str, int] = {}
+        if stage_of(batch) is None:
+            if self.label_weight > 0:
+                rows = _labelled(batch)
+                none = rows is not None and not len(rows)
+                part = batch if rows is None or none else select(batch, rows)
+                own = self.task.counts(part)
+                counts |= dict.fromkeys(own, 0) if none else own
+            if self.label_weight < 1:
+                counts[SOFT] = sum(self.task.counts(batch).values())
+        if self.maps is not None:
+            counts |= self.maps.counts(batch)
+        return counts
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model`; in stages let that of the batch decide what is trained."""
+        if STAGE in batch.targets:
+            train_stage(model, stage_of(batch), self.frozen)
+        if self.maps is not None:
+            return model.encode(batch, all_states=True)
+        return self.task.encode(model, batch)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the terms of the labels, of the teacher's answers, and of its layers."""
+        stage, found = stage_of(batch), dict[str, Term]()
+        if stage is None:
+            if self.label_weight > 0:
+                for name, term in self._of_labels(model, encoded, batch).items():
+                    found[name] = replace(term, weight=self.label_weight * term.weight)
+            if self.label_weight < 1:
+                outputs = self.task.outputs_of(model, encoded, batch)
+                term = self.task.soft_term(outputs, batch.targets[TAUGHT], batch, self.temperature)
+                found[SOFT] = replace(term, weight=1.0 - self.label_weight)
+        if self.maps is not None:
+            assert self.teacher is not None
+            with torch.no_grad():
+                taught = self.teacher.encode(batch, all_states=True)
+            found |= self.maps.terms_of(model, encoded, self.teacher, taught, batch, stage)
+        return found
+
+    def _of_labels(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the task's own terms of the sequences that have a label."""
+        rows = _labelled(batch)
+        if rows is None:
+            return self.task.terms_of(model, encoded, batch)
+        if not len(rows):
+            zero = encoded.last_hidden_state.new_zeros((), dtype=torch.float32)
+            return {name: Term(zero, 0) for name in self.task.counts(batch)}
+        part = select(batch, rows)
+        pooled = encoded.pooler_output
+        chosen = BackboneOutput(
+            encoded.last_hidden_state[rows, : part.input_ids.shape[1]],
+            None if pooled is None else pooled[rows],
+        )
+        return self.task.terms_of(model, chosen, part)
+
+
+def _labelled(batch: Batch) -> Tensor | None:
+    """Return the sequences that have a label, int64 [R]; None: all have."""
+    rows = batch.targets[LABELLED].nonzero()[:, 0]
+    return None if len(rows) == batch.num_sequences else rows

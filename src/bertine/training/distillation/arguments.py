@@ -1,0 +1,96 @@
+"""What the arguments of ``distill`` are for the verbs whose work it shares."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from bertine.errors import BertineError
+from bertine.models.config import Config
+from bertine.objectives.distillation.maps import (
+    ATTENTION,
+    HIDDEN,
+    MEAN,
+    VARIANCE,
+    MapLosses,
+    uniform_map,
+)
+from bertine.options.distillation import DistillOptions
+from bertine.options.fields import OptionGroup, declared
+from bertine.options.names import option
+from bertine.training.distillation.student import StudentPlan
+
+Group = TypeVar("Group", bound=OptionGroup)
+
+
+def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
+    """Return the options of another verb: what `options` say where they say anything (None: that
+    verb's own default), and `others`."""
+    values = {
+        entry.name: getattr(options, entry.name)
+        for entry in declared(group)
+        if getattr(options, entry.name, None) is not None
+    }
+    return group(**{**values, **others})
+
+
+def refuse_other_kind(
+    options: DistillOptions,
+    groups: tuple[type[OptionGroup], ...],
+    names: tuple[str, ...],
+    *,
+    given: str,
+    wanted: str,
+) -> None:
+    """Refuse options that mean nothing for the data that are given.
+
+    Args:
+        groups, names: those that mean something for other data only.
+        given: what the data are.
+        wanted: what they would have to be.
+
+    Raises:
+        BertineError: one of them is not as usual.
+    """
+    known = {entry.name: entry.default for entry in declared(DistillOptions)}
+    for name in (*(entry.name for group in groups for entry in declared(group)), *names):
+        if name in _SHARED or getattr(options, name) == known[name]:
+            continue
+        raise BertineError(f"{option(name)} is for distilling {wanted}, but {given}")
+
+
+#: Options of either kind of data, that a group of one of them has.
+_SHARED = ("batch_size", "seed")
+
+
+def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> MapLosses | None:
+    """Return the terms on hidden and attention maps; None: there are none.
+
+    A student that begins as layers of its teacher follows these; another one follows layers that
+    are spread evenly.
+
+    Raises:
+        BertineError: there are stages without such a term.
+    """
+    weights = {
+        HIDDEN: options.hidden_weight,
+        MEAN: options.hidden_mean_weight,
+        VARIANCE: options.hidden_variance_weight,
+        ATTENTION: options.attention_weight,
+    }
+    if not any(weights.values()):
+        if options.progressive_steps is not None:
+            raise BertineError(
+                f"{option('progressive_steps')} trains single layers on {option('hidden_weight')} "
+                f"and {option('attention_weight')}, of which none is given"
+            )
+        return None
+    layers = plan.layers
+    if layers is None:
+        layers = uniform_map(plan.config.num_hidden_layers, teacher.num_hidden_layers)
+    return MapLosses(options.maps, layers, weights)
+
+
+def maps_facts(maps: MapLosses) -> dict[str, Any]:
+    """Return what a run's settings say of hidden and attention maps."""
+    weights = {f"{name}_weight": maps.weights[name] for name in maps.names}
+    return {"maps": maps.kind, "followed_layers": list(maps.layers), **weights}

@@ -1,0 +1,189 @@
+"""A student beside its teacher: scores, agreement, and speed, measured in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from bertine.datasets.partly_labelled import PartlyLabelled
+from bertine.errors import BertineError
+from bertine.inference.answering import Answering
+from bertine.inference.predictor import Predictor
+from bertine.names import AnswerPrecision, Precision
+from bertine.records.examples import Examples
+from bertine.scores import score_name, score_text
+from bertine.tasks.base import Task
+from bertine.training.distillation.teachers import ModelTeacher, Teacher
+
+#: Turns of each, and the seconds that one of the teacher's takes, about.
+_TURNS, _SECONDS = 5, 0.5
+#: Texts that are timed, at the most.
+_TEXTS = 512
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the report of a student says of its teacher.
+
+    Attributes:
+        name: of the teacher's folder or file.
+        metrics: of the teacher on the validation examples; empty: not known.
+        own_labels: the validation examples have the teacher's answers for labels, as they have none
+            of their own: the student's scores are its agreement with the teacher.
+        agreement: the share of the validation examples that both answer alike; None: not known, or
+            answers are numbers.
+        times_as_fast: the time of the teacher over that of the student, for the same texts; None:
+            there is no model to measure.
+        threads: that both computed with.
+        timed: texts of which the time was measured.
+        labelled, unlabelled: training examples.
+    """
+
+    name: str
+    metrics: dict[str, float] = field(default_factory=dict)
+    own_labels: bool = False
+    agreement: float | None = None
+    times_as_fast: float | None = None
+    threads: int = 0
+    timed: int = 0
+    labelled: int = 0
+    unlabelled: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, values: Any) -> Beside:
+        """Take back what :meth:`to_dict` returned.
+
+        Raises:
+            BertineError: it is something else.
+        """
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise BertineError(
+                f"scores.json: what it says of the teacher is damaged ({error})"
+            ) from error
+
+    def lines(self, metrics: dict[str, float], judged: Sequence[str]) -> list[str]:
+        """Return a comparison with the student's `metrics`, by those by which the task is
+        `judged`."""
+        lines = []
+        parts = []
+        for name in judged:
+            if name in metrics and self.own_labels:
+                parts.append(f"{score_name(name)} {score_text(name, metrics[name])}")
+            elif name in metrics and name in self.metrics:
+                theirs, ours = self.metrics[name], metrics[name]
+                kept = f", {ours / theirs:.1%} of it" if theirs > 0 and ours > 0 else ""
+                parts.append(
+                    f"{score_name(name)} {score_text(name, ours)}, the teacher's "
+                    f"{score_text(name, theirs)}{kept}"
+                )
+        if parts:
+            against = " against the teacher's answers" if self.own_labels else ""
+            lines.append(f"student{against}: {'; '.join(parts)}")
+        facts = []
+        if self.agreement is not None and not self.own_labels:
+            facts.append(f"they agree on {self.agreement:.1%}")
+        if self.times_as_fast is not None:
+            facts.append(
+                f"the student is {self.times_as_fast:.1f} times as fast "
+                f"({self.timed:,} texts, in turns)"
+            )
+        return [*lines, *(["; ".join(facts)] if facts else [])]
+
+
+def compare(
+    teacher: Teacher,
+    model: Path,
+    data: PartlyLabelled,
+    *,
+    own_labels: bool,
+    labelled: int,
+    device: str | None,
+    precision: Precision,
+) -> Beside:
+    """Judge a teacher on the validation examples, and measure it beside its student, both in the
+    numbers that the teacher computes in.
+
+    Args:
+        model: the student's model directory.
+        own_labels, labelled: see :class:`Beside`.
+        device, precision: to compute on and in, where the teacher is a file, or on a GPU.
+    """
+    validation = data.validation
+    facts: dict[str, Any] = {
+        "name": teacher.name,
+        "own_labels": own_labels,
+        "labelled": labelled,
+        "unlabelled": len(data.train) - labelled,
+    }
+    if not len(validation):
+        return Beside(**facts)
+    wanted: AnswerPrecision = precision
+    side = None
+    if isinstance(teacher, ModelTeacher):
+        side = teacher.answering(validation.text_columns)
+        if teacher.predictor.engine is not None:
+            wanted = cast(AnswerPrecision, teacher.predictor.engine.precision)
+    theirs = teacher.answers(data)
+    student = Predictor.load(model, device, wanted).over(validation.text_columns)
+    answering = student.answering
+    prepared = answering.prepare(validation)
+    ours = answering.task.decode(answering.compute(prepared.features), prepared.features)
+    if theirs is not None:
+        judge = teacher.task.over(validation.text_columns)
+        facts["agreement"] = agreement(judge, ours, theirs)
+        if not own_labels:
+            labels = [item.label for item in validation.items]
+            facts["metrics"] = judge.report(theirs, labels).metrics
+    if side is not None:
+        facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
+        engine = student.engine
+        facts["threads"] = torch.get_num_threads() if engine is None else engine.threads
+    return Beside(**facts)
+
+
+def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:
+    """Return the share of the examples that two models answer alike; None: answers are numbers."""
+    if task.numeric or not ours:
+        return None
+    pairs = zip(ours, theirs, strict=True)
+    return sum(task.as_label(a) == task.as_label(b) for a, b in pairs) / len(ours)
+
+
+def speed_ratio(
+    teacher: Answering, student: Answering, examples: Examples[Any]
+) -> tuple[float, int]:
+    """Measure how many times as fast a student is, on the same texts in turns: the median of the
+    ratios, and how many texts were timed."""
+    items = examples.items[:_TEXTS]
+    part = replace(examples, items=items)
+    sides = [
+        (answering, list(answering.task.featurize(part, answering.tokenizer)))
+        for answering in (teacher, student)
+    ]
+    once = _seconds(*sides[0])
+    _seconds(*sides[1])
+    share = min(1.0, _SECONDS / max(once, 1e-9))
+    rows = max(1, round(len(items) * share))
+    sides = [(a, [f for f in features if f.row < rows]) for a, features in sides]
+    for answering, features in sides:  # shapes of the smaller batches are new
+        _seconds(answering, features)
+    ratios = [_seconds(*sides[0]) / max(_seconds(*sides[1]), 1e-9) for _ in range(_TURNS)]
+    return statistics.median(ratios), rows
+
+
+def _seconds(answering: Answering, features: list[Any]) -> float:
+    began = time.perf_counter()
+    answering.compute(features)
+    return time.perf_counter() - began

@@ -1,0 +1,266 @@
+"""Distilling on a token store: a smaller language model from a larger one (Sanh et al. 2019)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine.data.batch import Batch
+from bertine.data.corruption.masked import TokenMasking, rarer_first
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.modeldir import LoadedModel, load_model
+from bertine.models.model import Model
+from bertine.names import InputFormat
+from bertine.objectives import check_family, check_format, objective
+from bertine.objectives.base import Loss, Objective
+from bertine.objectives.distillation.around_mlm import (
+    COSINE,
+    DistilledMlm,
+    StagedBatches,
+    teacher_of,
+)
+from bertine.objectives.distillation.maps import (
+    HIDDEN,
+    MapLosses,
+    check_maps,
+)
+from bertine.options.distillation import DistillOptions
+from bertine.options.instances import InstanceSettings
+from bertine.options.names import option
+from bertine.options.pretraining import PretrainOptions
+from bertine.terminal.console import human_count, say
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.distillation.arguments import map_losses, maps_facts, part_of
+from bertine.training.distillation.student import (
+    StudentPlan,
+    add_projections,
+    make_student,
+    plan_student,
+)
+from bertine.training.distributed.world import World
+from bertine.training.pretraining.pretrain import check_options
+from bertine.training.pretraining.result import PretrainResult
+from bertine.training.pretraining.run import Beginning, train_on_store
+from bertine.training.run import Run
+
+#: The usual format of the sequences: the published code cuts running text.
+_FORMAT: InputFormat = "full-sentences"
+
+
+def distill_on_store(
+    store: Path | str, out: Path | str, options: DistillOptions, world: World
+) -> PretrainResult:
+    """Train a student on a token store beside its teacher; see :func:`bertine.distill`.
+
+    Raises:
+        BertineError: there is no teacher, it has no MLM head or another vocabulary than the store
+            or the student; what cannot be compared is to be; what pre-training raises.
+    """
+    began = time.monotonic()
+    world.alone(lambda: Run.check(out, options.resume))
+    if options.teacher is None:
+        raise BertineError(
+            f"{store}: is a token store, on which a student learns from a model; name it with "
+            f"{option('teacher')}"
+        )
+    inner = objective(options.objective)
+    pretraining = part_of(PretrainOptions, options)
+    check_options(pretraining, inner)
+    if options.progressive_steps is not None and world.size > 1:
+        raise BertineError(
+            f"{option('progressive_steps')} is for one process, but there are {world.size}"
+        )
+    master = _loaded_teacher(options.teacher)
+    plan = plan_student(master.config, options.student, options.layers)
+    check_family(inner, plan.config)
+    if "mlm" not in inner.heads(plan.config):
+        raise BertineError(
+            f"objective {inner.name} guesses no masked words with the student's own head, so there "
+            f"is nothing to put soft targets beside; use {option('objective', 'mlm')}"
+        )
+    input_format = options.input_format or (
+        _FORMAT if _FORMAT in inner.formats else inner.formats[0]
+    )
+    check_format(inner, input_format)
+    lesson = _StoreLesson(options, master, plan, inner)
+
+    def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
+        lesson.check(opened, tokenizer)
+        odds = None
+        if options.mask_smoothing:
+            odds = rarer_first(opened.unigram_counts, options.mask_smoothing)
+        return Beginning(
+            inner,
+            input_format,
+            partial(_masking, odds=odds),
+            lesson.student,
+            str(options.student or options.teacher),
+            fresh=plan.layers is None and plan.folder is None,
+            loss=lesson.loss,
+            batches=lesson.batches if options.progressive_steps else None,
+            facts=lesson.facts(),
+            title="distill",
+        )
+
+    return train_on_store(store, out, pretraining, begin, world=world, began=began)
+
+
+def _masking(tokenizer: Tokenizer, settings: InstanceSettings, odds: Any) -> TokenMasking:
+    return TokenMasking(tokenizer, settings, odds)
+
+
+def _loaded_teacher(folder: Path | str) -> LoadedModel:
+    loaded = load_model(folder)
+    if "mlm" not in loaded.model.heads:
+        raise BertineError(
+            f"{folder}: has no MLM head, so it holds no words likely that a student could learn "
+            "from; give a pre-trained model (a fine-tuned one teaches on texts of its task)"
+        )
+    teacher_of(loaded.model)
+    return loaded
+
+
+@dataclass
+class _StoreLesson:
+    """A teacher, the plan of its student, and what is learned of it."""
+
+    options: DistillOptions
+    master: LoadedModel
+    plan: StudentPlan
+    inner: Objective
+    cosine_weight: float = 0.0
+    maps: MapLosses | None = None
+
+    def __post_init__(self) -> None:
+        options, ours, theirs = self.options, self.plan.config, self.master.config
+        if ours.vocab_size > theirs.vocab_size:
+            raise BertineError(
+                f"{options.student}: has a vocabulary of {ours.vocab_size}, but the teacher "
+                f"{options.teacher} one of {theirs.vocab_size}; both must have the same"
+            )
+        self.cosine_weight = options.cosine_weight
+        same = ours.hidden_size == theirs.hidden_size
+        if self.cosine_weight and not same and not options.cosine_projection:
+            say(
+                f"the cosine of the last states is left out: the student's have "
+                f"{ours.hidden_size} numbers, the teacher's {theirs.hidden_size} "
+                f"({option('cosine_projection', True)} learns a layer between them)"
+            )
+            self.cosine_weight = 0.0
+        self.maps = map_losses(options, self.plan, theirs)
+        weights = (options.soft_weight, options.mlm_weight, self.cosine_weight)
+        if not any(weights) and self.maps is None:
+            raise BertineError("all weights are 0, so there is nothing to learn")
+
+    def check(self, store: TokenStore, tokenizer: Tokenizer) -> None:
+        """Refuse a store of another vocabulary than the teacher's.
+
+        Raises:
+            BertineError: it has one.
+        """
+        if self.master.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise BertineError(
+                f"{self.options.teacher}: the teacher's vocabulary is not that of the store "
+                f"{store.path}; prepare the store with "
+                f"{option('tokenizer', str(self.options.teacher))}"
+            )
+
+    def student(self) -> Model:
+        """Build the student, with the projections that its terms need."""
+        options, plan, teacher = self.options, self.plan, self.master.model
+        say(plan.line(self.master.config))
+        heads = self.inner.heads(plan.config.with_dropout(options.dropout))
+        if plan.folder is not None:
+            loaded = load_model(
+                plan.folder, heads=heads, seed=options.seed, dropout=options.dropout
+            )
+            if loaded.tokenizer.fingerprint != self.master.tokenizer.fingerprint:
+                raise BertineError(
+                    f"{plan.folder}: the student's vocabulary is not that of the teacher "
+                    f"{options.teacher}; both must have the same"
+                )
+            for line in loaded.report.lines():
+                say(line)
+            built = loaded.model
+        else:
+            built, _ = make_student(
+                plan,
+                teacher,
+                heads,
+                seed=options.seed,
+                dropout=options.dropout,
+                token_types=options.token_types,
+            )
+        if self.maps is not None:
+            check_maps(self.maps, built, teacher)
+        names = [COSINE] if self.cosine_weight else []
+        names += [HIDDEN] if self.maps is not None and self.maps.reads_states else []
+        add_projections(built, teacher, names, options.seed)
+        for name in self._frozen(built):
+            built.get_parameter(name).requires_grad_(False)
+        return built
+
+    def _frozen(self, model: Model) -> frozenset[str]:
+        """Return the names of the weights that are not trained."""
+        parts = ["position_embeddings"] if self.options.freeze_positions else []
+        parts += ["token_type_embeddings"] if self.options.freeze_token_types else []
+        names = {f"backbone.embeddings.{part}.weight" for part in parts}
+        missing = names - {name for name, _ in model.named_parameters()}
+        if missing:
+            part = sorted(missing)[0].split(".")[2].replace("_", " ")
+            raise BertineError(f"the student has no {part}, so they cannot be frozen")
+        return frozenset(names)
+
+    def loss(self, model: Model, where: torch.device) -> Loss:
+        """Return what is minimized; the teacher is brought to the student's device."""
+        options = self.options
+        return DistilledMlm(
+            self.inner,
+            self.master.model.to(where),
+            soft_weight=options.soft_weight,
+            mlm_weight=options.mlm_weight,
+            cosine_weight=self.cosine_weight,
+            temperature=options.temperature,
+            soft_tokens=options.soft_tokens,
+            maps=self.maps,
+            frozen=self._frozen(model),
+        )
+
+    def batches(self, plain: Callable[[int], Batch]) -> Callable[[int], Batch]:
+        """Return the batches with the stage that each is for."""
+        steps = self.options.progressive_steps
+        assert steps is not None
+        return StagedBatches(plain, steps, self.plan.config.num_hidden_layers)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the run's settings say of the teacher and its lesson."""
+        options = self.options
+        teacher = self.master.model
+        say(
+            f"teacher: {self.master.config.title}, {human_count(teacher.num_parameters())} "
+            f"parameters; it is not in the checkpoints, and must be there to resume"
+        )
+        return {
+            "teacher_path": str(options.teacher),
+            "teacher_fingerprint": teacher.fingerprint(),
+            "mask_smoothing": options.mask_smoothing,
+            "distillation": {
+                "soft_weight": options.soft_weight,
+                "mlm_weight": options.mlm_weight,
+                "cosine_weight": self.cosine_weight,
+                "temperature": options.temperature,
+                "soft_tokens": options.soft_tokens,
+                "layers": None if self.plan.layers is None else list(self.plan.layers),
+                "freeze_positions": options.freeze_positions,
+                "freeze_token_types": options.freeze_token_types,
+                "progressive_steps": options.progressive_steps,
+                **({} if self.maps is None else maps_facts(self.maps)),
+            },
+        }

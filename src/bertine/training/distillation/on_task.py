@@ -1,0 +1,401 @@
+"""Distilling on the texts of a task: a small model that answers about as a large one does."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from bertine.data.batching import FeatureBatches
+from bertine.datasets.data_look import look_at
+from bertine.datasets.partly_labelled import PartlyLabelled, read_partly_labelled
+from bertine.datasets.reading import Labelled
+from bertine.errors import BertineError
+from bertine.files import read_json_object, write_json
+from bertine.objectives.distillation.around_mlm import teacher_of
+from bertine.objectives.distillation.maps import MapLosses
+from bertine.options.distillation import DistillOptions
+from bertine.options.finetuning import FinetuneOptions
+from bertine.options.names import option
+from bertine.runs.files import START
+from bertine.tables.given import Data
+from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
+from bertine.terminal.console import say, warn
+from bertine.training.arguments import reading_of
+from bertine.training.distillation.arguments import maps_facts, part_of
+from bertine.training.distillation.comparison import Beside, compare
+from bertine.training.distillation.kept_answers import kept_answers
+from bertine.training.distillation.student import (
+    StudentPlan,
+)
+from bertine.training.distillation.task_setup import (
+    StagedFeatures,
+    config_of,
+    labelled_by,
+    load_student,
+    open_teacher,
+    plan_for,
+    standardized,
+    student_task,
+    task_maps,
+    with_labels,
+)
+from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
+from bertine.training.distributed.world import World
+from bertine.training.finetuning.finetune import as_json, fit_config
+from bertine.training.finetuning.learner import Learner, Origin
+from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.run import Outcome, read_outcome, train
+from bertine.training.finetuning.run_baselines import SCORES
+from bertine.training.finetuning.setup import (
+    FeaturedExamples,
+    Prepared,
+    Start,
+    fitting,
+    say_plan,
+    say_what,
+)
+from bertine.training.run import Run
+
+#: The key of ``scores.json`` that has the teacher.
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True, repr=False)
+class Distilled(Learner):
+    """The result of distilling on a task: a learner, beside its teacher.
+
+    Attributes:
+        teacher: its scores on the validation examples, how often both answer alike, and how many
+            times as fast the student is.
+    """
+
+    teacher: Beside = field(default_factory=lambda: Beside(""))
+
+    def lines(self) -> list[str]:
+        """Return what the command prints at the end."""
+        return self._beside(super().lines())
+
+    def shown_lines(self) -> list[str]:
+        return self._beside(super().shown_lines())
+
+    def _beside(self, lines: list[str]) -> list[str]:
+        """Put the comparison before the last two lines, of the time and the folder."""
+        at = next((n for n, line in enumerate(lines) if line.startswith("trained in")), len(lines))
+        return [*lines[:at], *self.teacher.lines(self.metrics, self.metric_names), *lines[at:]]
+
+
+def distill_on_task(
+    data: Data, out: Path | str, options: DistillOptions, world: World
+) -> Distilled:
+    """Train a student on texts of its teacher's task; see :func:`bertine.distill`.
+
+    Raises:
+        BertineError: there is neither a teacher nor a file of probabilities, or both; they and the
+            texts do not fit together; what reading and training raise.
+    """
+    world.alone(lambda: Run.check(out, options.resume))
+    lesson = _TaskLesson.begin(data, options, world)
+    prepared, config = lesson.prepared, lesson.config
+    settings = lesson.settings()
+    with Run.open(out, settings, options.resume, world=world) as run:
+        if run.finished:
+            outcome = read_outcome(run, world, save_best=bool(options.save_best))
+        else:
+            world.alone(lambda: write_json(run.folder / START, lesson.start()))
+            prepared = lesson.taught(run.folder)
+            outcome = train(
+                prepared,
+                config,
+                run,
+                settings,
+                save_best=prepared.plan.save_best,
+                baselines=False,
+                world=world,
+                shard=False,
+            )
+        # A run may have been killed just before.
+        beside = Beside.read(world.alone(lambda: lesson.beside(run)))
+    return lesson.result(run, outcome, beside)
+
+
+@dataclass
+class _TaskLesson:
+    """All that a run of :func:`distill_on_task` needs before its first step.
+
+    Attributes:
+        teacher: of the student.
+        data: the examples; those for validation have labels, which may be the teacher's answers.
+        features: of the training examples, for the student.
+        named: which training examples have a label.
+        label_weight: of them; 0 where there are none.
+        own_labels: see :class:`~bertine.training.distillation.comparison.Beside`.
+        maps: the terms on hidden and attention maps.
+        prepared: for fine-tuning, of the examples with labels; the batches are added by
+            :meth:`taught`.
+        on_disk: whether the examples are those of a file.
+        split_seed: by which examples were held out, where the user does not say.
+    """
+
+    options: DistillOptions
+    tuning: FinetuneOptions
+    world: World
+    teacher: Teacher
+    plan: StudentPlan
+    data: PartlyLabelled
+    data_path: str
+    prepared: Prepared
+    features: Sequence[Any]
+    label_weight: float
+    own_labels: bool
+    maps: MapLosses | None
+    weights_fingerprint: str
+    on_disk: bool
+    split_seed: int
+
+    @classmethod
+    def begin(cls, data: Data, options: DistillOptions, world: World) -> _TaskLesson:
+        """Read teacher, student and examples; say what was found."""
+        where = world.device
+        if options.progressive_steps is not None and world.size > 1:
+            raise BertineError(
+                f"{option('progressive_steps')} is for one process, but there are {world.size}"
+            )
+        tuning = part_of(FinetuneOptions, options, baselines=False, frozen=False)
+        reading = reading_of(tuning)
+        teacher = open_teacher(data, options, reading)
+        say(teacher.line())
+        plan = plan_for(teacher, options)
+        seed = options.seed
+        if isinstance(teacher, ModelTeacher):
+            # What the teacher held out of these texts, it is judged on again.
+            seed = teacher.split_seed(seed)
+        read = read_partly_labelled(teacher.task, data, reading, seed=seed)
+        if isinstance(teacher, FileTeacher):
+            teacher = teacher.fit(read)
+        label_weight = options.label_weight
+        named = sum(item.label is not None for item in read.train.items)
+        own_labels = bool(read.validation.items) and read.validation.items[0].label is None
+        if own_labels:
+            read = labelled_by(teacher, read)
+        if not named:
+            label_weight = 0.0
+        elif label_weight < 1 and named < len(read.train):
+            say(
+                f"{len(read.train) - named:,} of {len(read.train):,} training examples have no "
+                "label, and are learned from the teacher alone"
+            )
+        student = options.student if plan.folder is None else plan.folder
+        wished = teacher.task.max_length if options.max_length is None else options.max_length
+        length = fitting(wished, str(student or options.teacher), plan.config)
+        task = student_task(teacher.task, read.train, length)
+        loaded = load_student(plan, teacher, task, options)
+        loaded.model.to(where)
+        say(plan.line(config_of(teacher)))
+        features = task.featurize(read.train, loaded.tokenizer)
+        held = task.featurize(read.validation, loaded.tokenizer)
+        others = {
+            word: FeaturedExamples(examples, task.featurize(examples, loaded.tokenizer))
+            for word, examples in read.others.items()
+        }
+        maps = task_maps(options, plan, teacher, task, loaded)
+        labelled, own = with_labels(read.train, features)
+        look = look_at(type(task), labelled, read.validation, own, held)
+        tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
+        say_what(loaded, read.train, read.validation, task.notes(features), look)
+        if isinstance(teacher, ModelTeacher) and (seen := teacher.seen(read.validation)):
+            warn(seen)
+        if own_labels:
+            say(
+                "no example has a label: the validation examples are judged by the teacher's "
+                "answers, so scores are how far both agree"
+            )
+        say_plan(tuned, len(read.train))
+        if tuned.save_best and not held:
+            raise BertineError("without validation examples there is no best epoch to save")
+        prepared = Prepared(
+            task,
+            loaded,
+            Start.of(tuning, model=str(student or options.teacher)),
+            FeaturedExamples(labelled, own),
+            FeaturedExamples(read.validation, held),
+            others,
+            plan=tuned,
+            batches=FeatureBatches(
+                features,
+                lambda chosen: task.collate(chosen, loaded.tokenizer.pad_token_id),
+                batch_size=tuned.batch_size,
+                seed=options.seed,
+            ),
+            data_path=str(data),
+            look=look,
+            reading=reading,
+        )
+        return cls(
+            options,
+            tuning,
+            world,
+            teacher,
+            plan,
+            read,
+            str(data),
+            prepared,
+            features,
+            label_weight,
+            own_labels,
+            maps,
+            loaded.model.fingerprint(),
+            isinstance(data, str | Path),
+            seed,
+        )
+
+    @cached_property
+    def config(self) -> Any:
+        """How the loss is minimized."""
+        prepared = self.prepared
+        epoch = prepared.batches.steps_per_epoch
+        return fit_config(self.tuning, prepared.plan, epoch, self.world.device)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the run."""
+        prepared, options = self.prepared, self.options
+        info = prepared.task.task_info()
+        facts = {
+            "temperature": options.temperature,
+            "label_weight": self.label_weight,
+            "layers": None if self.plan.layers is None else list(self.plan.layers),
+            "progressive_steps": options.progressive_steps,
+            **({} if self.maps is None else maps_facts(self.maps)),
+        }
+        settings = {
+            "task": info.dataset or info.name,
+            "data_path": self.data_path,
+            "model_path": str(options.student or options.teacher),
+            "teacher_path": self.teacher.name,
+            "teacher_fingerprint": self.teacher.fingerprint,
+            "num_examples": len(self.data.train),
+            "num_labelled": len(prepared.train.examples),
+            "examples_fingerprint": self.data.train.fingerprint(),
+            "weights_fingerprint": self.weights_fingerprint,
+            "device": self.world.device.type,
+            "labels_and_columns": dataclasses.asdict(info),
+            "epochs": prepared.plan.epochs,
+            "batch_size": prepared.plan.batch_size,
+            "dropout": options.dropout,
+            "save_best": prepared.plan.save_best,
+            "distillation": facts,
+            **self.config.settings(),
+        }
+        if self.data.held_out and self.split_seed != options.seed:
+            settings["split_seed"] = self.split_seed
+        return settings | self.tuning.recorded()
+
+    def start(self) -> dict[str, Any]:
+        """Return what ``start.json`` has: the arguments as they were given."""
+        usual = Wishes().plan(self.prepared.loaded.config, len(self.data.train))
+        arguments = {
+            name: as_json(value)
+            for name, value in self.options.changed().items()
+            if name not in ("resume",)
+        }
+        return {
+            "verb": "distill",
+            "arguments": {**({"data": self.data_path} if self.on_disk else {}), **arguments},
+            "constant_loss": None,
+            "hidden_size": self.prepared.loaded.config.hidden_size,
+            "usual_epochs": usual.epochs,
+            "usual_batch_size": usual.batch_size,
+            "usual_learning_rate": usual.learning_rate,
+        }
+
+    def taught(self, folder: Path) -> Prepared:
+        """Ask the teacher, or take what is kept in the `folder` of the run, and return the run with
+        its batches and its loss."""
+        prepared, options, train = self.prepared, self.options, self.data.train
+        tokenizer = prepared.loaded.tokenizer
+        what = hashlib.sha256(self.teacher.fingerprint.encode())
+        what.update(train.fingerprint().encode())
+        what.update(f"{prepared.task.max_length} {tokenizer.fingerprint}".encode())
+
+        def answers() -> list[Any]:
+            return kept_answers(
+                folder,
+                what.hexdigest(),
+                len(self.features),
+                lambda: self.teacher.outputs(prepared.task, train, self.features, tokenizer),
+            )
+
+        if self.world.size > 1:  # the first one asks, all of them read
+            self.world.alone(lambda: len(answers()))
+        outputs = answers()
+        task = standardized(prepared.task, train, outputs)
+        items = train.items
+        lessons = [
+            TaughtFeature(
+                task.with_some_target(feature), output, items[feature.row].label is not None
+            )
+            for feature, output in zip(self.features, outputs, strict=True)
+        ]
+        kind = FeatureBatches[Any]
+        batches = kind(
+            lessons,
+            collate_taught(task, tokenizer.pad_token_id),
+            batch_size=prepared.plan.batch_size,
+            seed=options.seed,
+        )
+        if options.progressive_steps is not None:
+            layers = self.plan.config.num_hidden_layers
+            batches = StagedFeatures(batches, options.progressive_steps, layers)
+        teacher = None
+        if self.maps is not None:
+            teacher = teacher_of(cast(ModelTeacher, self.teacher).model).to(self.world.device)
+        loss = DistilledTask(task, self.label_weight, options.temperature, self.maps, teacher)
+        self.prepared = dataclasses.replace(prepared, task=task, batches=batches, loss=loss)
+        return self.prepared
+
+    def beside(self, run: Run) -> dict[str, Any]:
+        """Return what ``scores.json`` says of the teacher; where it says nothing yet, judge the
+        teacher and measure both, and write it there."""
+        file = run.folder / SCORES
+        known = read_json_object(file, lenient=True)
+        if TEACHER not in known:
+            known[TEACHER] = compare(
+                self.teacher,
+                run.model,
+                self.data,
+                own_labels=self.own_labels,
+                labelled=len(self.prepared.train.examples),
+                device=self.options.device,
+                precision=self.options.precision,
+            ).to_dict()
+            write_json(file, known)
+        values: dict[str, Any] = known[TEACHER]
+        return values
+
+    def result(self, run: Run, outcome: Outcome, beside: Beside) -> Distilled:
+        """Return what the run ended with."""
+        prepared, read = self.prepared, self.data
+        kept = Labelled(
+            lambda _: prepared.task, prepared.train.examples, read.validation, read.others
+        )
+        return Distilled(
+            run.model,
+            outcome.scores,
+            outcome.report,
+            outcome.elapsed,
+            prepared.metric_names,
+            final=outcome.final,
+            saved=outcome.saved,
+            origin=Origin(
+                read=lambda: kept,
+                fingerprint=read.validation.fingerprint(),
+                train_fingerprint=prepared.train.examples.fingerprint(),
+                device=str(self.world.device),
+                precision=self.config.precision,
+            ),
+            teacher=beside,
+        )

@@ -1,0 +1,304 @@
+"""A student, made of layers of its teacher, or with the sizes and weights that it is given.
+
+DistilBERT begins as every other layer of its teacher, with the embeddings and the head (Sanh et al.
+2019, section 3; transformers, ``research_projects/distillation/scripts/extract_distilbert.py``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from bertine.errors import BertineError
+from bertine.interop.family import family_of
+from bertine.modeldir import load_config
+from bertine.models.config import Config
+from bertine.models.model import Model
+from bertine.models.seeding import seeded
+from bertine.names import TokenTypesOfTeacher
+from bertine.objectives.distillation.maps import PROJECTIONS, new_projections
+from bertine.options.names import option
+from bertine.registry import FAMILIES
+from bertine.terminal.console import counted
+from bertine.training.pretraining.initial_weights import architecture_of, has_weights
+
+#: Sizes that must be those of the teacher where weights are taken of it.
+_SIZES = ("hidden_size", "intermediate_size", "num_attention_heads")
+#: Fields of a config that a student of another type does not take over.
+_OWN_FIELDS = ("num_hidden_layers", "type_vocab_size", "max_position_embeddings")
+
+
+@dataclass(frozen=True)
+class StudentPlan:
+    """What a student is to be.
+
+    Attributes:
+        config: its sizes; the vocabulary is the teacher's.
+        layers: the teacher's layers that it begins as, from 0 on; None: of its own weights.
+        folder: the model directory that it begins with; None: there is none.
+        source: the model directory that `layers` are of; None: the teacher.
+    """
+
+    config: Config
+    layers: tuple[int, ...] | None
+    folder: Path | str | None = None
+    source: Path | str | None = None
+
+    def line(self, teacher: Config | None) -> str:
+        """Say what the student begins as."""
+        config = self.config
+        size = f"{config.title}, {counted(config.num_hidden_layers, 'layer')} of "
+        size += f"{config.hidden_size}"
+        if self.folder is not None:
+            return f"student: {size}, begins as {self.folder}"
+        if self.layers is None:
+            return f"student: {size}, begins at random: it has not the teacher's sizes"
+        chosen = " ".join(map(str, self.layers))
+        if self.source is not None:
+            return f"student: {size}, begins as layers {chosen} of {self.source}"
+        count = "" if teacher is None else f" {teacher.num_hidden_layers}"
+        return f"student: {size}, begins as layers {chosen} of the teacher's{count}"
+
+
+def every_other(layers: int, wanted: int | None = None) -> tuple[int, ...]:
+    """Return which of so many layers a student begins as: evenly spaced, the first and the last
+    among them; 0 2 4 7 9 11 of 12, as published.
+
+    Args:
+        wanted: how many; None: half of them, rounded up.
+    """
+    count = -(-layers // 2) if wanted is None else wanted
+    if count == 1:
+        return (0,)
+    return tuple(round(number * (layers - 1) / (count - 1)) for number in range(count))
+
+
+def plan_student(
+    teacher: Config, student: Path | str | None, layers: Sequence[int] | None
+) -> StudentPlan:
+    """Decide what a student is to be.
+
+    Args:
+        teacher: the teacher's config.
+        student: a model type ("distilbert"), a preset, a ``config.json``, or a model directory;
+            None: of the teacher's type.
+        layers: of the teacher, from 0 on; None: every other one.
+
+    Raises:
+        BertineError: no such preset, type, file or folder; a layer that the teacher does not have,
+            or the same one twice; layers for a student that cannot begin as them.
+    """
+    _check_layers(teacher, layers)
+    if student is not None and str(student) not in FAMILIES and has_weights(student):
+        if layers is not None:
+            raise BertineError(
+                f"{student}: has weights of its own, so it begins as no layers of the teacher; "
+                f"leave out {option('layers')}, or name a model type or a preset"
+            )
+        return StudentPlan(load_config(student), None, student)
+    if student is None or str(student) in FAMILIES:
+        config = teacher if student is None else _of_type(teacher, str(student))
+        chosen = every_other(teacher.num_hidden_layers) if layers is None else tuple(layers)
+        return StudentPlan(config.with_layers(len(chosen)), chosen)
+    config = architecture_of(student)
+    config = config.replace(vocab_size=teacher.vocab_size, pad_token_id=teacher.pad_token_id)
+    differing = [name for name in _SIZES if getattr(config, name) != getattr(teacher, name)]
+    if config.longest_input > teacher.longest_input:
+        differing.append("max_position_embeddings")
+    if not differing and config.num_hidden_layers <= teacher.num_hidden_layers:
+        count = config.num_hidden_layers
+        if layers is not None and len(layers) != count:
+            raise BertineError(
+                f"{option('layers')} names {counted(len(layers), 'layer')}, but {student} has "
+                f"{count}"
+            )
+        even = every_other(teacher.num_hidden_layers, count)
+        return StudentPlan(config, even if layers is None else tuple(layers))
+    if layers is not None:
+        what = differing[0] if differing else "num_hidden_layers"
+        raise BertineError(
+            f"{student}: has another {what} than the teacher ({getattr(config, what)}, not "
+            f"{getattr(teacher, what)}), so it cannot begin as layers of it; leave out "
+            f"{option('layers')}"
+        )
+    return StudentPlan(config, None)
+
+
+def _check_layers(teacher: Config, layers: Sequence[int] | None) -> None:
+    count = teacher.num_hidden_layers
+    if layers is None:
+        return
+    if not layers:
+        raise BertineError(f"{option('layers')} names no layer of the teacher")
+    for number in layers:
+        if not 0 <= number < count:
+            raise BertineError(
+                f"{option('layers')} names layer {number}, but the teacher has 0 to {count - 1}"
+            )
+    if len(set(layers)) != len(layers):
+        raise BertineError(f"{option('layers')} names a layer of the teacher twice")
+
+
+def _of_type(teacher: Config, name: str) -> Config:
+    """Return the teacher's config as one of the model type `name`."""
+    family = family_of(name)
+    kind = family.config
+    if isinstance(teacher, kind):
+        return teacher
+    # What its config.json has no key for is as in all models of the type.
+    fields = {field.name for field in dataclasses.fields(kind)} - family.keys.absent
+    shared = {
+        field: value
+        for field, value in teacher.to_dict().items()
+        if field in fields and field not in _OWN_FIELDS
+    }
+    made = kind(**shared, type_vocab_size=teacher.type_vocab_size if kind.token_types else 0)
+    positions = teacher.longest_input + made.first_position
+    return made.replace(max_position_embeddings=positions)
+
+
+def make_student(
+    plan: StudentPlan,
+    teacher: Model,
+    heads: Mapping[str, nn.Module],
+    *,
+    seed: int,
+    dropout: float | None = None,
+    token_types: TokenTypesOfTeacher = "fold",
+    with_heads: bool = True,
+) -> tuple[Model, list[str]]:
+    """Build the student with its first weights.
+
+    Args:
+        plan: what it is to be; with ``folder`` see :func:`load_student`.
+        teacher: whose layers, embeddings and heads it takes where ``plan.layers`` names some.
+        heads: of the student, by name, with new weights.
+        seed: of what is new.
+        dropout: in place of the config's rates.
+        token_types: of a teacher whose student has none: the type of the first segment is added to
+            the positions, so that the student begins with the teacher's states of single texts; or
+            it is dropped, as published.
+        with_heads: take the heads of the teacher, too.
+
+    Returns:
+        The student, and the names of the weights that are the teacher's.
+
+    Raises:
+        BertineError: a part of the student's layers has no counterpart in the teacher's.
+    """
+    config = plan.config.with_dropout(dropout)
+    with seeded(seed, "initial weights"):
+        pooler = config.needs_pooler(heads)
+        student = Model(config, heads, add_pooler=pooler)
+    if plan.layers is None:
+        return student, []
+    return student, copy_layers(student, teacher, plan.layers, token_types, with_heads=with_heads)
+
+
+@torch.no_grad()
+def copy_layers(
+    student: Model,
+    teacher: Model,
+    layers: Sequence[int],
+    token_types: TokenTypesOfTeacher = "fold",
+    *,
+    with_heads: bool = True,
+) -> list[str]:
+    """Give `student` the weights of the teacher's `layers`, of its embeddings and its pooler, and
+    of those heads that both have with the same parts; token types as :func:`make_student` says.
+
+    Returns:
+        The names of the weights that it got.
+
+    Raises:
+        BertineError: a part of a layer has no counterpart.
+    """
+    source: dict[str, Tensor] = dict(teacher.state_dict())
+    _fit_embeddings(source, student, teacher, token_types)
+    for ours, theirs in _kept_weights(student.config, teacher.config, layers).items():
+        prefix = f"backbone.layers.{theirs}."
+        for name in [name for name in source if name.startswith(prefix)]:
+            source[f"student.{ours}.{name.removeprefix(prefix)}"] = source[name]
+    own: dict[str, Tensor] = student.state_dict()
+    heads = [
+        f"heads.{name}."
+        for name, module in student.heads.items()
+        if with_heads and _same_parts(module, f"heads.{name}.", source)
+    ]
+    taken = []
+    for name, tensor in own.items():
+        wanted = name
+        inside = name.startswith("backbone.layers.")
+        if inside:
+            wanted = f"student.{name.removeprefix('backbone.layers.')}"
+        if name.startswith("heads.") and not name.startswith(tuple(heads)):
+            continue
+        found = source.get(wanted)
+        if found is not None and found.shape == tensor.shape:
+            tensor.copy_(found)
+            taken.append(name)
+        elif inside or name.startswith("backbone.embeddings."):
+            raise BertineError(
+                f"a student of type {student.config.model_type} cannot begin as layers of a "
+                f"{teacher.config.title}: {name} has no counterpart of its shape"
+            )
+    return taken
+
+
+def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> dict[int, int]:
+    """Return for each layer of weights of a student the teacher's that it begins as, where it has
+    `layers` of the teacher; of one that is used several times, as weights are shared, the first."""
+    inside = len(teacher.passes) // teacher.num_hidden_layers
+    if len(student.passes) != inside * len(layers):
+        return {}  # whoever asks says what has no counterpart
+    kept: dict[int, int] = {}
+    for number, chosen in enumerate(layers):
+        for part in range(inside):
+            own = student.passes[number * inside + part]
+            kept.setdefault(own, teacher.passes[chosen * inside + part])
+    return kept
+
+
+def _same_parts(head: nn.Module, prefix: str, source: Mapping[str, Tensor]) -> bool:
+    """Tell whether `source` has all weights of a head, and no others of its."""
+    shapes = {f"{prefix}{name}": value.shape for name, value in head.state_dict().items()}
+    theirs = {name: value.shape for name, value in source.items() if name.startswith(prefix)}
+    return shapes == theirs
+
+
+def _fit_embeddings(
+    source: dict[str, Tensor], student: Model, teacher: Model, token_types: TokenTypesOfTeacher
+) -> None:
+    """Bring the teacher's position embeddings into the student's places, with the token type of
+    the first segment if it has none, and leave out what it has no rows for."""
+    places, types = (
+        f"backbone.embeddings.{name}.weight"
+        for name in ("position_embeddings", "token_type_embeddings")
+    )
+    own = student.state_dict()
+    if places not in own or places not in source:
+        return
+    first, wanted = student.config.first_position, own[places]
+    moved = source[places][teacher.config.first_position :][: len(wanted) - first].clone()
+    if types in source and types not in own and token_types == "fold":
+        moved += source[types][0]
+    if len(moved) < len(wanted) - first:
+        return  # too few: copy_layers says so
+    rows = wanted.clone()
+    rows[first:] = moved
+    if first and first == teacher.config.first_position:
+        rows[:first] = source[places][:first]
+    source[places] = rows
+
+
+def add_projections(student: Model, teacher: Model, names: list[str], seed: int) -> None:
+    """Give a student the projections of these names, where its width is not the teacher's."""
+    if names and student.config.hidden_size != teacher.config.hidden_size:
+        with seeded(seed, "projections"):
+            made = new_projections(names, student.config, teacher.config)
+        student.add_module(PROJECTIONS, made)

@@ -1,0 +1,255 @@
+"""What distilling on a task starts from: the teacher, the student with its task's heads, labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from bertine.data.batch import Batch
+from bertine.data.batching import FeatureBatches
+from bertine.datasets.partly_labelled import PartlyLabelled
+from bertine.datasets.reading import Reading
+from bertine.errors import BertineError
+from bertine.interop.family import family_of
+from bertine.interop.placing import LoadReport
+from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.models.config import Config
+from bertine.objectives.distillation.around_mlm import StagedBatches
+from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
+from bertine.options.distillation import DistillOptions
+from bertine.options.names import option
+from bertine.records.examples import Examples, as_columns, find_splits, resolve_text_columns
+from bertine.records.probabilities import read_probabilities
+from bertine.tables.given import Data
+from bertine.tables.table import Table
+from bertine.tasks import task_class
+from bertine.tasks.base import Task
+from bertine.training.distillation.arguments import map_losses
+from bertine.training.distillation.student import (
+    StudentPlan,
+    add_projections,
+    make_student,
+    plan_student,
+)
+from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
+from bertine.training.finetuning.setup import (
+    Start,
+    load_with_heads,
+)
+
+
+def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teacher:
+    """Read the teacher, a model or a file.
+
+    Raises:
+        BertineError: neither or both are given; something that is for the other one.
+    """
+    if (options.teacher is None) == (options.probabilities is None):
+        raise BertineError(
+            f"give one of {option('teacher')}, a fine-tuned model, and "
+            f"{option('probabilities')}, a file of what another model holds likely"
+        )
+    if options.teacher is not None:
+        for name in ("probability_column", "labels"):
+            if getattr(options, name) is not None:
+                raise BertineError(f"{option(name)} is for {option('probabilities')}")
+        return ModelTeacher.load(options.teacher, options.device, options.precision)
+    assert options.probabilities is not None
+    if options.student is None:
+        raise BertineError(
+            f"{options.probabilities}: a file has no layers to begin as; name a model directory to "
+            f"train with {option('student')} ({option('layers')} takes some of its layers alone)"
+        )
+    columns = _text_columns(data, reading)
+    table = read_probabilities(
+        Path(options.probabilities),
+        labels=options.labels,
+        column=options.probability_column,
+        text_columns=columns,
+    )
+    task: Any = task_class("text")
+    made = task(table.labels, columns, reading.label_column)
+    return FileTeacher(table, made, str(options.probabilities))
+
+
+def _text_columns(data: Data, reading: Reading) -> tuple[str, ...]:
+    """Return the columns of the texts of a table, named or usual."""
+    named = as_columns(reading.text_columns)
+    if named:
+        return named
+    splits = find_splits(data)
+    if splits.train is None:
+        raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
+    with Table(splits.train, format=reading.format, quotes=reading.quotes) as table:
+        return ("text",) if table.layout.kind == "text" else resolve_text_columns(table, None)
+
+
+def config_of(teacher: Teacher) -> Config | None:
+    return teacher.config if isinstance(teacher, ModelTeacher) else None
+
+
+def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
+    if isinstance(teacher, ModelTeacher):
+        return plan_student(teacher.config, options.student, options.layers)
+    assert options.student is not None
+    if options.layers is None:
+        return StudentPlan(load_config(options.student), None, options.student)
+    cut = plan_student(load_config(options.student), None, options.layers)
+    return dataclasses.replace(cut, source=options.student)
+
+
+def student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task[Any]:
+    """Return the teacher's task as the student does it, on these examples."""
+    task = task.over(train.text_columns)
+    changes: dict[str, Any] = {"max_length": max_length}
+    if task.reads_apart:
+        changes["pair_pooling"] = ""
+    if not task.has_choices:
+        changes["text_columns"] = train.text_columns
+    if train.label_column is not None:
+        changes["label_column"] = train.label_column
+    if task.reads_questions:
+        changes["null_threshold"] = None  # tuned anew
+    return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
+
+
+def standardized(task: Task[Any], train: Examples[Any], outputs: Sequence[Any]) -> Task[Any]:
+    """Return the task with the mean and the scale of the scores that are learned, where it learns
+    scores: those of the labels, or without labels those of the teacher."""
+    if not task.numeric:
+        return task
+    labelled = [item for item in train.items if item.label is not None]
+    if len({item.label for item in labelled}) > 1:
+        part = dataclasses.replace(train, items=labelled)
+        known: Any = type(task).from_examples(part)
+        mean, scale = known.mean, known.scale
+    else:
+        values = torch.tensor([float(output) for output in outputs], dtype=torch.float64)
+        mean, scale = float(values.mean()), float(values.std(correction=0))
+        if not scale > 0:
+            raise BertineError("the teacher gives every example the same score")
+    changes = {"mean": mean, "scale": scale, "deviation": 1.0}
+    return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
+
+
+def load_student(
+    plan: StudentPlan, teacher: Teacher, task: Task[Any], options: DistillOptions
+) -> LoadedModel:
+    """Return the student with the heads of its task."""
+    if plan.folder is not None:
+        start = Start(model=plan.folder, dropout=options.dropout, frozen=False)
+        config = load_config(plan.folder, dropout=options.dropout)
+        return load_with_heads(start, task, config, options.seed)
+    config = plan.config.with_dropout(options.dropout)
+    if isinstance(teacher, ModelTeacher):
+        origin, tokenizer = teacher.model, teacher.tokenizer
+    else:
+        assert plan.source is not None
+        loaded = load_model(plan.source)
+        origin, tokenizer = loaded.model, loaded.tokenizer
+    model, taken = make_student(
+        plan,
+        origin,
+        task.heads(config),
+        seed=options.seed,
+        dropout=options.dropout,
+        token_types=options.token_types,
+        # Those of scores carry their scale.
+        with_heads=plan.source is None and not task.numeric,
+    )
+    names = family_of(config.model_type).names
+    state = model.state_dict()
+    old, new = (
+        list(names.to_canonical({name: state[name] for name in some}, config))
+        for some in (taken, [name for name in state if name not in taken])
+    )
+    report = LoadReport(config, names, old, new)
+    return LoadedModel(model.eval(), config, tokenizer, None, report)
+
+
+def task_maps(
+    options: DistillOptions,
+    plan: StudentPlan,
+    teacher: Teacher,
+    task: Task[Any],
+    loaded: LoadedModel,
+) -> MapLosses | None:
+    """Return the terms on hidden and attention maps, and give the student what they need.
+
+    Raises:
+        BertineError: they cannot be compared.
+    """
+    if isinstance(teacher, FileTeacher):
+        wished = ("hidden_weight", "attention_weight", "hidden_mean_weight")
+        for name in (*wished, "hidden_variance_weight", "progressive_steps"):
+            if getattr(options, name):
+                raise BertineError(f"{option(name)} compares layers, which a file has not")
+        return None
+    assert isinstance(teacher, ModelTeacher)
+    maps = map_losses(options, plan, teacher.config)
+    if maps is None:
+        return None
+    if not teacher.reads_alike(task, loaded.tokenizer) or teacher.task.reads_apart:
+        raise BertineError(
+            "layers can be compared only where teacher and student read the same pieces: give the "
+            f"student the teacher's vocabulary and {option('max_length', teacher.task.max_length)}"
+        )
+    check_maps(maps, loaded.model, teacher.model)
+    names = [HIDDEN] if maps.reads_states else []
+    add_projections(loaded.model, teacher.model, names, options.seed)
+    return maps
+
+
+def labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
+    """Return the examples, those for validation with the teacher's answers for labels.
+
+    Raises:
+        BertineError: the teacher has none for them.
+    """
+    answers = teacher.answers(data)
+    if answers is None:
+        raise BertineError(
+            f"{data.validation.source}: has no labels, and {teacher.name} no row for it; label it, "
+            "or leave it out, so that a tenth of the training file is held out"
+        )
+    items = [
+        dataclasses.replace(item, label=teacher.task.as_label(answer))
+        for item, answer in zip(data.validation.items, answers, strict=True)
+    ]
+    column = data.train.label_column or teacher.task.label_column or "label"
+    held = dataclasses.replace(data.validation, items=items, label_column=column)
+    return dataclasses.replace(data, validation=held)
+
+
+def with_labels(
+    examples: Examples[Any], features: Sequence[Any]
+) -> tuple[Examples[Any], Sequence[Any]]:
+    """Return the examples that have a label, and their features, numbered anew."""
+    if all(item.label is not None for item in examples.items):
+        return examples, features
+    kept = [n for n, item in enumerate(examples.items) if item.label is not None]
+    number = {row: new for new, row in enumerate(kept)}
+    own = [
+        dataclasses.replace(feature, row=number[feature.row])
+        for feature in features
+        if feature.row in number
+    ]
+    return dataclasses.replace(examples, items=[examples.items[n] for n in kept]), own
+
+
+class StagedFeatures(FeatureBatches[Any]):
+    """Batches that say which layer they are for."""
+
+    def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
+        self._plain, self._staged = plain, StagedBatches(plain.batch, steps, stages)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self._plain.steps_per_epoch
+
+    def batch(self, step: int) -> Batch:
+        return self._staged(step)

@@ -1,0 +1,277 @@
+"""Teachers of tasks: a fine-tuned model, or a file of what some other model holds likely."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.datasets.partly_labelled import PartlyLabelled
+from bertine.errors import BertineError
+from bertine.inference.answering import Answering
+from bertine.inference.predictor import Predictor
+from bertine.inference.seen_in_training import seen_note
+from bertine.models.config import Config
+from bertine.models.model import Model
+from bertine.names import Precision
+from bertine.options.names import option
+from bertine.records.examples import Examples
+from bertine.records.probabilities import Probabilities
+from bertine.tasks.base import Task
+from bertine.terminal.console import counted, human_count, progress
+from bertine.text.tokenizer import Tokenizer
+
+#: A probability of 0 in a file, as a logarithm: less than any model gives.
+_LEAST = 1e-9
+
+
+class Teacher(ABC):
+    """What a student learns from.
+
+    Attributes:
+        task: that it does.
+        name: of its folder or file, for messages.
+        fingerprint: of all that its answers depend on.
+    """
+
+    task: Task[Any]
+    name: str
+    fingerprint: str
+
+    @abstractmethod
+    def line(self) -> str:
+        """Say what it is."""
+
+    @abstractmethod
+    def outputs(
+        self,
+        built: Task[Any],
+        examples: Examples[Any],
+        features: Sequence[Any],
+        tokenizer: Tokenizer,
+    ) -> list[np.ndarray]:
+        """Compute what it puts out for each of the student's features.
+
+        Args:
+            built: the student's task.
+            examples: those that it is to learn from.
+            features: that the student reads of them.
+            tokenizer: of the student.
+
+        Raises:
+            BertineError: it reads these examples in other parts than the student does.
+        """
+
+    @abstractmethod
+    def answers(self, data: PartlyLabelled) -> list[Any] | None:
+        """Answer the validation examples; None: it cannot."""
+
+
+@dataclass
+class ModelTeacher(Teacher):
+    """A fine-tuned model, which computes with the engine."""
+
+    predictor: Predictor
+    name: str
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str | None, precision: Precision) -> ModelTeacher:
+        """Read a model directory; the teacher computes in the numbers that it was trained in.
+
+        Raises:
+            BertineError: it is none of a task.
+        """
+        return cls(Predictor.for_scores(folder, device, precision), str(folder))
+
+    @property
+    def task(self) -> Task[Any]:  # type: ignore[override]
+        return self.predictor.task
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        return self.predictor.model.fingerprint()
+
+    @property
+    def model(self) -> Model:
+        return self.predictor.model
+
+    @property
+    def config(self) -> Config:
+        return self.predictor.model.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.predictor.tokenizer
+
+    def line(self) -> str:
+        size = human_count(self.model.num_parameters())
+        return (
+            f"teacher: {self.config.title}, {counted(self.config.num_hidden_layers, 'layer')} of "
+            f"{self.config.hidden_size}, {size} parameters, for the task {self.task.name}"
+        )
+
+    def split_seed(self, otherwise: int) -> int:
+        """Return the seed by which validation examples were held out when the teacher was trained;
+        `otherwise` where it does not say."""
+        facts = self.predictor.training
+        seed = facts.get("split_seed", facts.get("seed"))
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
+
+    def seen(self, examples: Examples[Any]) -> str | None:
+        """Return what to say of a score of the teacher on `examples` if it was trained on them."""
+        return seen_note(self.predictor.training, examples) if len(examples) else None
+
+    def answering(self, columns: Sequence[str]) -> Answering:
+        """Return the teacher over a table with these text columns."""
+        return self.predictor.over(columns).answering
+
+    def outputs(
+        self,
+        built: Task[Any],
+        examples: Examples[Any],
+        features: Sequence[Any],
+        tokenizer: Tokenizer,
+    ) -> list[np.ndarray]:
+        answering = self.answering(examples.text_columns)
+        own = self._features(answering, built, examples, features, tokenizer)
+        with progress() as bar:
+            job = bar.add_task("ask the teacher", total=len(own))
+            found = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
+        # What stands at padding means nothing.
+        return [
+            np.asarray(output[: len(feature.input_ids)] if output.ndim > 1 else output)
+            for output, feature in zip(found, own, strict=True)
+        ]
+
+    def _features(
+        self,
+        answering: Answering,
+        built: Task[Any],
+        examples: Examples[Any],
+        features: Sequence[Any],
+        tokenizer: Tokenizer,
+    ) -> Sequence[Any]:
+        """Return what the teacher reads for each of the student's features."""
+        task = answering.task
+        same = self.reads_alike(built, tokenizer)
+        if same:
+            return features
+        own = task.featurize(examples, answering.tokenizer)
+        rows = [feature.row for feature in features] == [feature.row for feature in own]
+        by_token = task.reads_words or task.reads_questions
+        ids = rows and (
+            not by_token
+            or all(
+                np.array_equal(a.input_ids, b.input_ids) for a, b in zip(features, own, strict=True)
+            )
+        )
+        if not ids:
+            raise BertineError(
+                f"the teacher reads these texts in other parts than the student: its longest input "
+                f"is {task.max_length}, the student's {built.max_length}"
+                + (
+                    ""
+                    if tokenizer.fingerprint == answering.tokenizer.fingerprint
+                    else ", and their vocabularies differ"
+                )
+                + f"; give the student the same ({option('max_length', task.max_length)})"
+            )
+        return own
+
+    def reads_alike(self, built: Task[Any], tokenizer: Tokenizer) -> bool:
+        """Tell whether teacher and student read the same pieces."""
+        task = self.task
+        limits = (task.max_length, task.long_text, getattr(task, "limits", None))
+        ours = (built.max_length, built.long_text, getattr(built, "limits", None))
+        return limits == ours and tokenizer.fingerprint == self.tokenizer.fingerprint
+
+    def answers(self, data: PartlyLabelled) -> list[Any] | None:
+        answering = self.answering(data.validation.text_columns)
+        # Without labels, of which the teacher may not know all.
+        prepared = answering.prepare(data.validation)
+        return list(answering.task.decode(answering.compute(prepared.features), prepared.features))
+
+
+@dataclass
+class FileTeacher(Teacher):
+    """A file with the probability of each label for each row of the training data."""
+
+    probabilities: Probabilities
+    task: Task[Any]
+    name: str
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        digest = hashlib.sha256(repr(self.probabilities.labels).encode())
+        digest.update(np.ascontiguousarray(self.probabilities.values).data)
+        return digest.hexdigest()
+
+    def line(self) -> str:
+        labels = self.probabilities.labels
+        return (
+            f"teacher: {counted(len(self.probabilities.values), 'row')} of probabilities of "
+            f"{len(labels)} labels in {self.name}"
+        )
+
+    @property
+    def logits(self) -> np.ndarray:
+        """The logarithms of the probabilities, fp32 [N, K]."""
+        return np.log(np.maximum(self.probabilities.values, _LEAST)).astype(np.float32)
+
+    def fit(self, data: PartlyLabelled) -> FileTeacher:
+        """Return the teacher for data of which some rows may be held out.
+
+        Raises:
+            BertineError: the file has another number of rows than the data, or the text of a row
+                is another one.
+        """
+        held = set(data.held_out)
+        count, rows = len(data.train) + len(held), len(self.probabilities.values)
+        if rows != count:
+            raise BertineError(
+                f"{self.name}: has {counted(rows, 'row')} of probabilities, but "
+                f"{data.train.source} has {counted(count, 'row')}; both must have the same texts "
+                "in the same order"
+            )
+        numbers = tuple(n for n in range(count) if n not in held)
+        if self.probabilities.texts:
+            items = dict(zip(numbers, data.train.items, strict=True))
+            items |= dict(zip(sorted(held), data.validation.items, strict=True) if held else [])
+            for number, item in sorted(items.items()):
+                if self.probabilities.texts[number] != item.texts:
+                    raise BertineError(
+                        f"{self.name}:{self.probabilities.lines[number]}: has another text than "
+                        f"{data.train.source}:{item.line}; both must have the same texts in the "
+                        "same order"
+                    )
+        return replace(self, numbers=numbers)
+
+    def outputs(
+        self,
+        built: Task[Any],
+        examples: Examples[Any],
+        features: Sequence[Any],
+        tokenizer: Tokenizer,
+    ) -> list[np.ndarray]:
+        logits = self.logits
+        return [logits[self.numbers[feature.row]] for feature in features]
+
+    def answers(self, data: PartlyLabelled) -> list[Any] | None:
+        if not data.held_out:
+            return None
+        logits = self.logits[list(data.held_out)]
+        rows = [_Row(number) for number in range(len(logits))]
+        return list(self.task.decode(list(logits), rows))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An example of one feature, as far as decoding looks at it."""
+
+    row: int

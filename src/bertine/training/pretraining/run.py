@@ -1,0 +1,312 @@
+"""Pre-training on a token store, from what a run begins with to its model directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertine.cores import launch
+from bertine.data.batch import Batch
+from bertine.data.corruption.base import MakeCorruption
+from bertine.data.instances.phases import PhasedData, at_length, steps_for_tokens, tokens_per_step
+from bertine.data.instances.pretraining import PretrainingData
+from bertine.data.loader import default_workers
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.modeldir import save_model
+from bertine.models.electra.generator import generator_of, without_generator
+from bertine.models.model import Model
+from bertine.models.precision import precision_name
+from bertine.names import InputFormat
+from bertine.objectives.base import Loss, Objective
+from bertine.objectives.generator import write_generator
+from bertine.options.instances import InstanceSettings
+from bertine.options.names import option
+from bertine.options.optimization import USUAL_RATE
+from bertine.options.pretraining import PretrainOptions
+from bertine.taskinfo import TaskInfo
+from bertine.terminal.console import human_count, say, warn
+from bertine.terms import choosing_score
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.distributed.world import World
+from bertine.training.loop.best import Choice, load_best
+from bertine.training.loop.ceiling import operations, step_products
+from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.loop.schedule import warmup
+from bertine.training.pretraining.evaluation import evaluation, held_out_store
+from bertine.training.pretraining.expectation import too_short
+from bertine.training.pretraining.result import PretrainResult, last_line, result_of
+from bertine.training.pretraining.speed import latest_beginning, steps_for_hours
+from bertine.training.run import Run
+
+#: Evaluations of a run, where nobody says how many.
+_EVALUATIONS = 20
+#: The highest rate with AdamW, where nobody says.
+_ADAMW_RATE = 1e-4
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run of pre-training begins with, and what it minimizes.
+
+    Attributes:
+        objective: whose heads the model has, and whose terms it is judged by.
+        input_format: of the sequences.
+        corruption: makes what is done to them.
+        model: builds the model with its first weights, on the CPU.
+        model_path: where its sizes, or its weights, come from.
+        initialization: of new weights.
+        fresh: whether all its weights are new, so that it has everything to learn.
+        loss: (the model, its device) → what is minimized; None: the objective.
+        batches: (the batch of a step) → the same with more targets; None: as they are.
+        facts: what the settings of the run have besides.
+        title: of the line that shows how far the run is.
+    """
+
+    objective: Objective
+    input_format: InputFormat
+    corruption: MakeCorruption
+    model: Callable[[], Model]
+    model_path: str
+    initialization: str = "normal"
+    fresh: bool = field(default=True, kw_only=True)
+    loss: Callable[[Model, torch.device], Loss] | None = None
+    batches: Callable[[Callable[[int], Batch]], Callable[[int], Batch]] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    title: str = "pretrain"
+
+
+def train_on_store(
+    store: Path | str,
+    out: Path | str,
+    options: PretrainOptions,
+    begin: Callable[[TokenStore, Tokenizer], Beginning],
+    *,
+    world: World,
+    began: float,
+) -> PretrainResult:
+    """Train on a store, and write the model directory; see :func:`bertine.pretrain`.
+
+    Args:
+        begin: (the opened store, its tokenizer) → what the run begins with.
+        world: the processes of the run, which all call this.
+        began: the time of :func:`time.monotonic` when the time of the run began.
+
+    Raises:
+        BertineError: what :func:`bertine.pretrain` raises, but for what its options alone say.
+    """
+    steps, hours, resume = options.steps, options.hours, options.resume
+    where = world.device
+    opened = TokenStore.open(store)
+    tokenizer = Tokenizer.load(opened.tokenizer_path)
+    beginning = begin(opened, tokenizer)
+    objective = beginning.objective
+    lengths, shares = [options.max_seq_length], [1.0]
+    if options.long_seq_length is not None:
+        lengths.append(options.long_seq_length)
+        shares = [1.0 - options.long_share, options.long_share]
+    instances = InstanceSettings.of(
+        options,
+        input_format=beginning.input_format,
+        mask_split=options.mask_split or objective.mask_split,
+    )
+    phases = [
+        PretrainingData(
+            opened, tokenizer, at_length(instances, length), corruption=beginning.corruption
+        )
+        for length in lengths
+    ]
+    held = (
+        None if options.held_out is None else held_out_store(options.held_out, tokenizer, phases[0])
+    )
+    built = beginning.model()
+    _check_lengths(lengths, built.config.longest_input)
+    weights_fingerprint = built.fingerprint()
+    built.to(where)
+    loss = beginning.objective if beginning.loss is None else beginning.loss(built, where)
+    workers = options.workers
+    if workers is None:
+        workers = default_workers(where, launch.beside())
+    if options.tokens is not None:
+        steps = steps_for_tokens(options.tokens, phases, shares)
+    elif hours is not None and steps is None:
+        steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
+            hours,
+            built,
+            loss,
+            [phase.batch for phase in phases],
+            shares,
+            began=began,
+            precision=options.precision,
+            max_tokens_per_micro_batch=options.max_tokens_per_micro_batch,
+            world=world,
+            shard=options.shard,
+            compile=options.compile,
+            workers=workers,
+            updates=options,
+        )
+    assert steps is not None
+    data = PhasedData(phases, shares, steps)
+    for warning in data.warnings():
+        warn(warning)
+    if beginning.fresh and not resume:
+        to_see = steps * tokens_per_step(phases, shares)
+        short = too_short(
+            built.config,
+            beginning.initialization,
+            to_see,
+            timed=hours is not None,
+            objective=objective.name,
+        )
+        if short is not None:
+            warn(short)
+    config = _fit_config(options, steps, workers, where)
+    every = options.evaluate_every or max(1, steps // _EVALUATIONS)
+    settings = {
+        "objective": objective.name,
+        **objective.settings(),
+        **_described(data),
+        **config.settings(),
+        "model_path": beginning.model_path,
+        "initialization": beginning.initialization,
+        "weights_fingerprint": weights_fingerprint,
+        "device": where.type,
+        "architecture": built.config.to_dict(),
+        "save_best": options.save_best,
+        "evaluate_every": every,
+        "held_out_tokens": None if held is None else held.num_tokens,
+        **beginning.facts,
+    }
+    with Run.open(out, settings, resume, world=world, shard=options.shard) as run:
+        epochs = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
+        say(
+            f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
+            f"tokens in the store, {steps} steps of {options.batch_size} sequences "
+            f"({epochs} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
+        )
+        if run.finished:
+            world.alone(lambda: run.say_finished(options.save_best))
+            if options.save_generator and not run.generator.exists():
+                warn(
+                    f"{run.folder}: {option('save_generator', True)} comes too late: the generator "
+                    "of a finished run is in its newest checkpoint alone"
+                )
+        else:
+            fit(
+                built,
+                loss,
+                data.batch if beginning.batches is None else beginning.batches(data.batch),
+                config,
+                run,
+                title=beginning.title,
+                work=_work(built, objective, data),
+                facts={"unigram_entropy": opened.unigram_entropy},
+                evaluate=evaluation(
+                    run, built, tokenizer, objective, phases[0], held, config.precision
+                ),
+                evaluate_every=every,
+                choose=None
+                if held is None
+                else Choice(choosing_score(objective.name), highest=False),
+                world=world,
+                shard=options.shard,
+                open_end=options.steps is None and options.tokens is None,
+                began=began if hours is None else latest_beginning(began, hours),
+            )
+            world.alone(lambda: _save(run, built, tokenizer, data, options, settings))
+        return result_of(run, opened, instances.mask_split[2], world, objective=objective.name)
+
+
+def _check_lengths(lengths: Sequence[int], positions: int) -> None:
+    """Refuse sequences that are longer than the model has positions.
+
+    Raises:
+        BertineError: those of a phase are.
+    """
+    for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
+        if length > positions:
+            raise BertineError(f"{name} is {length}, but the model has positions for {positions}")
+
+
+def _fit_config(
+    options: PretrainOptions, steps: int, workers: int, device: torch.device
+) -> FitConfig:
+    """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
+    them."""
+    rate = options.learning_rate
+    if rate is None:
+        rate = _ADAMW_RATE * USUAL_RATE[options.optimizer]
+    config = FitConfig.of(
+        options,
+        steps=steps,
+        learning_rate=rate,
+        warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
+        precision=precision_name(options.precision, device),
+        budget_seconds=None if options.hours is None else 3600 * options.hours,
+        workers=workers,
+        compile=options.compile if device.type == "cuda" else None,
+    )
+    if config.warmup_steps > steps / 2:
+        warn(
+            f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
+            + (", so it never comes to its height" if config.warmup_steps >= steps else "")
+            + f"; 1% to 10% are usual, {option('warmup_steps')} says how many"
+        )
+    return config
+
+
+def _described(data: PhasedData) -> dict[str, Any]:
+    """Return what a run's settings say of its data."""
+    described = data.describe()
+    described["data_path"] = described.pop("store")
+    duplicate_share = data.phases[0].store.duplicate_share
+    if duplicate_share is not None:
+        described["duplicate_share"] = duplicate_share
+    return described
+
+
+def _save(
+    run: Run,
+    model: Model,
+    tokenizer: Tokenizer,
+    data: PhasedData,
+    options: PretrainOptions,
+    settings: dict[str, Any],
+) -> None:
+    """Write the model directory, with the best weights where the options say so; warn of a second
+    phase that was cut short."""
+    if options.save_best:
+        load_best(run.checkpoints, model)
+    final = last_line(run, settings["objective"])
+    if len(data.phases) > 1 and final["step"] < data.steps:
+        done, planned = (max(0, step - data.starts[-1]) for step in (final["step"], data.steps))
+        reason = "the time was enough for" if options.hours is not None else "the run came to"
+        warn(
+            f"{reason} {done:,} of the {planned:,} steps with sequences of "
+            f"{options.long_seq_length} tokens; a larger long_share begins them earlier"
+        )
+    length = max(phase.max_seq_length for phase in data.phases)
+    task = TaskInfo("pretraining", max_length=length, training={**settings, "final": final})
+    if generator_of(model) is not None and options.save_generator:
+        write_generator(run.generator, model, tokenizer, task)
+    # The last, for it says that the run is done.
+    save_model(run.model, without_generator(model), tokenizer, task=task)
+
+
+def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
+    """Return the arithmetic of the first so many steps: those of a phase of long sequences have
+    more."""
+    if len(data.phases) == 1:
+        return float
+    costs = []
+    for phase in data.phases:
+        targets = objective.counts(phase.batch(0))
+        products = step_products(model, phase.batch_size, phase.max_seq_length, targets)
+        costs.append(operations(products))
+    return lambda done: float(
+        sum(cost * count for cost, count in zip(costs, data.counts(done), strict=True))
+    )
