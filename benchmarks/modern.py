@@ -43,8 +43,6 @@ from bertine.training.loop.schedule import linear
 from bertine.training.loop.step import accumulate
 
 DTYPE = torch.bfloat16 if cpu_has_bf16() else torch.float32
-#: Real tokens of the held-out text that are scored.
-SCORED = 100_000
 
 
 @dataclass(frozen=True)
@@ -200,6 +198,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--turns", type=int, default=12, help="steps timed of each, 2 or more")
+    parser.add_argument("--scored", type=int, default=100_000, help="held-out tokens")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--json", type=Path)
@@ -250,7 +249,9 @@ def main() -> None:
         if steps:
             step = steps_of(candidate, model, batches, steps)
             row["seconds"] = sum(step(number) for number in range(steps))
-            scores = score_batches(model, Mlm(), questions.batch, tokens=SCORED, dtype=DTYPE)
+            scores = score_batches(
+                model, Mlm(), questions.batch, tokens=arguments.scored, dtype=DTYPE
+            )
             row |= {"loss": scores["mlm_loss"], "accuracy": scores["mlm_accuracy"]}
         rows.append(row)
         print(
