@@ -53,7 +53,7 @@ def teacher_and_batch(variant: Variant) -> tuple[Model, Batch]:
 def test_all_layers_are_the_teacher(variant: Variant) -> None:
     teacher, batch = teacher_and_batch(variant)
     plan = plan_student(teacher.config, None, range(4))
-    student, _ = make_student(plan, teacher, TASK.heads(plan.config), seed=0)
+    student, _ = make_student(plan, teacher, TASK.heads, seed=0)
     with torch.no_grad():
         ours, theirs = (TASK.outputs(model.eval(), batch) for model in (student, teacher))
     torch.testing.assert_close(ours, theirs)
@@ -63,7 +63,7 @@ def test_half_the_layers_learn_from_the_others(variant: Variant) -> None:
     teacher, batch = teacher_and_batch(variant)
     plan = plan_student(teacher.config, None, None)
     assert plan.layers == every_other(4) == (0, 3)
-    student, _ = make_student(plan, teacher, TASK.heads(plan.config), seed=0)
+    student, _ = make_student(plan, teacher, TASK.heads, seed=0)
     layers = tuple(range(len(student.config.passes)))
     maps = MapLosses("tinybert", layers, {HIDDEN: 1.0, ATTENTION: 1.0})
     if not teacher.backbone.shows_attention:

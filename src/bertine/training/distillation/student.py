@@ -7,7 +7,7 @@ DistilBERT begins as every other layer of its teacher, with the embeddings and t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.interop.family import family_of
+from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config
 from bertine.models.config import Config
 from bertine.models.model import Model
@@ -165,7 +166,7 @@ def _of_type(teacher: Config, name: str) -> Config:
 def make_student(
     plan: StudentPlan,
     teacher: Model,
-    heads: Mapping[str, nn.Module],
+    heads: Callable[[Config], Mapping[str, nn.Module]],
     *,
     seed: int,
     dropout: float | None = None,
@@ -177,7 +178,7 @@ def make_student(
     Args:
         plan: what it is to be; with ``folder`` see :func:`load_student`.
         teacher: whose layers, embeddings and heads it takes where ``plan.layers`` names some.
-        heads: of the student, by name, with new weights.
+        heads: makes those of the student, by name, with new weights.
         seed: of what is new.
         dropout: in place of the config's rates.
         token_types: of a teacher whose student has none: the type of the first segment is added to
@@ -192,9 +193,9 @@ def make_student(
         BertineError: a part of the student's layers has no counterpart in the teacher's.
     """
     config = plan.config.with_dropout(dropout)
+    check_fits("the student", config, trained=True)
     with seeded(seed, "initial weights"):
-        pooler = config.needs_pooler(heads)
-        student = Model(config, heads, add_pooler=pooler)
+        student = Model(config, heads(config))
     if plan.layers is None:
         return student, []
     return student, copy_layers(student, teacher, plan.layers, token_types, with_heads=with_heads)
