@@ -20,7 +20,13 @@ from bertine.interop.config_file import ConfigFile
 from bertine.interop.family import Family, family_of
 from bertine.interop.tensorflow.bundle import INDEX_SUFFIX, Bundle, Entry
 from bertine.interop.tensorflow.table import is_table
-from bertine.interop.tensorflow.variables import Gelu, Counterpart, Variables, is_left_out, plain_name
+from bertine.interop.tensorflow.variables import (
+    Counterpart,
+    Gelu,
+    Variables,
+    is_left_out,
+    plain_name,
+)
 from bertine.models.config import Config
 from bertine.registry import FAMILIES, TENSORFLOW_CONFIGS
 from bertine.terminal.text import briefly
