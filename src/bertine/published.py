@@ -10,8 +10,8 @@ from bertine.registry import PRESETS
 #: The files of a model directory that are needed, besides those of the vocabulary.
 _NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
 #: Beginnings of the names of models → their organizations on the Hugging Face hub, and the files
-#: of their vocabularies (none: they are in tokenizer.json).
-_PUBLISHED = {
+#: of their vocabularies ("": they are in tokenizer.json; None: by what the name says besides).
+_PUBLISHED: dict[str, tuple[str, str | None]] = {
     "bert-": ("google-bert", "vocab.txt"),
     "roberta-": ("FacebookAI", "vocab.json merges.txt"),
     "xlm-roberta-": ("FacebookAI", "sentencepiece.bpe.model"),
@@ -23,9 +23,9 @@ _PUBLISHED = {
     "mobilebert-": ("google", "vocab.txt"),
     "ModernBERT-": ("answerdotai", ""),
     "deberta-v3-": ("microsoft", "spm.model"),
-    "all-": ("sentence-transformers", "vocab.txt"),
-    "paraphrase-": ("sentence-transformers", "vocab.txt"),
-    "multi-qa-": ("sentence-transformers", "vocab.txt"),
+    "all-": ("sentence-transformers", None),
+    "paraphrase-": ("sentence-transformers", None),
+    "multi-qa-": ("sentence-transformers", None),
 }
 #: Presets that are also the names of published models.
 _BOTH = re.compile(r"(xlm-)?roberta-|camembert-|deberta-v3-|mobilebert-uncased")
@@ -47,9 +47,8 @@ def how_to_get(name: str) -> str | None:
         organization = _PUBLISHED[known][0]
     if not organization or Path(organization).exists():
         return None
-    if known is not None:
-        vocabulary = _PUBLISHED[known][1]
-    else:
+    vocabulary = None if known is None else _PUBLISHED[known][1]
+    if vocabulary is None:
         vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
     files = f"{_NEEDED} {vocabulary}".strip()
     return (

@@ -248,6 +248,7 @@ def test_labels_that_are_not_as_many_as_outputs_are_refused(
         ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2 config.json"),
         ("roberta-base", "hf download FacebookAI/roberta-base config.json"),
         ("cardiffnlp/twitter-roberta-base", "tokenizer_config.json vocab.json merges.txt"),
+        ("all-distilroberta-v1", "tokenizer_config.json vocab.json merges.txt --local-dir"),
         ("albert-base-v2", "hf download albert/albert-base-v2 config.json"),
         ("google/electra-small-discriminator", "google/electra-small-discriminator config.json"),
         ("ModernBERT-base", "hf download answerdotai/ModernBERT-base config.json"),

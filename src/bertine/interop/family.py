@@ -145,7 +145,7 @@ def read_config(path: Path) -> ConfigFile:
 def _check_architecture(path: Path, architecture: str, family: Family) -> None:
     """Refuse a class of another family: one of the two keys is wrong, and which one decides what is
     computed."""
-    if architecture.startswith(family.class_prefix):
+    if not architecture or architecture.startswith(family.class_prefix):
         return
     for other in map(family_of, FAMILIES):
         if re.match(rf"{other.class_prefix}(Model|For)", architecture):

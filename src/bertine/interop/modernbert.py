@@ -44,7 +44,9 @@ def _flatten(path: Path, values: dict[str, Any]) -> dict[str, Any]:
             f"{path}: layer_types has {len(types)} layers, but num_hidden_layers is {count}"
         )
     # A pattern in words of one number: the layers of a model that is made of this one may be more.
-    for number in (every, *range(1, count + 1)):
+    # It is where the second global layer is, or, without one, beyond the last.
+    second = types.index(GLOBAL, 1) if GLOBAL in types[1:] else count
+    for number in (every, second):
         if type(number) is int and number >= 1:
             pattern = [LOCAL if layer % number else GLOBAL for layer in range(count)]
             if pattern == types:

@@ -70,6 +70,12 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in names]
     if (folder / OLD_BIN).exists():
         return [folder / OLD_BIN]
+    if any(folder.glob("*.ckpt*.index")):
+        raise BertineError(
+            f"{folder}: has a TensorFlow checkpoint, which is read with the bert_config.json that "
+            "belongs to it (of an ALBERT albert_config.json), not with config.json; give that file "
+            "its name back"
+        )
     raise BertineError(
         f"{folder}: has no weights; expected {SAFETENSORS} (or {INDEX}, or {OLD_BIN})"
     )

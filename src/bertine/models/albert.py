@@ -125,8 +125,8 @@ class AlbertConfig(Config):
     @property
     def passes(self) -> Sequence[int]:
         """At the i-th time the layers of the group ``int(i / (layers / groups))``, as transformers
-        has it; the published code's ``int(i / layers * groups)`` rounds otherwise where there are
-        as many groups as layers, 22 or more."""
+        has it. The published code's ``int(i / layers * groups)`` is the same but for some numbers
+        of groups of which no model is published, such as 14 of 18 layers, or 22 of 22."""
         inner, share = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
         return [
             int(time / share) * inner + number

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
-_LARGEST = 10**7
+LARGEST = 10**7
 #: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB however small the
 #: layer is.
 MOST_LAYERS = 10_000
@@ -101,9 +101,9 @@ class Config:
     def _check_sizes(self, *names: str) -> None:
         """Refuse a size below 1, or beyond all reason, in one of the fields called `names`."""
         for name in names:
-            if not 1 <= getattr(self, name) <= _LARGEST:
+            if not 1 <= getattr(self, name) <= LARGEST:
                 raise BertineError(
-                    f"{name} is {getattr(self, name)}, but must be between 1 and {_LARGEST:,}"
+                    f"{name} is {getattr(self, name)}, but must be between 1 and {LARGEST:,}"
                 )
 
     @property

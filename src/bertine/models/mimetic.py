@@ -85,9 +85,8 @@ def mimic_trained_attention(backbone: Backbone) -> None:
         )
     if config.projects_embeddings:
         raise BertineError(
-            f"initialization mimetic is for embeddings as wide as the layers, and those of this "
-            f"{config.title} have {config.embedding_width} numbers, not {config.hidden_size}; take "
-            "normal"
+            "initialization mimetic is for layers that read the embeddings as they are, and a "
+            f"linear layer stands between those of this {config.title}; take normal"
         )
     waves = _Waves(config.hidden_size)
     table = backbone.embeddings.position_embeddings.weight

@@ -358,6 +358,8 @@ class ByteBpe(Kind):
 
 def _special(ids: Collection[str], source: str, added: Sequence[str] = ()) -> SpecialTokens:
     """Tell whose special tokens a vocabulary has; those like BERT's may be `added` to it."""
+    if all(token in ids for token in SPECIAL.tokens):
+        return SPECIAL
     if all(token in ids or token in added for token in SPECIAL_TOKENS):
         return BERT_SPECIAL
     if _END_OF_TEXT in ids and not any(token in ids for token in SPECIAL.tokens):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bertine.models.deberta.positions import shifted
 from bertine.models.dropout import StreamDropout
+from bertine.models.embeddings import new_table
 from bertine.models.layers import EncoderLayer, RowLayout, SelfAttention, softmax
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class RelativeTable(nn.Module):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
-        self.embeddings = nn.Embedding(2 * config.span, config.hidden_size)
+        self.embeddings = new_table(2 * config.span, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, dtype: torch.dtype) -> Tensor:

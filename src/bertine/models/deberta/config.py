@@ -23,7 +23,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from bertine.errors import BertineError
-from bertine.models.config import Config
+from bertine.models.config import LARGEST, Config
 from bertine.models.deberta.backbone import DebertaEncoder
 from bertine.models.dropout import StreamDropout
 from bertine.models.heads import HEADS, HeadKind
@@ -91,6 +91,11 @@ class DebertaConfig(Config):
                 f"pooler_hidden_act is {self.pooler_hidden_act!r}, but must be one of "
                 f"{', '.join(ACTIVATIONS)}"
             )
+        for name in ("position_buckets", "max_relative_positions"):
+            if getattr(self, name) > LARGEST:
+                raise BertineError(
+                    f"{name} is {getattr(self, name)}, but must be at most {LARGEST:,}"
+                )
         if not 0.0 <= self.pooler_dropout < 1.0:
             raise BertineError(f"pooler_dropout is {self.pooler_dropout}, but must be in [0, 1)")
         half = self.position_buckets // 2

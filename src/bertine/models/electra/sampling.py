@@ -55,7 +55,8 @@ def _sample(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
     group, share = _find(groups.sum(-1), draws)
     own = groups.gather(1, group[:, None, None].expand(-1, 1, _GROUP))[:, 0]
     token, _ = _find(own, share)
-    return group * _GROUP + token
+    # Of logits that are not numbers any place may come out; their loss ends the run.
+    return (group * _GROUP + token).clamp(max=words - 1)
 
 
 def _find(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

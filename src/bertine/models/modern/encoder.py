@@ -174,4 +174,4 @@ class ModernEncoder(Backbone):
         if mask is None:
             return states.mean(1)
         weights = mask.to(states.dtype)[..., None]
-        return (states * weights).sum(1) / weights.sum(1)
+        return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)

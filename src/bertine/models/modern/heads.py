@@ -6,6 +6,7 @@ Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,6 +40,11 @@ class PredictionHead(nn.Module):
 
 class ModernMlmHead(PredictionHead):
     """The masked-LM head, whose decoder is the word embedding; only its bias lives here."""
+
+    @property
+    def vocabulary_tensors(self) -> Mapping[str, int]:
+        """The weights with a place for each word, and the dimension of it."""
+        return {} if self.bias is None else {"bias": 0}
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)

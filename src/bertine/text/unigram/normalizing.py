@@ -92,6 +92,8 @@ def check_normalizer(file: Path, normalizer: Any) -> None:
         raise BertineError(f"{file}: its normalizer must be a list of at most {_MOST_STEPS} steps")
     for step in steps:
         kind = step.get("type") if isinstance(step, dict) else None
+        if not isinstance(kind, str):
+            kind = None
         if kind in _PLAIN or (kind == "Replace" and _may_replace(step)):
             continue
         if kind == "Strip" and all(

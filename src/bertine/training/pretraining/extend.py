@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bertine.models.electra.generator import generator_of
-from bertine.models.heads import MlmHead, new_head
+from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
@@ -33,9 +33,8 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
     grown = {"backbone.embeddings.word_embeddings.weight": 0}
     generator = generator_of(model)
     if "mlm" in model.heads:
-        head = model.heads["mlm"]
-        assert isinstance(head, MlmHead)
-        grown |= {f"heads.mlm.{name}": at for name, at in head.vocabulary_tensors.items()}
+        of_head: Any = model.heads["mlm"]
+        grown |= {f"heads.mlm.{name}": at for name, at in of_head.vocabulary_tensors.items()}
     if generator is not None:
         tensors = generator.head.vocabulary_tensors
         grown |= {f"heads.generator.head.{name}": at for name, at in tensors.items()}
