@@ -51,9 +51,18 @@ def albert_steps(charsmap: bytes, *, lowercase: bool, strip_accents: bool) -> Pa
     return {"type": "Sequence", "normalizers": steps}
 
 
-def fairseq_steps(charsmap: bytes) -> Part | None:
-    """Return the normalization of XLM-R and CamemBERT: sentencepiece's own."""
-    return _precompiled(charsmap) if charsmap else None
+def plain_steps(charsmap: bytes, *, lowercase: bool = False) -> Part | None:
+    """Return the normalization of XLM-R, CamemBERT and DeBERTa-v3: sentencepiece's own.
+
+    Args:
+        charsmap: the table of sentencepiece; empty: characters stay as they are.
+        lowercase: one case, before that.
+    """
+    table = _precompiled(charsmap) if charsmap else None
+    if not lowercase:
+        return table
+    steps = [{"type": "Lowercase"}, *([table] if table else [])]
+    return {"type": "Sequence", "normalizers": steps}
 
 
 def _precompiled(charsmap: bytes) -> Part:
