@@ -1,6 +1,7 @@
 """Which small architecture learns the most per second of a CPU: candidates for the modern presets.
 
-    python benchmarks/modern.py STORE HELD [--steps N | --seconds S] [--only NAME ...] [--json FILE]
+    python benchmarks/modern.py STORE HELD [--steps N | --seconds S] [--only NAME ...]
+        [--width H] [--layers N] [--seed N] [--json FILE]
 
 STORE and HELD are token stores of ``bertine prepare`` with one tokenizer, HELD of other documents.
 Each candidate is pre-trained with masks alone in one thread, from the same seeds: on the same
@@ -42,8 +43,6 @@ from bertine.training.loop.schedule import linear
 from bertine.training.loop.step import accumulate
 
 DTYPE = torch.bfloat16 if cpu_has_bf16() else torch.float32
-#: Real tokens of the held-out text that are scored.
-SCORED = 100_000
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,14 @@ class Base:
     Attributes:
         width, layers: of the encoder; a feed-forward has about 8 width² weights.
         batch, length: sequences of a batch, and their tokens.
+        seed: of the initial weights.
     """
 
     width: int
     layers: int
     batch: int
     length: int
+    seed: int = 0
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def candidates(base: Base) -> dict[str, Candidate]:
 
 def build(candidate: Candidate, base: Base, vocab_size: int) -> Model:
     """Make a new model."""
-    torch.manual_seed(0)
+    torch.manual_seed(base.seed)
     sizes = {**base.sizes, "vocab_size": vocab_size}
     config: Config
     if candidate.bert:
@@ -197,12 +198,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--turns", type=int, default=12, help="steps timed of each, 2 or more")
+    parser.add_argument("--scored", type=int, default=100_000, help="held-out tokens")
+    parser.add_argument("--seed", type=int, default=0, help="of the initial weights")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    base = Base(arguments.width, arguments.layers, arguments.batch, arguments.length)
+    base = Base(
+        *(arguments.width, arguments.layers, arguments.batch, arguments.length, arguments.seed)
+    )
     chosen = candidates(base)
     if arguments.only:
         chosen = {name: chosen[name] for name in arguments.only}
@@ -244,7 +249,9 @@ def main() -> None:
         if steps:
             step = steps_of(candidate, model, batches, steps)
             row["seconds"] = sum(step(number) for number in range(steps))
-            scores = score_batches(model, Mlm(), questions.batch, tokens=SCORED, dtype=DTYPE)
+            scores = score_batches(
+                model, Mlm(), questions.batch, tokens=arguments.scored, dtype=DTYPE
+            )
             row |= {"loss": scores["mlm_loss"], "accuracy": scores["mlm_accuracy"]}
         rows.append(row)
         print(

@@ -98,6 +98,27 @@ def test_the_gpus_benchmark_on_a_cpu() -> None:
     assert 0 < share < 1
 
 
+def test_small_architectures_are_compared_at_equal_steps_and_equal_time(
+    run: Run, tmp_path: Path
+) -> None:
+    store = toys.write_store(tmp_path / "store")
+    shape = ("--width", 64, "--layers", 2, "--batch", 2, "--length", 24, "--turns", 2)
+    shape += ("--scored", 40)
+    saved = tmp_path / "result.json"
+    printed = run("modern", store, store, *shape, "--steps", 1, "--json", saved)
+    rows = json.loads(saved.read_text(encoding="utf-8"))
+    assert len(rows) >= 25
+    assert len(printed.splitlines()) == 1 + len(rows)
+    # Nothing is learnt in a step: all guess evenly, or by what they began with.
+    assert all(2 < row["loss"] < 12 for row in rows)
+    by_name = {row["name"]: row for row in rows}
+    ours, plain = by_name["modern"]["weights"], by_name["plain feed-forward"]["weights"]
+    assert plain == pytest.approx(ours, rel=0.02)
+    assert by_name["learned positions"]["weights"] - ours == 512 * 64
+    timed = run("modern", store, store, *shape, "--seconds", 0.5, "--only", "modern", "post-norm")
+    assert len(timed.splitlines()) == 3
+
+
 def toy_model(folder: Path) -> Path:
     """A model of one layer that knows four words, random."""
     tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, "good", "bad", "film", "very"])

@@ -22,6 +22,7 @@ from bertine.files import atomic_dir, write_json
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.directory import (
     is_model_directory,
+    is_of_checkpoint,
     origin_line,
     read_settings,
     settings_file,
@@ -241,6 +242,8 @@ def model_folder(path: str | Path) -> Path:
     """
     folder = locate(path)
     if not folder.is_dir():
+        if is_of_checkpoint(folder):
+            raise BertineError(f"{folder}: is of a checkpoint; give its folder, {folder.parent}")
         if not folder.exists() and (hint := how_to_get(str(path))):
             raise BertineError(hint)
         kind = "is a file" if folder.exists() else "does not exist"

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 
 import bertine
 import toys
+import unigrams
+from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.text.tokenizer import SPECIAL_TOKENS
 
@@ -48,6 +50,32 @@ def test_a_checkpoint_of_googles_opens_in_transformers(google: Path, tmp_path: P
     mean = (outputs.hidden_states[-1] * mask).sum(1) / mask.sum(1)
     torch.testing.assert_close(vectors, mean, rtol=1e-5, atol=1e-5)
     assert bertine.load_model(tmp_path / "out").model.fingerprint() == ours.model.fingerprint()
+
+
+def test_googles_albert_with_its_own_tokenizer_opens_in_transformers(tmp_path: Path) -> None:
+    from transformers import AutoModelForPreTraining
+
+    folder = tmp_path / "albert_base"
+    shutil.copytree(GOLDEN.parent / "google-albert-tiny", folder)
+    unigrams.write_albert(folder)
+    (folder / "spiece.model").rename(folder / "30k-clean.model")
+    written = bertine.convert(folder, tmp_path / "out")
+    assert "expected.npz" in written.left_behind
+    assert "30k-clean.model" not in written.left_behind
+    ours, again = bertine.load_model(folder), bertine.load_model(tmp_path / "out")
+    assert again.tokenizer.kind == "unigram"
+    assert again.tokenizer.fingerprint == ours.tokenizer.fingerprint
+    assert again.model.fingerprint() == ours.model.fingerprint()
+    theirs = AutoModelForPreTraining.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    ids = torch.arange(5, 29).view(2, 12)
+    with torch.no_grad():
+        outputs = theirs.eval()(input_ids=ids, output_hidden_states=True)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        encoded = ours.model.encode(Batch(ids, mask, torch.zeros_like(ids)))
+        order = ours.model.read("sop", encoded)
+    last = outputs.hidden_states[-1]
+    torch.testing.assert_close(encoded.last_hidden_state, last, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(order, outputs.sop_logits, rtol=1e-5, atol=1e-5)
 
 
 def test_an_old_file_of_weights_becomes_safetensors(tmp_path: Path) -> None:

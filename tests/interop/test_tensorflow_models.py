@@ -281,6 +281,12 @@ def refusal(folder: Path) -> str:
     return message
 
 
+@pytest.mark.parametrize("end", ["", ".index", ".data-00000-of-00001"])
+def test_of_a_checkpoints_name_the_folder_is_asked_for(google: Path, end: str) -> None:
+    path = google / f"bert_model.ckpt{end}"
+    assert refusal(path) == f"{path}: is of a checkpoint; give its folder, {google}"
+
+
 def test_damaged_and_foreign_folders_end_in_a_line_that_names_the_file(google: Path) -> None:
     data, index = (google / f"bert_model.ckpt.{end}" for end in ("data-00000-of-00001", "index"))
     sound = data.read_bytes()

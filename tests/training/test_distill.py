@@ -19,7 +19,12 @@ from bertine.modeldir import load_model
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.models.roberta import RobertaConfig
-from bertine.training.distillation.student import every_other, make_student, plan_student
+from bertine.training.distillation.student import (
+    add_projections,
+    every_other,
+    make_student,
+    plan_student,
+)
 
 #: What keeps a run short.
 SHORT: dict[str, Any] = {
@@ -60,7 +65,7 @@ def test_all_layers_are_the_teacher(teacher: Path, student: str | None) -> None:
     goes into the positions."""
     loaded = load_model(teacher)
     plan = plan_student(loaded.config, student, [0, 1, 2, 3])
-    made, taken = make_student(plan, loaded.model, new_head(plan.config, "mlm"), seed=0)
+    made, taken = make_student(plan, loaded.model, lambda config: new_head(config, "mlm"), seed=0)
     assert set(made.state_dict()) == set(taken)
     batch = batch_of([[2, 5, 9, 12, 7, 3], [2, 6, 8, 3, 9, 3]])
     places = torch.arange(12)
@@ -70,7 +75,7 @@ def test_all_layers_are_the_teacher(teacher: Path, student: str | None) -> None:
     )
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     dropped, _ = make_student(
-        plan, loaded.model, new_head(plan.config, "mlm"), seed=0, token_types="drop"
+        plan, loaded.model, lambda config: new_head(config, "mlm"), seed=0, token_types="drop"
     )
     positions = "backbone.embeddings.position_embeddings.weight"
     published = loaded.model.state_dict()[positions]
@@ -94,11 +99,30 @@ def test_chosen_layers_of_a_roberta_become_a_distilbert() -> None:
     )
     teacher = Model(config, new_head(config, "mlm")).eval()
     plan = plan_student(config, "distilbert", [0, 1, 2])
-    made, _ = make_student(plan, teacher, new_head(plan.config, "mlm"), seed=0)
+    made, _ = make_student(plan, teacher, lambda config: new_head(config, "mlm"), seed=0)
     batch = batch_of([[0, 5, 9, 12, 2]])
     ours, theirs = (m.eval().encode(batch).last_hidden_state for m in (made, teacher))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     assert plan.config.longest_input == config.longest_input
+    # Its file has no place for another epsilon, so it is not trained with one either.
+    assert plan_student(config.replace(layer_norm_eps=1e-5), "distilbert", [0]).config == (
+        plan.config.replace(num_hidden_layers=1)
+    )
+
+
+def test_new_weights_are_a_function_of_the_seed(teacher: Path) -> None:
+    """Or processes of a run would not begin alike, nor a run that is resumed."""
+    loaded = load_model(teacher)
+    plan = plan_student(loaded.config, "bert-tiny", None)
+    made = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(len(made))
+        student, _ = make_student(
+            plan, loaded.model, lambda config: new_head(config, "mlm"), seed=seed
+        )
+        add_projections(student, loaded.model, ["hidden"], seed)
+        made.append(student.fingerprint())
+    assert made[0] == made[1] != made[2]
 
 
 def test_a_preset_of_another_width_begins_at_random(teacher: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import bertine
+import glue_files
 import squad_files
 import tagged
 import toys
@@ -424,3 +425,32 @@ def test_soft_labels_are_not_for_everything(base: Path, tmp_path: Path) -> None:
     refused("class_weights is for labels, not for probabilities", class_weights="balanced")
     refused("give label_column or probability_columns", label_column="animal")
     refused("probability_columns .* is for text", task="regression")
+
+
+def test_a_teacher_of_glue_takes_the_official_files(base: Path, tmp_path: Path) -> None:
+    data = glue_files.write_glue(tmp_path / "glue")
+    teacher = tmp_path / "teacher"
+    short = {**SHORT, "epochs": 1}
+    bertine.finetune("glue", glue_task="MRPC", model=base, data=data, out=teacher, **short)
+    result = bertine.distill(data, teacher=teacher, out=tmp_path / "student", **short)
+    assert result.teacher.metrics.keys() >= {"accuracy", "f1"}
+    assert "f1" in "\n".join(result.teacher.lines(result.metrics, result.metric_names)).lower()
+    assert bertine.load_model(tmp_path / "student").task.dataset == "glue/MRPC"  # type: ignore[union-attr]
+
+
+def test_the_next_command_is_one_of_distilling(
+    teacher: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """A finding names the user's own command, with options that it has."""
+    from bertine.reports.checks.next_command import Asked
+    from bertine.runs.files import RunFolder
+
+    bertine.distill(labelled, teacher=teacher, out=tmp_path / "run", **SHORT)
+    asked = Asked.of(tmp_path / "run", RunFolder.read(tmp_path / "run").facts())
+    command = asked.again(epochs=9, class_weights="balanced")
+    words = command.shell.split()
+    assert words[:3] == ["bertine", "distill", str(labelled)]
+    assert words[words.index("--teacher") + 1] == str(teacher)
+    assert words[words.index("--epochs") + 1] == "9"
+    assert "--class-weights" not in words
+    assert command.python.startswith(f"bertine.distill({str(labelled)!r}, ")

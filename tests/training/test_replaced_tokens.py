@@ -27,7 +27,7 @@ from bertine.objectives.rtd import Rtd
 from bertine.options.pretraining import PretrainOptions
 from bertine.presets import preset
 from bertine.recipes import read_recipe
-from bertine.terms import main_term
+from bertine.terms import TERMS, guessing, main_term
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training.loop import fit as fit_module
 from bertine.training.loop.ceiling import operations, step_cost, step_products
@@ -215,11 +215,12 @@ def test_mistakes_with_generators_are_one_line(
         max_position_embeddings=40,
     )
     save_model(tmp_path / "other", Model(other, new_head(other, "mlm")), toys.tokenizer())
-    refused("embedding_width is 16, but the model's is 24", generator=tmp_path / "other")
+    refused("embedding_size is 16, but the model's is 24", generator=tmp_path / "other")
     bert = toys.write_model(tmp_path / "bert")
     refused("its model_type is bert, but the model's is electra", generator=bert)
     refused("mlm-nsp or mlm, not with rtd", model=bert, objective="rtd")
-    refused("generator_size is 0, but must be above 0", generator_size=0.0)
+    refused(r"generator_size is 0, but must be in \(0, 2\]", generator_size=0.0)
+    refused(r"generator_layers is 3, but must be in \(0, 2\]", generator_layers=3.0)
     # A stranger's embeddings are not taken, and it is said.
     alone = tmp_path / "mlm"
     pretrain(store, model=config, objective="mlm", out=alone, **{**STILL, "seed": 1})
@@ -248,7 +249,10 @@ def test_what_has_no_mask_head_says_so(trained: Path, store: Path, tmp_path: Pat
     assert "generator" in str(told.value)
     assert len(fill_mask(trained / "generator", "the old [MASK] sleeps .")) == 1
     # With the generator of its run it can be scored, as that alone.
-    both, alone = (evaluate(folder, store).metrics for folder in (trained, trained / "generator"))
+    report = evaluate(trained, store)
+    both, alone = report.metrics, evaluate(trained / "generator", store).metrics
+    told = f"saying the same of all is {1 - both['rtd_replaced']:.2%}"
+    assert any(told in line for line in report.lines())
     assert both["mlm_loss"] == pytest.approx(alone["mlm_loss"])
     assert both["rtd_count"] == both["tokens"]
     assert "rtd_loss" not in alone
@@ -357,3 +361,39 @@ def test_recipes_are_the_papers(name: str) -> None:
     rate = options.learning_rate
     found = (options.steps, options.batch_size, options.max_seq_length, rate, width)
     assert found == expected
+
+
+@pytest.mark.slow
+def test_both_models_learn(tmp_path: Path) -> None:
+    """The generator learns the words of the toy language, and the model what they cannot be."""
+    store = toys.write_store(tmp_path / "store", documents=200)
+    sizes = ElectraConfig(
+        vocab_size=toys.tokenizer().vocab_size,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=40,
+        embedding_size=32,
+        initializer_range=0.1,
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config_to_huggingface(sizes)))
+    result = pretrain(
+        store,
+        model=tmp_path / "config.json",
+        out=tmp_path / "run",
+        steps=250,
+        batch_size=32,
+        max_seq_length=24,
+        learning_rate=5e-3,
+        dropout=0.0,
+        log_every=50,
+        checkpoint_every=None,
+        precision="fp32",
+    )
+    end = result.final
+    assert end["mlm_loss"] < 0.5 * result.unigram_entropy
+    by_share, by_saying = guessing(TERMS["rtd"], end["rtd_replaced"]) or (0.0, 0.0)
+    assert end["rtd_loss"] < 0.6 * by_share
+    assert end["rtd_accuracy"] > by_saying + 0.01
+    assert end["rtd_found"] > 0.3 * end["rtd_replaced"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.family import read_config
+from bertine.interop.tensorflow.bundle import INDEX_SUFFIX
 from bertine.interop.tensorflow.checkpoint import Checkpoint, tensorflow_config
 
 #: Weights of the other kinds. An old one of them came with Google's configuration.
@@ -26,6 +27,13 @@ def is_tensorflow(folder: Path) -> bool:
 def is_model_directory(folder: Path) -> bool:
     """Tell whether `folder` looks like a model directory: whether it says what its model is."""
     return (folder / CONFIG).exists() or is_tensorflow(folder)
+
+
+def is_of_checkpoint(path: Path) -> bool:
+    """Tell whether `path` is what TensorFlow's programs take for a checkpoint: what the names of
+    its files begin with, or one of them."""
+    prefix = path.name.removesuffix(INDEX_SUFFIX).partition(".data-")[0]
+    return bool(prefix) and path.with_name(prefix + INDEX_SUFFIX).is_file()
 
 
 def settings_file(folder: Path) -> Path:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -100,6 +100,11 @@ class AlbertConfig(Config):
                 f"shared_across_groups is {self.shared_across_groups!r}, but must be one of "
                 f"{', '.join(_SHARED)}"
             )
+
+    def with_layers(self, count: int) -> Self:
+        """Return a copy with so many layers, in no more groups than these."""
+        groups = min(count, self.num_hidden_groups)
+        return self.replace(num_hidden_layers=count, num_hidden_groups=groups)
 
     @property
     def embedding_width(self) -> int:

@@ -206,6 +206,10 @@ class Config:
         """Return a copy with `changes`; an unknown name is a :class:`TypeError`."""
         return dataclasses.replace(self, **changes)
 
+    def with_layers(self, count: int) -> Self:
+        """Return a copy with so many layers."""
+        return self.replace(num_hidden_layers=count)
+
     def with_dropout(self, p: float | None) -> Self:
         """Return a copy with this dropout on hidden states and attention; None: no change."""
         if p is None:

@@ -15,7 +15,7 @@ from bertine.terminal.console import say, warn
 from bertine.text.tokenizer import Tokenizer
 
 #: Sizes of embeddings, which a generator has in common with its discriminator.
-_SHARED = ("embedding_width", "max_position_embeddings", "type_vocab_size")
+_SHARED = ("embedding_size", "max_position_embeddings", "type_vocab_size")
 
 
 def read_generator(

@@ -159,8 +159,8 @@ def train_vocab(
         _refuse_characters(options)
     elif options.special_tokens is not None:
         raise BertineError(
-            f"{option('special_tokens')} is for byte-level BPE; the special tokens of {kind} are "
-            "BERT's"
+            f"{option('special_tokens')} is for byte-level BPE; those of {kind} are not chosen, "
+            "so leave it out"
         )
     base = None if options.extend is None else Tokenizer.load(options.extend)
     if base is not None:

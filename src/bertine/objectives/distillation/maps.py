@@ -135,17 +135,19 @@ class MapLosses:
 
     def _of_attention(self, scores: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
         """Compare the scores of heads [B, A, T, T], the mean over heads, summed over pairs of real
-        tokens or, of distributions, over real tokens."""
+        tokens or, of distributions, over real tokens. What is outside of the student's window is
+        no part of either distribution."""
         scores, wanted = scores.float(), wanted.float()
         heads = scores.shape[1]
         if self.kind == "tinybert":
             real = mask[:, None, :, None] & mask[:, None, None, :]
-            return (scores - wanted).square().masked_fill(~real, 0.0).sum() / heads
-        padding = ~mask[:, None, None, :]
+            seen = real & scores.isfinite() & wanted.isfinite()  # within both windows
+            return torch.where(seen, scores - wanted, 0.0).square().sum() / heads
+        hidden = ~(mask[:, None, None, :] & scores.isfinite())
         low = torch.finfo(torch.float32).min
-        ours = scores.masked_fill(padding, low).log_softmax(-1)
-        theirs = wanted.masked_fill(padding, low).log_softmax(-1)
-        gaps = (theirs.exp() * (theirs - ours)).masked_fill(padding, 0.0).sum(-1)
+        ours = scores.masked_fill(hidden, low).log_softmax(-1)
+        theirs = wanted.masked_fill(hidden | ~wanted.isfinite(), low).log_softmax(-1)
+        gaps = (theirs.exp() * (theirs - ours)).masked_fill(hidden, 0.0).sum(-1)
         return gaps.masked_fill(~mask[:, None, :], 0.0).sum() / heads
 
 

@@ -176,8 +176,8 @@ class _StoreLesson:
         """Build the student, with the projections that its terms need."""
         options, plan, teacher = self.options, self.plan, self.master.model
         say(plan.line(self.master.config))
-        heads = self.inner.heads(plan.config.with_dropout(options.dropout))
         if plan.folder is not None:
+            heads = self.inner.heads(plan.config.with_dropout(options.dropout))
             loaded = load_model(
                 plan.folder, heads=heads, seed=options.seed, dropout=options.dropout
             )
@@ -193,7 +193,7 @@ class _StoreLesson:
             built, _ = make_student(
                 plan,
                 teacher,
-                heads,
+                self.inner.heads,
                 seed=options.seed,
                 dropout=options.dropout,
                 token_types=options.token_types,

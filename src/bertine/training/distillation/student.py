@@ -7,7 +7,7 @@ DistilBERT begins as every other layer of its teacher, with the embeddings and t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.interop.family import family_of
+from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config
 from bertine.models.config import Config
 from bertine.models.model import Model
@@ -104,7 +105,7 @@ def plan_student(
     if student is None or str(student) in FAMILIES:
         config = teacher if student is None else _of_type(teacher, str(student))
         chosen = every_other(teacher.num_hidden_layers) if layers is None else tuple(layers)
-        return StudentPlan(config.replace(num_hidden_layers=len(chosen)), chosen)
+        return StudentPlan(config.with_layers(len(chosen)), chosen)
     config = architecture_of(student)
     config = config.replace(vocab_size=teacher.vocab_size, pad_token_id=teacher.pad_token_id)
     differing = [name for name in _SIZES if getattr(config, name) != getattr(teacher, name)]
@@ -146,10 +147,12 @@ def _check_layers(teacher: Config, layers: Sequence[int] | None) -> None:
 
 def _of_type(teacher: Config, name: str) -> Config:
     """Return the teacher's config as one of the model type `name`."""
-    kind = family_of(name).config
+    family = family_of(name)
+    kind = family.config
     if isinstance(teacher, kind):
         return teacher
-    fields = {field.name for field in dataclasses.fields(kind)}
+    # What its config.json has no key for is as in all models of the type.
+    fields = {field.name for field in dataclasses.fields(kind)} - family.keys.absent
     shared = {
         field: value
         for field, value in teacher.to_dict().items()
@@ -163,7 +166,7 @@ def _of_type(teacher: Config, name: str) -> Config:
 def make_student(
     plan: StudentPlan,
     teacher: Model,
-    heads: Mapping[str, nn.Module],
+    heads: Callable[[Config], Mapping[str, nn.Module]],
     *,
     seed: int,
     dropout: float | None = None,
@@ -175,7 +178,7 @@ def make_student(
     Args:
         plan: what it is to be; with ``folder`` see :func:`load_student`.
         teacher: whose layers, embeddings and heads it takes where ``plan.layers`` names some.
-        heads: of the student, by name, with new weights.
+        heads: makes those of the student, by name, with new weights.
         seed: of what is new.
         dropout: in place of the config's rates.
         token_types: of a teacher whose student has none: the type of the first segment is added to
@@ -190,9 +193,9 @@ def make_student(
         BertineError: a part of the student's layers has no counterpart in the teacher's.
     """
     config = plan.config.with_dropout(dropout)
+    check_fits("the student", config, trained=True)
     with seeded(seed, "initial weights"):
-        pooler = config.needs_pooler(heads)
-        student = Model(config, heads, add_pooler=pooler)
+        student = Model(config, heads(config))
     if plan.layers is None:
         return student, []
     return student, copy_layers(student, teacher, plan.layers, token_types, with_heads=with_heads)
@@ -218,10 +221,10 @@ def copy_layers(
     """
     source: dict[str, Tensor] = dict(teacher.state_dict())
     _fit_embeddings(source, student, teacher, token_types)
-    for number, chosen in enumerate(layers):
-        prefix = f"backbone.layers.{chosen}."
+    for ours, theirs in _kept_weights(student.config, teacher.config, layers).items():
+        prefix = f"backbone.layers.{theirs}."
         for name in [name for name in source if name.startswith(prefix)]:
-            source[f"student.{number}.{name.removeprefix(prefix)}"] = source[name]
+            source[f"student.{ours}.{name.removeprefix(prefix)}"] = source[name]
     own: dict[str, Tensor] = student.state_dict()
     heads = [
         f"heads.{name}."
@@ -246,6 +249,20 @@ def copy_layers(
                 f"{teacher.config.title}: {name} has no counterpart of its shape"
             )
     return taken
+
+
+def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> dict[int, int]:
+    """Return for each layer of weights of a student the teacher's that it begins as, where it has
+    `layers` of the teacher; of one that is used several times, as weights are shared, the first."""
+    inside = len(teacher.passes) // teacher.num_hidden_layers
+    if len(student.passes) != inside * len(layers):
+        return {}  # whoever asks says what has no counterpart
+    kept: dict[int, int] = {}
+    for number, chosen in enumerate(layers):
+        for part in range(inside):
+            own = student.passes[number * inside + part]
+            kept.setdefault(own, teacher.passes[chosen * inside + part])
+    return kept
 
 
 def _same_parts(head: nn.Module, prefix: str, source: Mapping[str, Tensor]) -> bool:

@@ -154,7 +154,7 @@ def load_student(
     model, taken = make_student(
         plan,
         origin,
-        task.heads(config),
+        task.heads,
         seed=options.seed,
         dropout=options.dropout,
         token_types=options.token_types,

@@ -1,0 +1,86 @@
+"""Students of every variant: of all layers they are their teacher, of some they learn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import toys
+from bertine.data.batch import Batch
+from bertine.models.heads import new_head
+from bertine.models.model import Model
+from bertine.objectives.distillation.around_mlm import teacher_of
+from bertine.objectives.distillation.maps import ATTENTION, HIDDEN, MapLosses, check_maps
+from bertine.tasks.distilled import LABELLED, TAUGHT, DistilledTask
+from bertine.tasks.texts.classification import TextClassification
+from bertine.training.distillation.student import every_other, make_student, plan_student
+
+from .variants import VARIANTS, Variant, scramble
+
+TASK = TextClassification(("a", "b", "c"), ("text",), "label", 16)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with toys.one_thread():
+        yield
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    return VARIANTS[request.param]
+
+
+def teacher_and_batch(variant: Variant) -> tuple[Model, Batch]:
+    config = variant.tiny(2).replace(num_hidden_layers=4).with_dropout(0.0)
+    torch.manual_seed(0)
+    model = Model(config, new_head(config, "classifier", 3))
+    scramble(model, 0)
+    ids = torch.randint(5, config.vocab_size, (3, 12))
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[1, 7:] = False
+    ids[~mask] = config.pad_token_id
+    targets = {
+        "labels": torch.tensor([0, 2, 1]),
+        TAUGHT: torch.randn(3, 3),
+        LABELLED: torch.tensor([True, False, True]),
+    }
+    return model.eval(), Batch(ids, mask, torch.zeros_like(ids), targets, [0, 1, 2])
+
+
+def test_all_layers_are_the_teacher(variant: Variant) -> None:
+    teacher, batch = teacher_and_batch(variant)
+    plan = plan_student(teacher.config, None, range(4))
+    student, _ = make_student(plan, teacher, TASK.heads, seed=0)
+    with torch.no_grad():
+        ours, theirs = (TASK.outputs(model.eval(), batch) for model in (student, teacher))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_half_the_layers_learn_from_the_others(variant: Variant) -> None:
+    teacher, batch = teacher_and_batch(variant)
+    plan = plan_student(teacher.config, None, None)
+    assert plan.layers == every_other(4) == (0, 3)
+    student, _ = make_student(plan, teacher, TASK.heads, seed=0)
+    layers = tuple(range(len(student.config.passes)))
+    maps = MapLosses("tinybert", layers, {HIDDEN: 1.0, ATTENTION: 1.0})
+    if not teacher.backbone.shows_attention:
+        maps = MapLosses("tinybert", layers, {HIDDEN: 1.0})
+    check_maps(maps, student, teacher)
+    loss = DistilledTask(TASK, 0.5, 2.0, maps, teacher_of(teacher))
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3)
+    student.train()
+    totals = []
+    for _ in range(12):
+        terms = loss.terms(student, batch)
+        assert {name: term.count for name, term in terms.items()} == loss.counts(batch)
+        total = sum(term.weight * term.total / term.count for term in terms.values())
+        assert isinstance(total, torch.Tensor)
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        totals.append(float(total.detach()))
+    assert totals[-1] < totals[0]
+    assert all(parameter.grad is None for parameter in teacher.parameters())
