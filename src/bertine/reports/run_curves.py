@@ -83,7 +83,7 @@ def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
         for step, number in zip(*series(log, found), strict=True)
         if of_all.get(step, 0.0) > 0.0
     ]
-    caption = f"Share of the {term.rarer} {term.targets} that are told to be it."
+    caption = f"Share of the {term.rarer} {term.targets} that the model says are {term.rarer}."
     return figures + _curve(
         shares, f"{term.title}: found", found, caption, percent=True, from_zero=True
     )
