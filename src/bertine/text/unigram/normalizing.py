@@ -133,7 +133,8 @@ def _may_replace(step: Part) -> bool:
 
 
 def keeps_to_words(normalizer: Part | None) -> bool:
-    """Tell whether a word is normalized alike wherever it stands between spaces."""
+    """Tell whether a word is normalized alike wherever it stands between spaces. To strip a text
+    changes no word: one is put a space in front of anyway."""
     for step in steps_of(normalizer):
         if step["type"] == "Replace":
             pattern = step["pattern"]
@@ -141,8 +142,6 @@ def keeps_to_words(normalizer: Part | None) -> bool:
                 continue
             if any(c.isspace() or c == SPACE for c in pattern.get("String", " ") + step["content"]):
                 return False
-        elif step["type"] == "Strip":
-            return False
     return True
 
 
