@@ -193,6 +193,7 @@ def ablation(results: Results, args: argparse.Namespace) -> None:
                         teacher=args.teacher,
                         out=Path(folder) / "run",
                         steps=args.steps,
+                        max_seq_length=args.length,
                         held_out=args.held_out,
                         learning_rate=5e-4,
                         warmup_ratio=0.05,
@@ -248,6 +249,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--held-out", type=Path, help="a store of other text")
     parser.add_argument("--teacher", type=Path, help="a model directory with an MLM head")
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--show", action="store_true", help="print the table of what is there")
     parser.add_argument(
         "--resume",

@@ -130,6 +130,7 @@ def candidates(base: Base) -> dict[str, Candidate]:
         ),
         "masks 30%": Candidate(masks=(0.3, 0.3)),
         "masks 30 to 15%": Candidate(masks=(0.3, 0.15)),
+        "window 16, masks 30%": Candidate({"local_attention": 16}, masks=(0.3, 0.3)),
         "masks 40%": Candidate(masks=(0.4, 0.4)),
     }
     for depth in (2, 3, 6, 8, 12):

@@ -32,7 +32,7 @@ _OF_RUN = frozenset(
 _PREFIX = "module/"
 
 
-class Place(NamedTuple):
+class Counterpart(NamedTuple):
     """Where a variable belongs: its canonical name, and whether it is transposed there."""
 
     name: str
@@ -93,11 +93,11 @@ class Variables:
             for name, canonical, transposed in rows
         ]
 
-    def place(self, variable: str) -> Place | None:
+    def place(self, variable: str) -> Counterpart | None:
         """Return where `variable` belongs; None where the program has none of this name."""
         for pattern, canonical, transposed in self._patterns:
             if match := pattern.fullmatch(variable):
-                return Place(canonical.format(*match.groups()), transposed)
+                return Counterpart(canonical.format(*match.groups()), transposed)
         return None
 
     def stranger(self, names: Iterable[str]) -> str:

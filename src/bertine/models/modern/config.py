@@ -182,13 +182,14 @@ def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> 
         max_position_embeddings=1024,
         pad_token_id=0,
         classifier_pooling="mean",
+        local_attention=16,
     )
 
 
 #: Preset → architecture: the published ones (table 4 of the paper, the published files), and small
 #: ones of our own, with the layers, the width and about the weights of bert-tiny, -mini and -small,
-#: for a WordPiece vocabulary of BERT's size. What else was tried, and what it did:
-#: ``benchmarks/modern.py``.
+#: for a WordPiece vocabulary of BERT's size. With small windows they learn the most from little
+#: text; what else was tried, and what it did, is in docs/results.md (``benchmarks/modern.py``).
 PRESETS: Mapping[str, ModernBertConfig] = {
     "modernbert-base": ModernBertConfig(classifier_pooling="mean"),
     "modernbert-large": ModernBertConfig(
