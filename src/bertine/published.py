@@ -27,6 +27,9 @@ _PUBLISHED = {
     "paraphrase-": ("sentence-transformers", "vocab.txt"),
     "multi-qa-": ("sentence-transformers", "vocab.txt"),
 }
+#: Of these the repositories have neither model.safetensors nor tokenizer.json.
+_WITH_OLD_FILES = frozenset({"deberta-v3-"})
+_OLD = "config.json pytorch_model.bin tokenizer_config.json"
 #: Presets that are also the names of published models.
 _BOTH = re.compile(r"(xlm-)?roberta-|camembert-|deberta-v3-|mobilebert-uncased")
 
@@ -51,7 +54,8 @@ def how_to_get(name: str) -> str | None:
         vocabulary = _PUBLISHED[known][1]
     else:
         vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
-    files = f"{_NEEDED} {vocabulary}".strip()
+    needed = _OLD if known in _WITH_OLD_FILES else _NEEDED
+    files = f"{needed} {vocabulary}".strip()
     return (
         f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
         f"download {organization}/{model} {files} --local-dir {model}' and give {model}"
