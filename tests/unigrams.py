@@ -94,6 +94,13 @@ def fairseq_bytes(**options: bytes) -> bytes:
     return model_bytes([*FAIRSEQ_SPECIALS, *((t, s, NORMAL) for t, s in PIECES)], **options)
 
 
+def deberta_bytes(*, falls_back: bool = False, trainer: bytes = b"") -> bytes:
+    """Return a small file as DeBERTa-v3's, with pieces of bytes or without."""
+    of_bytes = [(f"<0x{value:02X}>", 0.0, BYTE) for value in range(256)] if falls_back else []
+    listed = [*DEBERTA_SPECIALS, *of_bytes, *((t, s, NORMAL) for t, s in PIECES)]
+    return model_bytes(listed, trainer=trainer + (number(35, 1) if falls_back else b""))
+
+
 def write_albert(folder: Path) -> Path:
     (folder / "spiece.model").write_bytes(albert_bytes())
     return folder

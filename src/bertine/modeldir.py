@@ -42,7 +42,7 @@ from bertine.published import how_to_get
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say
 from bertine.terminal.shown import Shown
-from bertine.text.kinds import holds_tokenizer
+from bertine.text.kinds import KINDS, holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
 
 TASK = "bertine.json"
@@ -197,7 +197,7 @@ def load_model(
     folder = model_folder(path)
     settings = _with_dropout(read_settings(folder), dropout)
     described_in = settings_file(folder)
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = _load_tokenizer(folder, settings.config)
     _check_vocabulary(folder, settings.config, tokenizer)
     source = weight_files(folder)[0]
     tensors = read_weights(folder)
@@ -274,9 +274,11 @@ def model_folder(path: str | Path) -> Path:
     return folder
 
 
-def _load_tokenizer(folder: Path) -> Tokenizer:
+def _load_tokenizer(folder: Path, config: Config) -> Tokenizer:
     if not holds_tokenizer(folder):
-        raise BertineError(f"{folder}: has no vocabulary; expected tokenizer.json or vocab.txt")
+        groups = KINDS[family_of(config.model_type).tokenizer].vocabularies
+        *names, last = ("tokenizer.json", *(" with ".join(group) for group in groups))
+        raise BertineError(f"{folder}: has no vocabulary; expected {', '.join(names)} or {last}")
     return Tokenizer.load(folder)
 
 

@@ -27,6 +27,9 @@ _PUBLISHED: dict[str, tuple[str, str | None]] = {
     "paraphrase-": ("sentence-transformers", None),
     "multi-qa-": ("sentence-transformers", None),
 }
+#: Of these the repositories have neither model.safetensors nor tokenizer.json.
+_WITH_OLD_FILES = frozenset({"deberta-v3-"})
+_OLD = "config.json pytorch_model.bin tokenizer_config.json"
 #: Presets that are also the names of published models.
 _BOTH = re.compile(r"(xlm-)?roberta-|camembert-|deberta-v3-|mobilebert-uncased")
 
@@ -50,7 +53,8 @@ def how_to_get(name: str) -> str | None:
     vocabulary = None if known is None else _PUBLISHED[known][1]
     if vocabulary is None:
         vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
-    files = f"{_NEEDED} {vocabulary}".strip()
+    needed = _OLD if known in _WITH_OLD_FILES else _NEEDED
+    files = f"{needed} {vocabulary}".strip()
     return (
         f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
         f"download {organization}/{model} {files} --local-dir {model}' and give {model}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import toys
 from bertine.data.batch import Batch
+from bertine.errors import BertineError
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.distillation.around_mlm import teacher_of
@@ -57,6 +59,43 @@ def test_all_layers_are_the_teacher(variant: Variant) -> None:
     with torch.no_grad():
         ours, theirs = (TASK.outputs(model.eval(), batch) for model in (student, teacher))
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("student", VARIANTS)
+def test_a_student_of_another_type_learns_or_is_refused_in_one_line(
+    variant: Variant, student: str
+) -> None:
+    """Whatever the two types are: there is a way for it, or one line says that there is none."""
+    config = variant.family.presets[variant.preset].replace(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=66,
+        pad_token_id=0,
+        **variant.small,
+    )
+    torch.manual_seed(0)
+    teacher = Model(config, new_head(config, "classifier", 3))
+    refusal, made, taken = "", None, []
+    try:
+        plan = plan_student(config, student, None)
+        made, taken = make_student(plan, teacher, TASK.heads, seed=0)
+    except BertineError as error:
+        refusal = str(error)
+    like_bert = {"bert", "roberta", "xlm-roberta", "camembert"}
+    if student == variant.model_type or (
+        variant.model_type in like_bert and student in {*like_bert, "distilbert", "electra"}
+    ):
+        assert not refusal
+    if made is None:
+        assert "\n" not in refusal
+        assert re.search("cannot begin as layers of a|cannot have the teacher's sizes", refusal)
+        assert "; give " in refusal
+    else:
+        assert made.config.model_type == student
+        assert "backbone.embeddings.word_embeddings.weight" in taken
 
 
 def test_half_the_layers_learn_from_the_others(variant: Variant) -> None:

@@ -253,6 +253,11 @@ def test_labels_that_are_not_as_many_as_outputs_are_refused(
         ("google/electra-small-discriminator", "google/electra-small-discriminator config.json"),
         ("ModernBERT-base", "hf download answerdotai/ModernBERT-base config.json"),
         ("xlm-roberta-base", "tokenizer_config.json sentencepiece.bpe.model --local-dir"),
+        (
+            "deberta-v3-small",
+            "microsoft/deberta-v3-small config.json pytorch_model.bin tokenizer_config.json "
+            "spm.model --local-dir",
+        ),
         ("bert-mini", "is a size to pre-train"),
         ("electra-small", "is a size to pre-train"),
     ],

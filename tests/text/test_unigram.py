@@ -21,8 +21,8 @@ from bertine.text import bounded
 from bertine.text.pieces import goes_on, run_together
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.unigram.charsmap import check_charsmap
-from bertine.text.unigram.layouts import ALBERT, FAIRSEQ
-from unigrams import CONTROL, NORMAL, PIECES, UNUSED, blob, model_bytes, number
+from bertine.text.unigram.layouts import ALBERT, DEBERTA, FAIRSEQ
+from unigrams import BYTE, CONTROL, NORMAL, PIECES, UNUSED, blob, model_bytes, number
 
 PARTS = st.sampled_from(
     [
@@ -124,13 +124,75 @@ def test_fairseq_numbers_the_pieces_anew(xlm_r: Tokenizer, tmp_path: Path) -> No
 
 
 def test_deberta_adds_the_mask_to_its_file(tmp_path: Path) -> None:
-    listed = [*unigrams.DEBERTA_SPECIALS, *((t, s, NORMAL) for t, s in PIECES)]
-    (tmp_path / "spm.model").write_bytes(model_bytes(listed))
+    (tmp_path / "spm.model").write_bytes(unigrams.deberta_bytes())
     tokenizer = Tokenizer.load(tmp_path)
-    assert tokenizer.tokens == [*(text for text, _, _ in listed), "[MASK]"]
+    specials = [text for text, _, _ in unigrams.DEBERTA_SPECIALS]
+    assert tokenizer.tokens == [*specials, *(text for text, _ in PIECES), "[MASK]"]
     assert tokenizer.encode("the", "cats").input_ids == [1, 4, 2, 5, 9, 2]
+    assert tokenizer.encode("the", "cats").token_type_ids == [0, 0, 0, 1, 1, 1]
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 3)
     assert pieces(tokenizer, "the [MASK] Z") == ["▁the", "[MASK]", "▁", "[UNK]"]
+    # A file that has the mask keeps it where it is.
+    listed = [*unigrams.DEBERTA_SPECIALS, ("[MASK]", 0.0, CONTROL), ("▁the", -1.0, NORMAL)]
+    (tmp_path / "spm.model").write_bytes(model_bytes(listed))
+    assert Tokenizer.load(tmp_path).mask_token_id == 4
+
+
+def test_settings_beside_the_file_of_deberta(tmp_path: Path) -> None:
+    (tmp_path / "spm.model").write_bytes(unigrams.deberta_bytes())
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"do_lower_case": false, "vocab_type": "spm", "split_by_punct": false}')
+    assert pieces(Tokenizer.load(tmp_path), "The") == ["▁", "[UNK]", "h", "e"]
+    settings.write_text('{"do_lower_case": true}')
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (pieces(tokenizer, "The"), tokenizer.lowercase) == (["▁the"], True)
+    settings.write_text('{"split_by_punct": true}')
+    with pytest.raises(BertineError, match=r"tokenizer_config.json: split_by_punct is true, but"):
+        Tokenizer.load(tmp_path)
+
+
+def test_unknown_characters_become_their_bytes(tmp_path: Path) -> None:
+    """Where the file has pieces for bytes, as DeBERTa-v3's has."""
+    (tmp_path / "spm.model").write_bytes(unigrams.deberta_bytes(falls_back=True))
+    tokenizer = Tokenizer.load(tmp_path)
+    text = "the 中é cats"
+    encoding = tokenizer.encode(text)
+    shown = [tokenizer.tokens[i] for i in encoding.input_ids[1:-1]]
+    assert shown == (["▁the", "▁", "<0xE4>", "<0xB8>", "<0xAD>", "<0xC3>", "<0xA9>", "▁cat", "s"])
+    assert tokenizer.encode_plain([text]) == [encoding.input_ids[1:-1]]
+    assert {encoding.offsets[place] for place in range(3, 8)} == {(4, 6)}
+    assert tokenizer.unk_token_id not in encoding.input_ids
+    assert tokenizer.decode(encoding.input_ids) == text
+    place = tokenizer.token_to_id("<0xE4>")
+    assert place is not None
+    assert tokenizer.continues[place]
+    tokenizer.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert again.fingerprint == tokenizer.fingerprint
+    assert again.decode(again.encode(text).input_ids) == text
+
+
+def test_a_mask_that_is_only_added_to_the_pieces(tmp_path: Path) -> None:
+    """As the classes of transformers write it that read ``spm.model``; the normalization and the
+    division are those of its version 4."""
+    (tmp_path / "spm.model").write_bytes(unigrams.deberta_bytes())
+    ours = Tokenizer.load(tmp_path)
+    ours.save(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    value = json.loads(file.read_text(encoding="utf-8"))
+    assert value["model"]["vocab"].pop() == ["[MASK]", 0.0]
+    steps = [
+        {"type": "Strip", "strip_left": True, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+    ]
+    value["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    value["pre_tokenizer"]["pretokenizers"].pop(0)
+    file.write_text(json.dumps(value))
+    theirs = Tokenizer.load(tmp_path)
+    assert theirs.tokens == ours.tokens
+    for text in ("  the  cats [MASK] sat ", "19, unbelievable", ""):
+        assert theirs.encode(text).input_ids == ours.encode(text).input_ids
+        assert theirs.encode_plain([text]) == ours.encode_plain([text])
 
 
 def test_case_and_accents_are_kept_where_the_settings_say_so(tmp_path: Path) -> None:
@@ -183,6 +245,11 @@ def test_whole_words_of_albert_follow_its_published_rule(albert: Tokenizer) -> N
     assert run_together(names[1:-1]) == "the unbelievable cats , 1 9 [MASK]"
 
 
+def test_whole_words_of_deberta_follow_its_published_rule() -> None:
+    assert not any(map(DEBERTA.goes_on, ["▁the", "▁", ",", "–", "$", "中", "か"]))
+    assert all(map(DEBERTA.goes_on, ["s", "é", "1", "...", "<0xE4>", "№", "가"]))
+
+
 def test_whole_words_of_xlm_r_begin_at_spaces(xlm_r: Tokenizer) -> None:
     assert not any(map(FAIRSEQ.goes_on, ["▁the", "▁", "中", "中文", "か", "ไท"]))
     assert all(map(FAIRSEQ.goes_on, ["s", ",", "é", "1", "가"]))
@@ -229,12 +296,32 @@ def test_offsets_are_characters_in_order(albert: Tokenizer, xlm_r: Tokenizer, te
         assert not any(c.isalnum() and c.isascii() for c in lost)
 
 
+@pytest.fixture(scope="module")
+def saved_by_others(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
+    """DeBERTa-v3's as the versions 4 and 5 of transformers save it: text is stripped."""
+    folder = tmp_path_factory.mktemp("deberta")
+    (folder / "spm.model").write_bytes(unigrams.deberta_bytes(falls_back=True))
+    Tokenizer.load(folder).save(folder)
+    file = folder / "tokenizer.json"
+    value = json.loads(file.read_text(encoding="utf-8"))
+    value["pre_tokenizer"]["pretokenizers"].pop(0)
+    loaded = []
+    for left, expression in ((True, " {2,}"), (False, r"\s{2,}|[\n\r\t]")):
+        strip = {"type": "Strip", "strip_left": left, "strip_right": True}
+        replace = {"type": "Replace", "pattern": {"Regex": expression}, "content": " "}
+        steps = [strip, replace] if left else [replace, {"type": "NFC"}, strip]
+        value["normalizer"] = {"type": "Sequence", "normalizers": steps}
+        file.write_text(json.dumps(value))
+        loaded.append(Tokenizer.load(folder))
+    return loaded
+
+
 @settings(max_examples=300, deadline=None)
 @given(MIXED)
 def test_words_have_the_pieces_of_their_text(
-    albert: Tokenizer, xlm_r: Tokenizer, text: str
+    albert: Tokenizer, xlm_r: Tokenizer, saved_by_others: list[Tokenizer], text: str
 ) -> None:
-    for tokenizer in (albert, xlm_r):
+    for tokenizer in (albert, xlm_r, *saved_by_others):
         whole = tokenizer.encode(text).input_ids[1:-1]
         assert tokenizer.encode_plain([text]) == [whole]
         ends = [match.end() for match in tokenizer._bounded._cut.finditer(text)]
@@ -286,7 +373,11 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
             model_bytes([*unigrams.FAIRSEQ_SPECIALS, ("<cls>", 0.0, CONTROL)]),
             "neither ALBERT's special tokens",
         ),
-        "bytes": (unigrams.albert_bytes(trainer=number(35, 1)), "falls back to bytes"),
+        "no bytes": (
+            unigrams.deberta_bytes(trainer=number(35, 1)),
+            "falls back to bytes, but the pieces of its bytes are not <0x00> to <0xFF>",
+        ),
+        "one byte": (model_bytes([("<0x00>", 0.0, BYTE)]), "falls back to bytes, but"),
         "suffix": (unigrams.albert_bytes(trainer=number(24, 1)), "puts spaces behind words"),
         "no prefix": (unigrams.albert_bytes(normalizer=number(3, 0)), "no space before a text"),
         "spaces": (unigrams.albert_bytes(normalizer=number(4, 0)), "keeps several spaces"),
@@ -389,7 +480,8 @@ TABLE = base64.b64encode(table([1 << 10] * 2, b"")).decode()
         (change_of("model/unk_id", None), "unk_id is None, but must be the number of a piece"),
         (change_of("model/unk_id", 10**9), "unk_id is 1000000000, but must be"),
         (change_of("model/unk_id", 7), "but must be that of <unk>"),
-        (change_of("model/byte_fallback", True), "byte_fallback is True"),
+        (change_of("model/byte_fallback", 1), "byte_fallback is 1, but must be true or false"),
+        (change_of("model/byte_fallback", True), None),
         (change_of("normalizer", STEP), "its normalizer has the step Replace"),
         (change_of("normalizer", SLOW), "its normalizer has the step Replace"),
         (change_of("normalizer", {"type": "Prepend", "prepend": "x"}), "has the step Prepend"),

@@ -7,6 +7,7 @@ numbering of pieces; sentencepiece shares no code with the library that Bertine 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import unicodedata
@@ -206,19 +207,88 @@ def test_transformers_opens_our_files_and_gives_the_same(
     assert again.fingerprint == tokenizer.fingerprint
 
 
-def test_deberta_gives_the_ids_of_sentencepiece(tmp_path: Path, fairseq_file: Path) -> None:
-    """As microsoft/DeBERTa, ``spm_tokenizer.py``, with its settings for version 3."""
-    read = read_model_file(fairseq_file)
-    listed = [
-        *unigrams.DEBERTA_SPECIALS,
-        *((each.text, each.score, each.kind) for each in read.pieces[3:]),
+@pytest.fixture(scope="module")
+def deberta_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the settings of DeBERTa-v3's, trained by sentencepiece on our documentation."""
+    lines = [
+        line
+        for file in sorted((Path(__file__).resolve().parents[2] / "docs").rglob("*.md"))
+        for line in file.read_text(encoding="utf-8").split("\n")
+        if line.strip()
     ]
-    raw = model_bytes(listed, charsmap=read.charsmap)
-    (tmp_path / "spm.model").write_bytes(raw)
-    tokenizer, processor = Tokenizer.load(tmp_path), processor_of(raw)
-    texts = [*ODD, *paragraphs()] if read.charsmap else [t for t in ODD if t.isascii()]
-    texts = [text for text in texts if text.isprintable() or read.charsmap]
-    assert differing(tokenizer, [processor.EncodeAsIds(text) for text in texts], texts) == []
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=3000,
+        model_type="unigram",
+        normalization_rule_name="nmt_nfkc",
+        byte_fallback=True,
+        **{f"{name}_id": place for place, name in enumerate(("pad", "bos", "eos", "unk"))},
+        **{"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+        minloglevel=2,
+    )
+    file = tmp_path_factory.mktemp("deberta") / "spm.model"
+    file.write_bytes(model.getvalue())
+    return file
+
+
+def texts_of_all_kinds() -> list[str]:
+    return [*ODD, *(paragraphs() if DATA.exists() else ())]
+
+
+def test_deberta_gives_the_ids_of_sentencepiece(deberta_file: Path) -> None:
+    """As microsoft/DeBERTa, ``spm_tokenizer.py``, with its settings for version 3."""
+    tokenizer, processor = Tokenizer.load(deberta_file), processor_of(deberta_file.read_bytes())
+    # What the library takes for one character (base and mark), sentencepiece's table takes apart.
+    texts = [text for text in texts_of_all_kinds() if "\uff9e" not in text]
+    texts.append("the name of a byte, <0x41>, as text")
+    expected = [processor.EncodeAsIds(text) for text in texts]
+    assert differing(tokenizer, expected, texts) == []
+    first_byte = processor.PieceToId("<0x00>")
+    assert sum(any(0 <= i - first_byte < 256 for i in ids) for ids in expected) > 10
+    assert (tokenizer.unk_token_id, tokenizer.mask_token_id) == (3, processor.GetPieceSize())
+
+
+def test_deberta_opens_in_transformers_and_from_it(tmp_path: Path, deberta_file: Path) -> None:
+    texts = texts_of_all_kinds()
+    model_type = json.dumps({"model_type": "deberta-v2"})
+    # Our directory gives our ids there.
+    ours = Tokenizer.load(deberta_file)
+    (tmp_path / "ours").mkdir()
+    ours.save(tmp_path / "ours", model_max_length=64)
+    (tmp_path / "ours" / "config.json").write_text(model_type)
+    opened = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert opened(texts)["input_ids"] == [each.input_ids for each in ours.encode_batch(texts)]
+    pair = ours.encode("Hello, world", "of [SEP] cats")
+    assert dict(opened("Hello, world", "of [SEP] cats")) == {
+        "input_ids": pair.input_ids,
+        "token_type_ids": pair.token_type_ids,
+        "attention_mask": [1] * len(pair.input_ids),
+    }
+    assert opened.decode(pair.input_ids) == ours.decode(pair.input_ids, skip_special_tokens=False)
+    # What its own class makes of the same file, without sentencepiece's table and without bytes,
+    # gives its ids here.
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "spm.model").write_bytes(deberta_file.read_bytes())
+    (tmp_path / "published" / "config.json").write_text(model_type)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "published")
+    assert type(theirs).__name__ == "DebertaV2Tokenizer"
+    theirs.save_pretrained(tmp_path / "theirs")
+    read = Tokenizer.load(tmp_path / "theirs")
+    expected = theirs(texts)["input_ids"]
+    assert [each.input_ids for each in read.encode_batch(texts)] == expected
+    assert read.encode_plain(texts) == [ids[1:-1] for ids in expected]
+    assert read.tokens == ours.tokens
+    # Plain text has the same ids in both.
+    plain = [text for text in texts if text.isascii() and text.isprintable()]
+    known = [
+        (text, ids)
+        for text, ids in zip(texts, expected, strict=True)
+        if text in plain and 3 not in ids
+    ]
+    assert len(known) >= 15
+    assert [ours.encode(text).input_ids for text, _ in known] == [ids for _, ids in known]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bertine.interop.config_file import ConfigFile, ConfigKeys, labels_of
 from bertine.interop.names import WeightNames
 from bertine.interop.tensorflow.variables import Variables
 from bertine.models.config import Config
-from bertine.names import InputFormat
+from bertine.names import InputFormat, TokenizerKind
 from bertine.registry import FAMILIES
 from bertine.terminal.text import briefly
 
@@ -31,7 +31,7 @@ class Family:
         class_prefix: what transformers' classes begin with.
         names: of its weights.
         keys: of its ``config.json``.
-        tokenizer: the kind of its published tokenizers, one of ``bertine.names.TokenizerKind``.
+        tokenizer: the kind of its published tokenizers.
         objectives: that it can be pre-trained with, the paper's first.
         input_format: what the paper's sequences are made of
             (:data:`bertine.data.instances.formats.FORMATS`).
@@ -45,7 +45,7 @@ class Family:
     class_prefix: str
     names: WeightNames
     keys: ConfigKeys
-    tokenizer: str
+    tokenizer: TokenizerKind
     objectives: tuple[str, ...]
     input_format: InputFormat
     presets: Mapping[str, Config]

@@ -17,6 +17,7 @@ from bertine.models.roberta import (
     RobertaConfig,
     XlmRobertaConfig,
 )
+from bertine.names import TokenizerKind
 
 _NAMES = encoder_names(
     "roberta.",
@@ -40,7 +41,7 @@ def _family(
     class_prefix: str,
     presets: Mapping[str, RobertaConfig],
     *,
-    tokenizer: str,
+    tokenizer: TokenizerKind,
     first: int,
     last: int,
 ) -> Family:

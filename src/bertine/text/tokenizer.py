@@ -63,7 +63,7 @@ class Tokenizer:
 
     Attributes:
         kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2), "unigram"
-            (ALBERT, XLM-R, CamemBERT).
+            (ALBERT, XLM-R, CamemBERT, DeBERTa-v3).
         title: the same for people.
         backend: the object of the `tokenizers` library; not to be changed.
         lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.

@@ -6,6 +6,7 @@ The algorithm is the same for all of them. What differs is a :class:`Layout`, on
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from bertine.errors import BertineError
 from bertine.text.kind import SpecialTokens
 from bertine.text.special import BYTE_BPE_MASK, WORDPIECE_MASK
 from bertine.text.template import Template
-from bertine.text.unigram.model_file import UNUSED, Piece
+from bertine.text.unigram.model_file import BYTE, UNUSED, Piece
 
 #: How the space before a word is written.
 SPACE = "▁"
@@ -97,6 +98,17 @@ def _goes_on_in_fairseq(token: str) -> bool:
     return token[0] != SPACE and not _SPACELESS.match(token)
 
 
+def _goes_on_in_deberta(token: str) -> bool:
+    """Follow microsoft/DeBERTa, ``spm_tokenizer.py`` (``part_of_whole_word``): what has no space in
+    front goes on, but for a mark by itself; here, where a script has no spaces, every piece is a
+    word."""
+    if len(token) == 1 and (
+        unicodedata.category(token)[0] in "PCZ" or (token.isascii() and not token.isalnum())
+    ):
+        return False
+    return _goes_on_in_fairseq(token)
+
+
 ALBERT = Layout(
     of="ALBERT",
     special=SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", WORDPIECE_MASK),
@@ -124,7 +136,7 @@ DEBERTA = Layout(
     pair=ALBERT.pair,
     types=ALBERT.types,
     has_types=True,
-    goes_on=_goes_on_in_fairseq,
+    goes_on=_goes_on_in_deberta,
 )
 
 LAYOUTS = (ALBERT, FAIRSEQ, DEBERTA)
@@ -147,6 +159,10 @@ def layout_of(tokens: Collection[str], source: str) -> Layout:
     )
 
 
+#: Taken from the score of a piece that no text is to be divided into.
+_UNLIKELY = 100.0
+
+
 @dataclass(frozen=True)
 class Publication:
     """How a family numbers the pieces of its ``.model`` file.
@@ -157,8 +173,10 @@ class Publication:
             which it is told from others whose files look the same.
         before: pieces that get the first ids, with their scores.
         left_out: how many pieces of the file are left out, the first ones.
-        after: pieces that get the last ids.
+        after: pieces that get the last ids, where the file has them not.
         comma: is taken from the score of a piece that ends in a digit and a comma.
+        cleans: whether text is prepared as ALBERT's is, beyond sentencepiece's normalization.
+        lowercase: whether text has one case where no setting says so; None: no setting is asked.
     """
 
     layout: Layout
@@ -167,6 +185,8 @@ class Publication:
     left_out: int = 0
     after: tuple[Scored, ...] = ()
     comma: float = 0.0
+    cleans: bool = False
+    lowercase: bool | None = None
 
     def vocab(self, pieces: Sequence[Piece]) -> list[Scored]:
         """Return the pieces in the order of their ids, with their scores."""
@@ -174,17 +194,21 @@ class Publication:
         for piece in pieces[self.left_out :]:
             # What is not used is found in no text: a word has no space at its end.
             text = f"{piece.text} " if piece.kind == UNUSED else piece.text
-            score = piece.score
+            # Pieces of bytes are found in no text either, but by their names: too unlikely.
+            score = piece.score - (_UNLIKELY if piece.kind == BYTE else 0.0)
             if self.comma and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
                 score -= self.comma
             scored.append((text, score))
-        return [*scored, *self.after]
+        held = {text for text, _ in scored}
+        return [*scored, *(each for each in self.after if each[0] not in held)]
 
 
 #: google-research/albert, ``tokenization.py``: ids are those of the file. A piece like ``▁9,`` is
 #: taken apart there, so that the comma is a piece by itself: here it is made too unlikely to be
 #: chosen (as the converters of `transformers` had it).
-PUBLISHED_ALBERT = Publication(ALBERT, ("albert", "AlbertTokenizer"), comma=100.0)
+PUBLISHED_ALBERT = Publication(
+    ALBERT, ("albert", "AlbertTokenizer"), comma=_UNLIKELY, cleans=True, lowercase=True
+)
 #: fairseq puts its own four in front, in place of the file's first three, and the mask last.
 PUBLISHED_XLM_R = Publication(
     FAIRSEQ,
@@ -205,9 +229,12 @@ PUBLISHED_CAMEMBERT = Publication(
     after=((BYTE_BPE_MASK, 0.0),),
 )
 
-#: DeBERTa-v3 adds the mask to the pieces of its file.
+#: microsoft/DeBERTa, ``spm_tokenizer.py``: ids are those of the file, and the mask comes last.
 PUBLISHED_DEBERTA = Publication(
-    DEBERTA, ("deberta-v2", "DebertaV2Tokenizer"), after=((WORDPIECE_MASK, 0.0),)
+    DEBERTA,
+    ("deberta-v2", "DebertaV2Tokenizer"),
+    after=((WORDPIECE_MASK, 0.0),),
+    lowercase=False,
 )
 
 

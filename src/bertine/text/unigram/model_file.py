@@ -19,6 +19,9 @@ from bertine.files import os_errors, read_bounded
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
+#: The pieces of bytes, where there are any.
+BYTES = frozenset(f"<0x{value:02X}>" for value in range(256))
+
 #: Bytes of a file; XLM-R's has five million.
 _MAX_BYTES = 64 * 2**20
 #: Pieces of a file, and characters of one.
@@ -50,10 +53,12 @@ class ModelFile:
     Attributes:
         pieces: the vocabulary.
         charsmap: the table of replacements of the normalization; empty: there is none.
+        falls_back: whether a character that no piece has is written with the pieces of its bytes.
     """
 
     pieces: tuple[Piece, ...]
     charsmap: bytes
+    falls_back: bool
 
 
 class _Malformed(Exception):
@@ -97,10 +102,16 @@ def read_model_file(file: Path) -> ModelFile:
             f"{file}: its model is {name}, not Unigram; Bertine reads Unigram models of "
             "sentencepiece"
         )
+    of_bytes = {piece.text for piece in pieces if piece.kind == BYTE}
+    falls_back = bool(learnt.get(35, 0) or of_bytes)
+    if falls_back and of_bytes != BYTES:
+        raise BertineError(
+            f"{file}: falls back to bytes, but the pieces of its bytes are not <0x00> to <0xFF>; "
+            "copy or download it again"
+        )
     # What the library cannot do, with the value that the message has where nothing is said.
     for wrong, what in (
         (learnt.get(24, 0), "puts spaces behind words"),
-        (learnt.get(35, 0) or any(piece.kind == BYTE for piece in pieces), "falls back to bytes"),
         (not reading.get(3, 1), "puts no space before a text"),
         (not reading.get(4, 1), "keeps several spaces in a row"),
         (not reading.get(5, 1), "leaves spaces as they are"),
@@ -108,7 +119,7 @@ def read_model_file(file: Path) -> ModelFile:
         if wrong:
             raise BertineError(f"{file}: {what}, which Bertine does not; give another tokenizer")
     charsmap = reading.get(2, b"")
-    return ModelFile(tuple(pieces), charsmap if isinstance(charsmap, bytes) else b"")
+    return ModelFile(tuple(pieces), charsmap if isinstance(charsmap, bytes) else b"", falls_back)
 
 
 def _piece(raw: bytes) -> Piece:

@@ -51,9 +51,18 @@ def albert_steps(charsmap: bytes, *, lowercase: bool, strip_accents: bool) -> Pa
     return {"type": "Sequence", "normalizers": steps}
 
 
-def fairseq_steps(charsmap: bytes) -> Part | None:
-    """Return the normalization of XLM-R and CamemBERT: sentencepiece's own."""
-    return _precompiled(charsmap) if charsmap else None
+def plain_steps(charsmap: bytes, *, lowercase: bool = False) -> Part | None:
+    """Return the normalization of XLM-R, CamemBERT and DeBERTa-v3: sentencepiece's own.
+
+    Args:
+        charsmap: the table of sentencepiece; empty: characters stay as they are.
+        lowercase: one case, before that.
+    """
+    table = _precompiled(charsmap) if charsmap else None
+    if not lowercase:
+        return table
+    steps = [{"type": "Lowercase"}, *([table] if table else [])]
+    return {"type": "Sequence", "normalizers": steps}
 
 
 def _precompiled(charsmap: bytes) -> Part:
@@ -126,7 +135,8 @@ def _may_replace(step: Part) -> bool:
 
 
 def keeps_to_words(normalizer: Part | None) -> bool:
-    """Tell whether a word is normalized alike wherever it stands between spaces."""
+    """Tell whether a word is normalized alike wherever it stands between spaces. To strip a text
+    changes no word: one is put a space in front of anyway."""
     for step in steps_of(normalizer):
         if step["type"] == "Replace":
             pattern = step["pattern"]
@@ -134,8 +144,6 @@ def keeps_to_words(normalizer: Part | None) -> bool:
                 continue
             if any(c.isspace() or c == SPACE for c in pattern.get("String", " ") + step["content"]):
                 return False
-        elif step["type"] == "Strip":
-            return False
     return True
 
 

@@ -39,7 +39,7 @@ import tokenizers  # isort: skip
 from tokenizers import AddedToken, decoders, processors  # isort: skip
 
 #: The settings of a tokenizer_config.json that a ``.model`` file is read with.
-_SWITCHES = ("do_lower_case", "keep_accents")
+_SWITCHES = ("do_lower_case", "keep_accents", "split_by_punct")
 
 # A long text may be cut before a space between such characters.
 _PLAIN = "A-Za-z0-9\u4e00-\u9fff"
@@ -95,9 +95,17 @@ class Unigram(Kind):
             index for index, token in enumerated if token.removeprefix(SPACE).startswith('"')
         }
         self._trims = not self._divides
+        self._falls_back = value["model"].get("byte_fallback") is True
 
     @classmethod
-    def build(cls, vocab: Sequence[Scored], normalizer: dict[str, Any] | None, source: str) -> Self:
+    def build(
+        cls,
+        vocab: Sequence[Scored],
+        normalizer: dict[str, Any] | None,
+        source: str,
+        *,
+        falls_back: bool = False,
+    ) -> Self:
         """Make Unigram of a vocabulary.
 
         Args:
@@ -105,6 +113,7 @@ class Unigram(Kind):
                 probabilities.
             normalizer: what is done to a text beforehand.
             source: names the vocabulary in messages.
+            falls_back: write a character that no piece has with the pieces of its bytes.
 
         Raises:
             BertineError: the special tokens are not there.
@@ -120,7 +129,7 @@ class Unigram(Kind):
                 "type": "Unigram",
                 "unk_id": tokens.index(layout.special.unk or ""),
                 "vocab": [list(each) for each in vocab],
-                "byte_fallback": False,
+                "byte_fallback": falls_back,
             },
         }
         return cls(backend_of(Path(source), value), layout)
@@ -128,7 +137,7 @@ class Unigram(Kind):
     @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
         check_switches(file, config, _SWITCHES)
-        layout = _check_model(file, value["model"])
+        layout = _check_model(file, value)
         normalizing.check_normalizer(file, value.get("normalizer"))
         normalizing.check_pre_tokenizer(file, value.get("pre_tokenizer"))
         kind = cls(backend_of(file, value), layout)
@@ -151,14 +160,24 @@ class Unigram(Kind):
         publication = publication_of(read.pieces, _names_beside(file, config), file)
         if read.charsmap:
             check_charsmap(read.charsmap, file)
-        normalizer = normalizing.fairseq_steps(read.charsmap)
-        if publication.layout is ALBERT:
-            normalizer = normalizing.albert_steps(
+        if config.get("split_by_punct"):
+            raise BertineError(
+                f"{file.parent / 'tokenizer_config.json'}: split_by_punct is true, but Bertine "
+                "divides text at spaces alone; give a tokenizer with false"
+            )
+        lowercase = publication.lowercase
+        if lowercase is not None and config.get("do_lower_case") is not None:
+            lowercase = config["do_lower_case"]
+        if publication.cleans:
+            normalizer: dict[str, Any] | None = normalizing.albert_steps(
                 read.charsmap,
-                lowercase=config.get("do_lower_case") is not False,
+                lowercase=bool(lowercase),
                 strip_accents=config.get("keep_accents") is not True,
             )
-        return cls.build(publication.vocab(read.pieces), normalizer, str(file)), file
+        else:
+            normalizer = normalizing.plain_steps(read.charsmap, lowercase=bool(lowercase))
+        vocab = publication.vocab(read.pieces)
+        return cls.build(vocab, normalizer, str(file), falls_back=read.falls_back), file
 
     def complete(self, ids: Mapping[str, int]) -> Template:
         layout, backend = self.layout, self.backend
@@ -171,7 +190,10 @@ class Unigram(Kind):
                 for token in sorted(self.special.tokens, key=ids.__getitem__)
             ]
         )
-        backend.decoder = decoders.Metaspace(SPACE, "always")
+        spaces = decoders.Metaspace(SPACE, "always")
+        backend.decoder = (
+            decoders.Sequence([decoders.ByteFallback(), spaces]) if self._falls_back else spaces
+        )
         single, pair = layout.written()
         named = dict.fromkeys(token for token in layout.pair if token is not None)
         backend.post_processor = processors.TemplateProcessing(
@@ -258,8 +280,9 @@ class Unigram(Kind):
         }
 
 
-def _check_model(file: Path, model: dict[str, Any]) -> Layout:
+def _check_model(file: Path, value: dict[str, Any]) -> Layout:
     """Check what the library takes as it is."""
+    model = value["model"]
     vocab = model.get("vocab")
     if not isinstance(vocab, list) or not vocab:
         raise BertineError(f"{file}: vocab in its model must be a list of pieces with their scores")
@@ -277,10 +300,14 @@ def _check_model(file: Path, model: dict[str, Any]) -> Layout:
                 "score"
             )
     tokens = [token for token, _ in vocab]
-    layout = layout_of(frozenset(tokens), str(file))
-    if model.get("byte_fallback") not in (None, False):
+    # DeBERTa's mask is none of the pieces, but added to them.
+    added = [
+        token["content"] for token in value.get("added_tokens") or [] if token["id"] >= len(tokens)
+    ]
+    layout = layout_of(frozenset([*tokens, *added]), str(file))
+    if not isinstance(model.get("byte_fallback"), bool | None):
         raise BertineError(
-            f"{file}: byte_fallback is {briefly(model['byte_fallback'])}, but must be false"
+            f"{file}: byte_fallback is {briefly(model['byte_fallback'])}, but must be true or false"
         )
     unknown = model.get("unk_id")
     if type(unknown) is not int or not 0 <= unknown < len(tokens):

@@ -149,7 +149,7 @@ def _of_type(teacher: Config, name: str) -> Config:
     """Return the teacher's config as one of the model type `name`."""
     family = family_of(name)
     kind = family.config
-    if isinstance(teacher, kind):
+    if teacher.model_type == name:
         return teacher
     # What its config.json has no key for is as in all models of the type.
     fields = {field.name for field in dataclasses.fields(kind)} - family.keys.absent
@@ -158,9 +158,22 @@ def _of_type(teacher: Config, name: str) -> Config:
         for field, value in teacher.to_dict().items()
         if field in fields and field not in _OWN_FIELDS
     }
-    made = kind(**shared, type_vocab_size=teacher.type_vocab_size if kind.token_types else 0)
-    positions = teacher.longest_input + made.first_position
-    return made.replace(max_position_embeddings=positions)
+    if "embedding_size" in fields:
+        # Of a teacher without that size they are as wide as its states.
+        shared.setdefault("embedding_size", teacher.hidden_size)
+    types = 0
+    if kind.token_types:
+        # Of a teacher without token types nothing is known of them: as many as is usual.
+        types = teacher.type_vocab_size or next(iter(family.presets.values())).type_vocab_size
+    try:
+        made = kind(**shared, type_vocab_size=types)
+        positions = teacher.longest_input + made.first_position
+        return made.replace(max_position_embeddings=positions)
+    except BertineError as error:
+        raise BertineError(
+            f"{option('student')} {name}: a model of this type cannot have the teacher's sizes "
+            f"({error}); give a preset or a config.json"
+        ) from error
 
 
 def make_student(
@@ -246,7 +259,8 @@ def copy_layers(
         elif inside or name.startswith("backbone.embeddings."):
             raise BertineError(
                 f"a student of type {student.config.model_type} cannot begin as layers of a "
-                f"{teacher.config.title}: {name} has no counterpart of its shape"
+                f"{teacher.config.title}: {name} has no counterpart of its shape; give one "
+                "of the teacher's type or of other sizes, or a model directory to begin from"
             )
     return taken
 
@@ -282,7 +296,7 @@ def _fit_embeddings(
         for name in ("position_embeddings", "token_type_embeddings")
     )
     own = student.state_dict()
-    if places not in own or places not in source:
+    if places not in own or places not in source or own[places].shape[1] != source[places].shape[1]:
         return
     first, wanted = student.config.first_position, own[places]
     moved = source[places][teacher.config.first_position :][: len(wanted) - first].clone()

@@ -1,0 +1,125 @@
+"""Mistakes with models of every type: each ends in one line that names the file or the setting."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import toys
+import unigrams
+from bertine.bundled import locate
+from bertine.interop.family import Family, config_to_huggingface, family_of
+from bertine.modeldir import save_model
+from bertine.models.config import Config
+from bertine.models.model import Model
+from bertine.registry import FAMILIES
+from bertine.rng import generator
+from bertine.tasks.texts.classification import TextClassification
+from mistakes.commands import Fails, finetune, pretrain
+
+#: The files that a folder may be without, by kind of tokenizer.
+EXPECTED = {
+    "wordpiece": "expected tokenizer.json or vocab.txt",
+    "byte-bpe": "expected tokenizer.json or vocab.json with merges.txt",
+    "unigram": "expected tokenizer.json, spiece.model, sentencepiece.bpe.model, ",
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Family:
+    return family_of(request.param)
+
+
+def tiny(family: Family) -> Config:
+    preset = next(iter(family.presets.values()))
+    small = dict.fromkeys(("embedding_size", "intra_bottleneck_size"), 16)
+    return preset.replace(
+        vocab_size=toys.tokenizer().vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        pad_token_id=0,
+        **{name: size for name, size in small.items() if hasattr(preset, name)},
+    )
+
+
+@pytest.fixture
+def classifier(family: Family, tmp_path: Path) -> Path:
+    """A model directory with random weights, of the type."""
+    torch.manual_seed(0)
+    config = tiny(family)
+    task = TextClassification(("animal", "dish"), ("text",), "label", 16)
+    model = Model(config, task.heads(config))
+    save_model(tmp_path / "model", model, toys.tokenizer(), task=task.task_info())
+    return tmp_path / "model"
+
+
+def test_files_that_are_cut_short_wrong_or_missing(
+    family: Family, classifier: Path, made: Path, tmp_path: Path, fails: Fails
+) -> None:
+    data, out = made / "train.csv", tmp_path / "out"
+    commands = [
+        ["predict", classifier, "--input", data, "--output", tmp_path / "answers.csv"],
+        finetune(classifier, data, out),
+        pretrain(made / "store", classifier, out),
+    ]
+    weights, config = classifier / "model.safetensors", classifier / "config.json"
+    whole, written = weights.read_bytes(), config.read_text()
+    os.truncate(weights, len(whole) - 100)
+    for command in commands:
+        message = fails(*command)
+        assert message.startswith(f"{weights}: cannot be read, perhaps cut short")
+    weights.write_bytes(whole)
+    config.write_text(json.dumps({**json.loads(written), "atention_heads": 2}))
+    for command in commands:
+        assert fails(*command).startswith(f"{config}: unknown key 'atention_heads'; did you mean")
+    config.write_text(written)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (classifier / name).unlink()
+    for command in commands[:2]:
+        message = fails(*command)
+        assert message.startswith(f"{classifier}: has no vocabulary; {EXPECTED[family.tokenizer]}")
+    pieces = classifier / "spiece.model"
+    noise = generator(0, "noise").bytes(5000)
+    for raw, problem in (
+        (unigrams.model_bytes(unigrams.ALBERT_SPECIALS, model=2), "its model is BPE, not Unigram"),
+        (noise, "truncated, or not a sentencepiece model"),
+    ):
+        pieces.write_bytes(raw)
+        for command in commands[:2]:
+            assert fails(*command).startswith(f"{pieces}: {problem}")
+
+
+def test_an_objective_of_another_type(
+    family: Family, made: Path, tmp_path: Path, fails: Fails
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config_to_huggingface(tiny(family))))
+    name = family.config.model_type
+    others = {"mlm", "mlm-nsp", "mlm-sop", "rtd"} - set(family.objectives)
+    assert others
+    for objective in others:
+        message = fails(*pretrain(made / "store", file, tmp_path / "out"), "--objective", objective)
+        assert message.startswith(f"a model of type {name} is pre-trained with objective ")
+        assert message.endswith(f", not with {objective}")
+
+
+def test_a_teacher_of_another_vocabulary(
+    family: Family, classifier: Path, made: Path, tmp_path: Path, fails: Fails
+) -> None:
+    """On a store; on texts of a task each reads them with its own."""
+    teacher = tmp_path / "teacher"
+    shutil.copytree(locate("bertine-en"), teacher)
+    message = fails(
+        *("distill", made / "store", "--teacher", teacher, "--student", classifier),
+        *("--out", tmp_path / "out", "--steps", 1, "--max-seq-length", 32),
+    )
+    assert str(teacher) in message
+    assert "vocabulary" in message
