@@ -18,6 +18,7 @@ import squad_files
 import tagged
 import toys
 from bertine.errors import BertineError
+from bertine.modeldir import load_config
 from bertine.records.examples import Examples
 from bertine.training.distillation.on_task import Distilled
 
@@ -334,6 +335,44 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     other[4]["text"] = "another"
     write_rows(tmp_path / "other.csv", other)
     refused(r"other.csv:6: has another text than .*train.csv:6", **known)
+
+
+def test_a_teacher_whose_head_was_fitted_alone_gives_its_layers_and_no_head(
+    base: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """Its head is as large as it must be over vectors that were not trained for it, and stands on a
+    layer that makes their mean."""
+    bertine.finetune(
+        "text", model=base, data=labelled, out=tmp_path / "t", frozen=True, max_length=24
+    )
+    assert load_config(tmp_path / "t").num_hidden_layers == 5
+    bertine.distill(
+        labelled, teacher=tmp_path / "t", out=tmp_path / "s", layers=[0, 1, 2, 3], **SHORT
+    )
+    assert load_config(tmp_path / "s").num_hidden_layers == 4
+    assert abs(float(toys.weights(tmp_path / "s" / "model")["classifier.weight"].max())) < 1.0
+    with pytest.raises(BertineError, match="names layer 4, but the teacher has 0 to 3"):
+        bertine.distill(labelled, teacher=tmp_path / "t", out=tmp_path / "x", layers=[4], **SHORT)
+
+
+def test_a_run_that_would_never_train_the_head_is_refused(
+    teacher: Path, labelled: Path, tmp_path: Path
+) -> None:
+    options = {"teacher": teacher, "out": tmp_path / "s", "hidden_weight": 1.0, **SHORT}
+    with pytest.raises(BertineError, match=r"progressive_steps=500, once for each layer, takes"):
+        bertine.distill(labelled, progressive_steps=500, **options)
+
+
+def test_labels_alone_need_labels(teacher: Path, tmp_path: Path) -> None:
+    rows = [{"text": row["text"]} for row in rows_of(texts(tmp_path))]
+    with pytest.raises(BertineError, match="label_weight=1 learns from labels alone, but no"):
+        bertine.distill(
+            write_rows(tmp_path / "bare.csv", rows),
+            teacher=teacher,
+            out=tmp_path / "s",
+            label_weight=1.0,
+            **SHORT,
+        )
 
 
 def test_examples_in_memory(teacher: Path, tmp_path: Path) -> None:

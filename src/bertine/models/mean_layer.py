@@ -14,7 +14,7 @@ from torch import nn
 
 from bertine.models.config import Config
 from bertine.models.encoder import Encoder
-from bertine.models.layers import EncoderLayer
+from bertine.models.layers import EncoderLayer, SelfAttention
 from bertine.models.model import Model
 
 #: By how much the mean outweighs the token's own state; a power of two rounds nothing.
@@ -41,6 +41,17 @@ def add_mean_layer(model: Model) -> None:
         backbone.layers = nn.ModuleList(layers)
     backbone.layers.append(layer.train(model.training))
     model.config = backbone.config = config
+
+
+def has_mean_layer(model: Model) -> bool:
+    """Tell whether the highest layer of `model` is one that :func:`add_mean_layer` put there."""
+    backbone = model.backbone
+    if not isinstance(backbone, Encoder):
+        return False
+    attention = backbone.layers[-1].attention
+    assert isinstance(attention, SelfAttention)
+    size = model.config.hidden_size
+    return not bool(attention.qkv.weight[: 2 * size].any())
 
 
 def _copy_of(layer: nn.Module, config: Config) -> EncoderLayer:

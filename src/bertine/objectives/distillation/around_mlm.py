@@ -17,12 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.data.batch import Batch
+from bertine.errors import BertineError
 from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.names import SoftTokens
 from bertine.objectives.base import Loss, LossDefaults, Term
 from bertine.objectives.distillation.maps import MapLosses, project
 from bertine.objectives.distillation.soft_targets import sum_divergence
+from bertine.options.names import option
 
 #: The names of the terms beside those of the objective.
 SOFT, COSINE = "soft", "cosine"
@@ -151,6 +153,20 @@ class StagedBatches:
         number = stage if stage < self.stages else -1
         batch.targets[STAGE] = torch.full((batch.num_sequences,), number, dtype=torch.int64)
         return batch
+
+
+def check_stages(progressive_steps: int, stages: int, steps: int) -> None:
+    """Refuse a run that ends before all of a model is trained.
+
+    Raises:
+        BertineError: the stages of single layers take all of its steps.
+    """
+    if progressive_steps * stages >= steps:
+        raise BertineError(
+            f"{option('progressive_steps', progressive_steps)}, once for each layer, takes "
+            f"{progressive_steps * stages:,} steps, but the run has {steps:,}, and the head is "
+            "trained after them; give fewer of them, or train longer"
+        )
 
 
 def stage_of(batch: Batch) -> int | None:

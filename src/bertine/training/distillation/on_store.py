@@ -24,6 +24,7 @@ from bertine.objectives.distillation.around_mlm import (
     COSINE,
     DistilledMlm,
     StagedBatches,
+    check_stages,
     teacher_of,
 )
 from bertine.objectives.distillation.maps import (
@@ -233,11 +234,16 @@ class _StoreLesson:
             frozen=self._frozen(model),
         )
 
-    def batches(self, plain: Callable[[int], Batch]) -> Callable[[int], Batch]:
-        """Return the batches with the stage that each is for."""
-        steps = self.options.progressive_steps
-        assert steps is not None
-        return StagedBatches(plain, steps, self.plan.config.num_hidden_layers)
+    def batches(self, plain: Callable[[int], Batch], steps: int) -> Callable[[int], Batch]:
+        """Return the batches of a run of so many steps, with the stage that each is for.
+
+        Raises:
+            BertineError: the stages take all of them.
+        """
+        each, layers = self.options.progressive_steps, self.plan.config.num_hidden_layers
+        assert each is not None
+        check_stages(each, layers, steps)
+        return StagedBatches(plain, each, layers)
 
     def facts(self) -> dict[str, Any]:
         """Return what the run's settings say of the teacher and its lesson."""

@@ -16,7 +16,7 @@ from bertine.datasets.partly_labelled import PartlyLabelled, read_partly_labelle
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.objectives.distillation.around_mlm import teacher_of
+from bertine.objectives.distillation.around_mlm import check_stages, teacher_of
 from bertine.objectives.distillation.maps import MapLosses
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
@@ -183,11 +183,17 @@ class _TaskLesson:
         if own_labels:
             read = labelled_by(teacher, read)
         if not named:
+            if label_weight == 1:
+                raise BertineError(
+                    f"{option('label_weight', 1)} learns from labels alone, but no training "
+                    "example has one; leave it out"
+                )
             label_weight = 0.0
-        elif label_weight < 1 and named < len(read.train):
+        elif named < len(read.train):
+            alone = "are learned from the teacher alone" if label_weight < 1 else "are not used"
             say(
                 f"{len(read.train) - named:,} of {len(read.train):,} training examples have no "
-                "label, and are learned from the teacher alone"
+                f"label, and {alone}"
             )
         student = options.student if plan.folder is None else plan.folder
         wished = teacher.task.max_length if options.max_length is None else options.max_length
@@ -349,6 +355,8 @@ class _TaskLesson:
         )
         if options.progressive_steps is not None:
             layers = self.plan.config.num_hidden_layers
+            steps = prepared.plan.epochs * batches.steps_per_epoch
+            check_stages(options.progressive_steps, layers, steps)
             batches = StagedFeatures(batches, options.progressive_steps, layers)
         teacher = None
         if self.maps is not None:

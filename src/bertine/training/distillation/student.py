@@ -185,6 +185,7 @@ def make_student(
     dropout: float | None = None,
     token_types: TokenTypesOfTeacher = "fold",
     with_heads: bool = True,
+    with_pooler: bool = True,
 ) -> tuple[Model, list[str]]:
     """Build the student with its first weights.
 
@@ -198,6 +199,7 @@ def make_student(
             the positions, so that the student begins with the teacher's states of single texts; or
             it is dropped, as published.
         with_heads: take the heads of the teacher, too.
+        with_pooler: take its pooler, too.
 
     Returns:
         The student, and the names of the weights that are the teacher's.
@@ -211,7 +213,15 @@ def make_student(
         student = Model(config, heads(config))
     if plan.layers is None:
         return student, []
-    return student, copy_layers(student, teacher, plan.layers, token_types, with_heads=with_heads)
+    taken = copy_layers(
+        student,
+        teacher,
+        plan.layers,
+        token_types,
+        with_heads=with_heads,
+        with_pooler=with_pooler,
+    )
+    return student, taken
 
 
 @torch.no_grad()
@@ -222,6 +232,7 @@ def copy_layers(
     token_types: TokenTypesOfTeacher = "fold",
     *,
     with_heads: bool = True,
+    with_pooler: bool = True,
 ) -> list[str]:
     """Give `student` the weights of the teacher's `layers`, of its embeddings and its pooler, and
     of those heads that both have with the same parts; token types as :func:`make_student` says.
@@ -251,6 +262,8 @@ def copy_layers(
         if inside:
             wanted = f"student.{name.removeprefix('backbone.layers.')}"
         if name.startswith("heads.") and not name.startswith(tuple(heads)):
+            continue
+        if name.startswith("backbone.pooler.") and not with_pooler:
             continue
         found = source.get(wanted)
         if found is not None and found.shape == tensor.shape:

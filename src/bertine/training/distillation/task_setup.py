@@ -28,6 +28,7 @@ from bertine.tables.given import Data
 from bertine.tables.table import Table
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
+from bertine.terminal.console import say
 from bertine.training.distillation.arguments import map_losses
 from bertine.training.distillation.student import (
     StudentPlan,
@@ -89,12 +90,12 @@ def _text_columns(data: Data, reading: Reading) -> tuple[str, ...]:
 
 
 def config_of(teacher: Teacher) -> Config | None:
-    return teacher.config if isinstance(teacher, ModelTeacher) else None
+    return teacher.layers_config if isinstance(teacher, ModelTeacher) else None
 
 
 def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
     if isinstance(teacher, ModelTeacher):
-        return plan_student(teacher.config, options.student, options.layers)
+        return plan_student(teacher.layers_config, options.student, options.layers)
     assert options.student is not None
     if options.layers is None:
         return StudentPlan(load_config(options.student), None, options.student)
@@ -151,6 +152,12 @@ def load_student(
         assert plan.source is not None
         loaded = load_model(plan.source)
         origin, tokenizer = loaded.model, loaded.tokenizer
+    alone = isinstance(teacher, ModelTeacher) and teacher.head_alone
+    if alone and plan.layers is not None:
+        say(
+            "the head of the teacher was fitted alone, over layers that were not trained; the "
+            "student begins with the layers and a new head"
+        )
     model, taken = make_student(
         plan,
         origin,
@@ -159,7 +166,8 @@ def load_student(
         dropout=options.dropout,
         token_types=options.token_types,
         # Those of scores carry their scale.
-        with_heads=plan.source is None and not task.numeric,
+        with_heads=plan.source is None and not task.numeric and not alone,
+        with_pooler=not alone,
     )
     names = family_of(config.model_type).names
     state = model.state_dict()

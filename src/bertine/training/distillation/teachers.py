@@ -17,6 +17,7 @@ from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
 from bertine.models.config import Config
+from bertine.models.mean_layer import has_mean_layer
 from bertine.models.model import Model
 from bertine.names import Precision
 from bertine.options.names import option
@@ -103,6 +104,20 @@ class ModelTeacher(Teacher):
     @property
     def config(self) -> Config:
         return self.predictor.model.config
+
+    @property
+    def head_alone(self) -> bool:
+        """Whether its head was fitted alone: as large as it then is, over the mean of all states,
+        nothing can be trained that begins with it."""
+        return self.predictor.training.get("frozen") is True or has_mean_layer(self.model)
+
+    @property
+    def layers_config(self) -> Config:
+        """The config with the layers that a student may begin as: without one that makes the mean
+        for a head that was fitted alone."""
+        if not has_mean_layer(self.model):
+            return self.config
+        return self.config.with_layers(self.config.num_hidden_layers - 1)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -62,7 +62,8 @@ class Beginning:
         initialization: of new weights.
         fresh: whether all its weights are new, so that it has everything to learn.
         loss: (the model, its device) → what is minimized; None: the objective.
-        batches: (the batch of a step) → the same with more targets; None: as they are.
+        batches: (the batch of a step, the steps of the run) → the same with more targets; None:
+            as they are.
         facts: what the settings of the run have besides.
         title: of the line that shows how far the run is.
     """
@@ -75,7 +76,7 @@ class Beginning:
     initialization: str = "normal"
     fresh: bool = field(default=True, kw_only=True)
     loss: Callable[[Model, torch.device], Loss] | None = None
-    batches: Callable[[Callable[[int], Batch]], Callable[[int], Batch]] | None = None
+    batches: Callable[[Callable[[int], Batch], int], Callable[[int], Batch]] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     title: str = "pretrain"
 
@@ -199,7 +200,7 @@ def train_on_store(
             fit(
                 built,
                 loss,
-                data.batch if beginning.batches is None else beginning.batches(data.batch),
+                data.batch if beginning.batches is None else beginning.batches(data.batch, steps),
                 config,
                 run,
                 title=beginning.title,
