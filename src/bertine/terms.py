@@ -77,7 +77,7 @@ TERMS = {
         rarer="replaced",
     ),
     "soft": TermTexts(
-        title="Teacher",
+        title="Soft targets",
         loss="Mean divergence of what the student holds likely from what the teacher does, both at "
         "the temperature, times its square; 0 where they agree.",
         accuracy="Where the best guess of the student is that of its teacher.",

@@ -32,8 +32,10 @@ def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[
     for name in TERMS:
         figures += term_curves(log, name, facts.get("unigram_entropy"))
     if sum(bool(series(log, f"{name}_loss")[1]) for name in TERMS) > 1:
-        caption = "What is minimized: the sum of the losses of all objectives, in nats."
-        figures += _curve(log, "Loss", "loss", caption)
+        caption = "What is minimized: the sum of these losses, each with its weight."
+        # On held-out text there is no teacher.
+        held_out = "" if "distillation" in facts else "held-out"
+        figures += _curve(log, "Loss", "loss", caption, held_out=held_out)
     return figures + machine_curves(log, facts)
 
 
@@ -102,7 +104,10 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
         else "Mean loss of an example, in nats."
     )
     weighted = [name for name in ("class_weights", "focal_gamma") if facts.get(name)]
-    if weighted:
+    if "distillation" in facts:
+        caption += " In training it is that on labels, on the teacher's answers and on its layers, "
+        caption += "each with its weight: the two are not to be compared."
+    elif weighted:
         caption += f" In training it is weighted ({', '.join(weighted)}), in validation not: "
         caption += "the two are not to be compared."
     figures = _curve(log, "Loss", "loss", caption, from_zero=True, held_out="validation")

@@ -130,7 +130,8 @@ def _lead(files: RunFolder) -> str:
     if files.task is None:
         what = f"A model{_size(settings.get('architecture'))}"
         if settings.get("num_tokens"):
-            what += f", pre-trained on {human_count(settings['num_tokens'])} tokens of text"
+            how = "distilled" if "distillation" in settings else "pre-trained"
+            what += f", {how} on {human_count(settings['num_tokens'])} tokens of text"
     else:
         what = f"The task '{files.task}'"
         if settings.get("num_examples"):
