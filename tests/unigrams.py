@@ -38,6 +38,10 @@ ALBERT_SPECIALS = [
     *(("<pad>", 0.0, CONTROL), ("<unk>", 0.0, UNKNOWN), ("[CLS]", 0.0, CONTROL)),
     *(("[SEP]", 0.0, CONTROL), ("[MASK]", 0.0, CONTROL), ("(", 0.0, USER_DEFINED)),
 ]
+DEBERTA_SPECIALS = [
+    *(("[PAD]", 0.0, CONTROL), ("[CLS]", 0.0, CONTROL), ("[SEP]", 0.0, CONTROL)),
+    ("[UNK]", 0.0, UNKNOWN),
+]
 FAIRSEQ_SPECIALS = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
 
 

@@ -27,6 +27,7 @@ from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.presets import preset
+from bertine.training.distillation.student import copy_layers, plan_student
 from bertine.training.loop.ceiling import step_cost
 from bertine.training.loop.freezing import check_freezing
 from bertine.training.loop.optim import parameter_groups
@@ -364,3 +365,26 @@ def test_a_pooler_beside_the_mlm_head_is_there_for_fine_tuning(tmp_path: Path) -
     assert tuned.backbone.pooler is not None
     assert model.backbone.pooler is not None
     assert torch.equal(tuned.backbone.pooler.weight, model.backbone.pooler.weight)
+
+
+@pytest.mark.parametrize(("groups", "inner"), [(1, 1), (2, 1), (2, 2)])
+def test_a_student_begins_as_the_layers_that_the_teacher_goes_through(
+    groups: int, inner: int
+) -> None:
+    teacher = pretraining(tiny(num_hidden_groups=groups, inner_group_num=inner))
+    plan = plan_student(teacher.config, None, (1, 2))
+    student = Model(plan.config, choose(plan.config)[0].heads(plan.config)).eval()
+    taken = copy_layers(student, teacher, (1, 2))
+    assert set(taken) == set(student.state_dict())
+    batch = random_batch(teacher.config, 0)
+    states = teacher.encode(batch, all_states=True).hidden_states
+    assert states is not None
+    found = student.encode(batch, all_states=True).hidden_states
+    assert found is not None
+    close(found[0], states[0], "what goes into the layers")
+    layers = [*teacher.config.passes][inner : 3 * inner]  # those of the second and third time
+    assert len(found) == len(layers) + 1
+    for ours, theirs in zip(student.config.passes, layers, strict=True):
+        own, other = (m.backbone.layers[n] for m, n in ((student, ours), (teacher, theirs)))
+        for name, tensor in other.state_dict().items():
+            assert torch.equal(own.state_dict()[name], tensor)

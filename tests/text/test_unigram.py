@@ -123,6 +123,16 @@ def test_fairseq_numbers_the_pieces_anew(xlm_r: Tokenizer, tmp_path: Path) -> No
         (tmp_path / name).unlink()
 
 
+def test_deberta_adds_the_mask_to_its_file(tmp_path: Path) -> None:
+    listed = [*unigrams.DEBERTA_SPECIALS, *((t, s, NORMAL) for t, s in PIECES)]
+    (tmp_path / "spm.model").write_bytes(model_bytes(listed))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.tokens == [*(text for text, _, _ in listed), "[MASK]"]
+    assert tokenizer.encode("the", "cats").input_ids == [1, 4, 2, 5, 9, 2]
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 3)
+    assert pieces(tokenizer, "the [MASK] Z") == ["▁the", "[MASK]", "▁", "[UNK]"]
+
+
 def test_case_and_accents_are_kept_where_the_settings_say_so(tmp_path: Path) -> None:
     unigrams.write_albert(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')

@@ -17,7 +17,9 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
+import torch
 
+import bertine
 import unigrams
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
@@ -204,7 +206,25 @@ def test_transformers_opens_our_files_and_gives_the_same(
     assert again.fingerprint == tokenizer.fingerprint
 
 
-@pytest.mark.parametrize("name", ["XLMRobertaTokenizer", "CamembertTokenizer", "AlbertTokenizer"])
+def test_deberta_gives_the_ids_of_sentencepiece(tmp_path: Path, fairseq_file: Path) -> None:
+    """As microsoft/DeBERTa, ``spm_tokenizer.py``, with its settings for version 3."""
+    read = read_model_file(fairseq_file)
+    listed = [
+        *unigrams.DEBERTA_SPECIALS,
+        *((each.text, each.score, each.kind) for each in read.pieces[3:]),
+    ]
+    raw = model_bytes(listed, charsmap=read.charsmap)
+    (tmp_path / "spm.model").write_bytes(raw)
+    tokenizer, processor = Tokenizer.load(tmp_path), processor_of(raw)
+    texts = [*ODD, *paragraphs()] if read.charsmap else [t for t in ODD if t.isascii()]
+    texts = [text for text in texts if text.isprintable() or read.charsmap]
+    assert differing(tokenizer, [processor.EncodeAsIds(text) for text in texts], texts) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["XLMRobertaTokenizer", "CamembertTokenizer", "AlbertTokenizer", "DebertaV2Tokenizer"],
+)
 def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, name: str) -> None:
     """What its classes write when they are given pieces with scores."""
     read = read_model_file(fairseq_file)
@@ -213,11 +233,15 @@ def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, nam
         "XLMRobertaTokenizer": ["<s>", "<pad>", "</s>", "<unk>"],
         "CamembertTokenizer": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
         "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+        "DebertaV2Tokenizer": ["[PAD]", "[CLS]", "[SEP]", "[UNK]"],
     }[name]
     own = [("<s>", 0.0), ("</s>", 0.0)] if name == "CamembertTokenizer" else []
-    last = [] if name == "AlbertTokenizer" else [("<mask>", 0.0)]
+    last = {"AlbertTokenizer": [], "DebertaV2Tokenizer": [("[MASK]", 0.0)]}.get(
+        name, [("<mask>", 0.0)]
+    )
     vocab = [*((token, 0.0) for token in first), *own, *pieces, *last]
-    table = {"_spm_precompiled_charsmap": read.charsmap} if read.charsmap else {}
+    with_table = read.charsmap and name != "DebertaV2Tokenizer"
+    table = {"_spm_precompiled_charsmap": read.charsmap} if with_table else {}
     theirs = getattr(transformers, name)(vocab=vocab, **table)
     theirs.save_pretrained(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
@@ -225,3 +249,34 @@ def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, nam
     pair = tokenizer.encode("Hello, world", "of cats", max_length=64)
     assert pair.input_ids == theirs("Hello, world", "of cats")["input_ids"]
     assert tokenizer.mask_token_id == theirs.mask_token_id
+
+
+@pytest.mark.parametrize(
+    ("family", "prefix"), [("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert")]
+)
+def test_directories_with_the_file_of_sentencepiece_alone_open(
+    tmp_path: Path, fairseq_file: Path, family: str, prefix: str
+) -> None:
+    """As published: ``config.json``, weights, ``sentencepiece.bpe.model``. Masks are filled as the
+    model of `transformers` fills them for the ids of the original."""
+    raw = fairseq_file.read_bytes()
+    (tmp_path / fairseq_file.name).write_bytes(raw)
+    processor = processor_of(raw)
+    added, specials = (1, (0, 2)) if family == "xlm-roberta" else (4, (5, 6))
+    size = processor.GetPieceSize() + added + 1
+    sizes = {
+        **{"vocab_size": size, "hidden_size": 16, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 40},
+        **{"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5},
+    }
+    config = getattr(transformers, f"{prefix}Config")(**sizes)
+    theirs = getattr(transformers, f"{prefix}ForMaskedLM")(config).eval()
+    theirs.save_pretrained(tmp_path)
+    before, after = (processor.EncodeAsIds(text) for text in ("the cat", "sat."))
+    ids = [i + added if i else 3 for i in before], [i + added if i else 3 for i in after]
+    sequence = [specials[0], *ids[0], size - 1, *ids[1], specials[1]]
+    with torch.no_grad():
+        logits = theirs(input_ids=torch.tensor([sequence])).logits[0, len(ids[0]) + 1]
+    (filled,) = bertine.fill_mask(tmp_path, "the cat <mask> sat.", top_k=3)
+    expected = logits.softmax(-1).topk(3).values.tolist()
+    assert [c.probability for c in filled.candidates] == pytest.approx(expected, abs=1e-6)

@@ -219,7 +219,8 @@ def test_mistakes_with_generators_are_one_line(
     bert = toys.write_model(tmp_path / "bert")
     refused("its model_type is bert, but the model's is electra", generator=bert)
     refused("mlm-nsp or mlm, not with rtd", model=bert, objective="rtd")
-    refused("generator_size is 0, but must be above 0", generator_size=0.0)
+    refused(r"generator_size is 0, but must be in \(0, 2\]", generator_size=0.0)
+    refused(r"generator_layers is 3, but must be in \(0, 2\]", generator_layers=3.0)
     # A stranger's embeddings are not taken, and it is said.
     alone = tmp_path / "mlm"
     pretrain(store, model=config, objective="mlm", out=alone, **{**STILL, "seed": 1})
@@ -248,7 +249,10 @@ def test_what_has_no_mask_head_says_so(trained: Path, store: Path, tmp_path: Pat
     assert "generator" in str(told.value)
     assert len(fill_mask(trained / "generator", "the old [MASK] sleeps .")) == 1
     # With the generator of its run it can be scored, as that alone.
-    both, alone = (evaluate(folder, store).metrics for folder in (trained, trained / "generator"))
+    report = evaluate(trained, store)
+    both, alone = report.metrics, evaluate(trained / "generator", store).metrics
+    told = f"saying the same of all is {1 - both['rtd_replaced']:.2%}"
+    assert any(told in line for line in report.lines())
     assert both["mlm_loss"] == pytest.approx(alone["mlm_loss"])
     assert both["rtd_count"] == both["tokens"]
     assert "rtd_loss" not in alone

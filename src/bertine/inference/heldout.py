@@ -39,7 +39,7 @@ from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, terms_among
+from bertine.terms import TERMS, guessing, terms_among
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -258,6 +258,11 @@ class HeldOutReport(Shown):
                 line += f", perplexity {metrics[f'{name}_perplexity']:.2f}"
             if f"{name}_accuracy" in metrics:
                 line += f", accuracy {metrics[f'{name}_accuracy']:.2%}"
+            rarer = TERMS[name].rarer
+            if rarer is not None and f"{name}_{rarer}" in metrics:
+                share = metrics[f"{name}_{rarer}"]
+                by_share = guessing(TERMS[name], share) or (0.0, 0.0)
+                line += f" ({share:.2%} {rarer}; saying the same of all is {by_share[1]:.2%})"
             lines.append(line)
         return [*lines, *self.notes]
 

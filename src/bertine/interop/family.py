@@ -151,6 +151,6 @@ def _check_architecture(path: Path, architecture: str, family: Family) -> None:
         if re.match(rf"{other.class_prefix}(Model|For)", architecture):
             raise BertineError(
                 f"{path}: architectures names {briefly(architecture)}, but model_type is "
-                f"{family.config.model_type}; correct whichever is wrong (a {other.config.title} "
-                f"has model_type {other.config.model_type})"
+                f"{family.config.model_type}; correct whichever is wrong (that "
+                f"of {other.config.title} is {other.config.model_type})"
             )

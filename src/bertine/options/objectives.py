@@ -26,9 +26,10 @@ class ObjectiveOptions(OptionGroup):
         "share of the model's width that a new generator has; the paper's are 0.25, of the base "
         "size 0.33333",
         above=0,
+        most=2,
     )
     generator_layers: float = declare(
-        1.0, "share of the model's layers that a new generator has", above=0
+        1.0, "share of the model's layers that a new generator has", above=0, most=2
     )
     generator_weight: float = declare(1.0, "of the generator's MLM loss in the sum", least=0)
     discriminator_weight: float = declare(

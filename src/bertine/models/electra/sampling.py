@@ -36,16 +36,22 @@ def sample(logits: Tensor, draws: Tensor, temperature: float = 1.0) -> Tensor:
     if logits.device.type == "cpu":
         rows = max(1, _BLOCK // max(1, logits.shape[1]))
     parts = [
-        _sample(some.float() / temperature, numbers)
+        _sample(some, numbers, temperature)
         for some, numbers in zip(logits.split(rows), draws.split(rows), strict=True)
     ]
     return torch.cat(parts) if parts else draws.new_empty(0, dtype=torch.int64)
 
 
-def _sample(logits: Tensor, draws: Tensor) -> Tensor:
-    probabilities = torch.softmax(logits, -1)
-    beyond = -probabilities.shape[1] % _GROUP
-    groups = torch.nn.functional.pad(probabilities, (0, beyond)).unflatten(1, (-1, _GROUP))
+def _sample(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
+    rows, words = logits.shape
+    weights = torch.empty(rows, -(-words // _GROUP) * _GROUP, device=logits.device)
+    weights[:, words:] = 0.0
+    used = weights[:, :words].copy_(logits)
+    used.sub_(used.amax(-1, keepdim=True))
+    if temperature != 1.0:
+        used.div_(temperature)
+    used.exp_()
+    groups = weights.unflatten(1, (-1, _GROUP))
     group, share = _find(groups.sum(-1), draws)
     own = groups.gather(1, group[:, None, None].expand(-1, 1, _GROUP))[:, 0]
     token, _ = _find(own, share)

@@ -165,7 +165,7 @@ def train_stage(model: Model, stage: int | None, frozen: frozenset[str]) -> None
     """Let one layer of `model` be trained, the first one with the embeddings before it, and with
     what is projected; None: all of the model. What is `frozen`, by the names of weights, never is.
     """
-    prefix = f"backbone.layers.{stage}."
+    prefix = "" if stage is None else f"backbone.layers.{model.config.passes[stage]}."
     for name, parameter in model.named_parameters():
         chosen = stage is None or name.startswith((prefix, "projections."))
         chosen |= stage == 0 and name.startswith("backbone.embeddings.")

@@ -117,7 +117,17 @@ FAIRSEQ = Layout(
     goes_on=_goes_on_in_fairseq,
 )
 
-LAYOUTS = (ALBERT, FAIRSEQ)
+DEBERTA = Layout(
+    of="DeBERTa-v3",
+    special=SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", WORDPIECE_MASK),
+    single=ALBERT.single,
+    pair=ALBERT.pair,
+    types=ALBERT.types,
+    has_types=True,
+    goes_on=_goes_on_in_fairseq,
+)
+
+LAYOUTS = (ALBERT, FAIRSEQ, DEBERTA)
 
 
 def layout_of(tokens: Collection[str], source: str) -> Layout:
@@ -195,6 +205,11 @@ PUBLISHED_CAMEMBERT = Publication(
     after=((BYTE_BPE_MASK, 0.0),),
 )
 
+#: DeBERTa-v3 adds the mask to the pieces of its file.
+PUBLISHED_DEBERTA = Publication(
+    DEBERTA, ("deberta-v2", "DebertaV2Tokenizer"), after=((WORDPIECE_MASK, 0.0),)
+)
+
 
 def publication_of(pieces: Sequence[Piece], names: Collection[str], source: object) -> Publication:
     """Tell how the pieces of a ``.model`` file are numbered.
@@ -210,6 +225,8 @@ def publication_of(pieces: Sequence[Piece], names: Collection[str], source: obje
     texts = {piece.text for piece in pieces}
     if all(token in texts for token in ALBERT.special.tokens):
         return PUBLISHED_ALBERT
+    if [piece.text for piece in pieces[:4]] == ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]:
+        return PUBLISHED_DEBERTA
     if [piece.text for piece in pieces[:3]] == ["<unk>", "<s>", "</s>"] and not (
         texts & {"<cls>", "<sep>", "<pad>", BYTE_BPE_MASK}
     ):
@@ -217,6 +234,6 @@ def publication_of(pieces: Sequence[Piece], names: Collection[str], source: obje
         return PUBLISHED_CAMEMBERT if of_camembert else PUBLISHED_XLM_R
     raise BertineError(
         f"{source}: has neither ALBERT's special tokens ({' '.join(ALBERT.special.tokens)}) nor "
-        "begins as XLM-R's and CamemBERT's files do (<unk> <s> </s>); give a tokenizer of one of "
-        "these"
+        "begins as XLM-R's and CamemBERT's files do (<unk> <s> </s>) or DeBERTa-v3's ([PAD] [CLS] "
+        "[SEP] [UNK]); give a tokenizer of one of these"
     )

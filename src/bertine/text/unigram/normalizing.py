@@ -13,8 +13,9 @@ from bertine.terminal.text import shortened
 from bertine.text.unigram.charsmap import check_charsmap
 from bertine.text.unigram.layouts import SPACE
 
-#: The one regular expression that files have: several spaces in a row.
+#: The regular expressions that files have: several spaces in a row, and other white space.
 _SPACES = " {2,}"
+_EXPRESSIONS = (_SPACES, r"\s{2,}|[\n\r\t]")
 
 #: Steps that have no settings.
 _PLAIN = {"NFC", "NFD", "NFKC", "NFKD", "Nmt", "StripAccents", "Lowercase"}
@@ -118,7 +119,7 @@ def _may_replace(step: Part) -> bool:
         return False
     ((kind, old),) = pattern.items()
     if kind == "Regex":
-        return old == _SPACES and content in (" ", SPACE)
+        return old in _EXPRESSIONS and content in (" ", SPACE)
     return kind == "String" and isinstance(old, str) and 0 < len(content) <= len(old)
 
 
@@ -127,7 +128,7 @@ def keeps_to_words(normalizer: Part | None) -> bool:
     for step in steps_of(normalizer):
         if step["type"] == "Replace":
             pattern = step["pattern"]
-            if pattern.get("Regex") == _SPACES and step["content"] == " ":
+            if pattern.get("Regex") in _EXPRESSIONS and step["content"] == " ":
                 continue
             if any(c.isspace() or c == SPACE for c in pattern.get("String", " ") + step["content"]):
                 return False

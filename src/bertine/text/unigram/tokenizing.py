@@ -1,4 +1,4 @@
-"""Unigram, the kind of tokenizer of ALBERT, XLM-R and CamemBERT.
+"""Unigram, the kind of tokenizer of ALBERT, XLM-R, CamemBERT and DeBERTa-v3.
 
 Every piece has a probability, and a word is divided into the pieces whose product is greatest (Kudo
 2018, arXiv 1804.10959, section 3.2). The space before a word is a character, ``▁``, and every text
@@ -57,7 +57,7 @@ _ODD = re.compile(
 
 
 class Unigram(Kind):
-    """Unigram with the special tokens of ALBERT or of XLM-R."""
+    """Unigram with the special tokens of ALBERT, of XLM-R or of DeBERTa-v3."""
 
     name: ClassVar[TokenizerKind] = "unigram"
     title: ClassVar[str] = "Unigram"
@@ -66,6 +66,7 @@ class Unigram(Kind):
         ("spiece.model",),
         ("sentencepiece.bpe.model",),
         ("30k-clean.model",),
+        ("spm.model",),
     )
     suffix: ClassVar[str] = ".model"
     keeps_spaces: ClassVar[bool] = False
@@ -85,7 +86,8 @@ class Unigram(Kind):
             re.search(r"\s", token.content) for token in added
         )
         self.cut = _NEVER if whole else _CUT
-        self._divides = not whole and value["pre_tokenizer"]["type"] == "Sequence"
+        parts = value["pre_tokenizer"].get("pretokenizers", [])
+        self._divides = not whole and len(parts) == 2
         enumerated = [(n, token) for n, (token, _) in enumerate(value["model"]["vocab"])]
         self._space: int | None = backend.token_to_id(SPACE)
         # What may begin with such a mark; a piece that is not known may, too.

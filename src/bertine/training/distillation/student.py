@@ -7,7 +7,7 @@ DistilBERT begins as every other layer of its teacher, with the embeddings and t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +129,17 @@ def plan_student(
     return StudentPlan(config, None)
 
 
+def _passes(student: Config, teacher: Config, layers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield which layer of the student begins as which of the teacher, among those with weights of
+    their own, where it has `layers` of the teacher: a layer may stand for several."""
+    each = len(teacher.passes) // teacher.num_hidden_layers
+    if len(student.passes) != each * len(layers):
+        return  # whoever asks says what has no counterpart
+    for number, chosen in enumerate(layers):
+        for part in range(each):
+            yield student.passes[number * each + part], teacher.passes[chosen * each + part]
+
+
 def _check_layers(teacher: Config, layers: Sequence[int] | None) -> None:
     count = teacher.num_hidden_layers
     if layers is None:
@@ -218,10 +229,10 @@ def copy_layers(
     """
     source: dict[str, Tensor] = dict(teacher.state_dict())
     _fit_embeddings(source, student, teacher, token_types)
-    for number, chosen in enumerate(layers):
-        prefix = f"backbone.layers.{chosen}."
+    for ours, theirs in _passes(student.config, teacher.config, layers):
+        prefix = f"backbone.layers.{theirs}."
         for name in [name for name in source if name.startswith(prefix)]:
-            source[f"student.{number}.{name.removeprefix(prefix)}"] = source[name]
+            source[f"student.{ours}.{name.removeprefix(prefix)}"] = source[name]
     own: dict[str, Tensor] = student.state_dict()
     heads = [
         f"heads.{name}."
