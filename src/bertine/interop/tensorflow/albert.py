@@ -9,7 +9,6 @@ _BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}"
 _BLOCK_HERE = "encoder.albert_layer_groups.{}.albert_layers.{}"
 
 VARIABLES = Variables(
-    file="albert_config.json",
     modules=(
         ("bert/embeddings/LayerNorm", "embeddings.LayerNorm"),
         ("bert/encoder/embedding_hidden_mapping_in", "encoder.embedding_hidden_mapping_in"),

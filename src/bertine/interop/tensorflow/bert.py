@@ -29,7 +29,6 @@ def _gelu(config: Config, trained_here: bool) -> Gelu:
 _LAYER = "bert/encoder/layer_{}"
 
 VARIABLES = Variables(
-    file="bert_config.json",
     modules=(
         ("bert/embeddings/LayerNorm", "embeddings.LayerNorm"),
         *(

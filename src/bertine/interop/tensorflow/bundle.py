@@ -7,7 +7,6 @@ mapped into memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -229,8 +228,3 @@ def _dimension(data: int | bytes) -> int:
     if not isinstance(size, int) or not 0 <= signed(size) <= _MOST_VALUES:
         raise ValueError("a dimension cannot be")
     return size
-
-
-def sizes(entries: Mapping[str, Entry]) -> int:
-    """Return the number of values in `entries` together."""
-    return sum(math.prod(entry.shape) for entry in entries.values())

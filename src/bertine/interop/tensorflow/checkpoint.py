@@ -21,8 +21,8 @@ from bertine.interop.family import Family, family_of
 from bertine.interop.tensorflow.bundle import INDEX_SUFFIX, Bundle, Entry
 from bertine.interop.tensorflow.table import is_table
 from bertine.interop.tensorflow.variables import (
-    Counterpart,
     Gelu,
+    VariablePlace,
     Variables,
     is_left_out,
     plain_name,
@@ -96,7 +96,7 @@ class Checkpoint:
     family: Family
     variables: Variables
     bundle: Bundle
-    places: dict[str, Counterpart]
+    places: dict[str, VariablePlace]
     left_out: list[str]
     gelu: Gelu | None
 
@@ -207,14 +207,14 @@ def _read_config(file: Path) -> tuple[Family, Variables, Config]:
 
 def _sorted(
     bundle: Bundle, family: Family, variables: Variables
-) -> tuple[dict[str, Counterpart], list[str]]:
+) -> tuple[dict[str, VariablePlace], list[str]]:
     """Sort the tensors of a checkpoint: the places of the model's, and the names of those that are
     left out.
 
     Raises:
         BertineError: it has others.
     """
-    places: dict[str, Counterpart] = {}
+    places: dict[str, VariablePlace] = {}
     left_out, unknown = [], []
     for variable in bundle.entries:
         name = plain_name(variable)

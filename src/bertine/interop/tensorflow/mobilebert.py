@@ -44,7 +44,6 @@ def _modules() -> tuple[tuple[str, str], ...]:
 
 
 VARIABLES = Variables(
-    file="bert_config.json",
     modules=(
         *((f"bert/embeddings/{norm}", "embeddings.LayerNorm") for norm in _NORMS),
         ("bert/embeddings/embedding_transformation", "embeddings.embedding_transformation"),

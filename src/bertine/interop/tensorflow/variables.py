@@ -32,7 +32,7 @@ _OF_RUN = frozenset(
 _PREFIX = "module/"
 
 
-class Counterpart(NamedTuple):
+class VariablePlace(NamedTuple):
     """Where a variable belongs: its canonical name, and whether it is transposed there."""
 
     name: str
@@ -56,7 +56,6 @@ class Variables:
     """The variables of Google's program for a model type, and what its configuration says.
 
     Attributes:
-        file: the name of its configuration.
         modules: pairs (scope, canonical module); {} is a number.
         tensors: pairs (variable, canonical tensor); {} is a number.
         transposed: the same of tensors that lie the other way there.
@@ -69,7 +68,6 @@ class Variables:
         strangers: parts of names that other people's networks have → whose network it is.
     """
 
-    file: str
     modules: tuple[tuple[str, str], ...]
     tensors: tuple[tuple[str, str], ...]
     transposed: tuple[tuple[str, str], ...] = ()
@@ -93,11 +91,11 @@ class Variables:
             for name, canonical, transposed in rows
         ]
 
-    def place(self, variable: str) -> Counterpart | None:
+    def place(self, variable: str) -> VariablePlace | None:
         """Return where `variable` belongs; None where the program has none of this name."""
         for pattern, canonical, transposed in self._patterns:
             if match := pattern.fullmatch(variable):
-                return Counterpart(canonical.format(*match.groups()), transposed)
+                return VariablePlace(canonical.format(*match.groups()), transposed)
         return None
 
     def stranger(self, names: Iterable[str]) -> str:
