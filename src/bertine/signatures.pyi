@@ -186,7 +186,7 @@ def distill(
             fine-tuned one of any task.
         probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another
             model holds likely: a row for each row of DATA, a column for each label, or one with a
-            dictionary or a list.
+            dictionary or a list; of texts that have one label each.
         probability_column: of `probabilities`: the column with a dictionary, or a list in the order
             of `labels`; None: the usual names, or a column for each label.
         labels: of `probabilities`: the labels, in the order of a list; None: the names of the

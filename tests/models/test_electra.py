@@ -126,7 +126,9 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(BertineError, match=r"summary_last_dropout is 1.5, but must be in \[0, 1\)"):
         ElectraConfig(summary_last_dropout=1.5)
     model = both()
-    with pytest.raises(BertineError, match="have 12 numbers, not 24; take normal"):
+    with pytest.raises(
+        BertineError, match="a linear layer stands between those of this ELECTRA; take normal"
+    ):
         mimic_trained_attention(model.backbone)
     mimic_trained_attention(both(embedding_size=24).backbone)
     with pytest.raises(TypeError, match="objective rtd is for ElectraConfig"):

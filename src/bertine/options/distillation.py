@@ -34,7 +34,7 @@ class Pupils(OptionGroup):
         None,
         "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another model holds "
         "likely: a row for each row of DATA, a column for each label, or one with a dictionary or "
-        "a list",
+        "a list; of texts that have one label each",
         metavar="FILE",
     )
     probability_column: str | None = declare(

@@ -68,7 +68,6 @@ def read_probabilities(
     column: str | None = None,
     text_columns: Sequence[str] = (),
     each: Sequence[str] | None = None,
-    exclusive: bool = True,
     **reading: Any,
 ) -> Probabilities:
     """Read the probabilities of every row of a table.
@@ -79,7 +78,6 @@ def read_probabilities(
             it, or else a column for each label.
         text_columns: of the texts of a row, read where all of them are there, to be compared.
         each: the column of each of `labels`; None: see above.
-        exclusive: each row must sum to 1.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
@@ -113,7 +111,7 @@ def read_probabilities(
             else:
                 assert name is not None
                 known, values = _of_cell(where, _parsed(where, row, name), name, known)
-            if exclusive and abs(sum(values) - 1.0) > _SUM:
+            if abs(sum(values) - 1.0) > _SUM:
                 shown = ", ".join(f"{each:g}" for each in values[:5])
                 what = "the columns of the labels" if columns is not None else repr(name)
                 raise BertineError(
@@ -129,8 +127,7 @@ def read_probabilities(
     if len(known) < 2:
         raise BertineError(f"{path}: has probabilities of one label; at least two are needed")
     table_of_all = np.array(rows, dtype=np.float64)
-    if exclusive:
-        table_of_all /= table_of_all.sum(1, keepdims=True)
+    table_of_all /= table_of_all.sum(1, keepdims=True)
     return Probabilities(str(path), known, table_of_all, lines, read)
 
 

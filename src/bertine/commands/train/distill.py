@@ -43,9 +43,9 @@ DISTILL = Command(
     run=_run,
     processes=True,
     examples="bertine distill reviews.csv --teacher reviews-model --out small\n"
-    "bertine distill texts.txt --teacher reviews-model --layers 0 2 4 --out small\n"
-    "bertine distill reviews.csv --probabilities theirs.csv --student bertine-en --out small\n"
+    "bertine distill texts.txt --teacher reviews-model --layers 0 2 --out small\n"
+    "bertine distill reviews.csv --probabilities p.csv --student bertine-en --out small\n"
     "bertine distill store --teacher run --student distilbert --steps 20000 --out small",
-    common="--teacher --probabilities --student --layers --out --text-column --label-column "
-    "--label-weight --epochs --steps --batch-size --resume --config",
+    common="--teacher --probabilities --student --layers --out --text-column --label-weight "
+    "--epochs --steps --resume --config",
 )

@@ -130,7 +130,10 @@ class _Finetuning:
         self.prepared, self.config, self.run, self.world = prepared, config, run, world
         self.dtype, self.baselines = dtype, baselines
         self.epoch, self.held = prepared.batches.steps_per_epoch, prepared.validation.features
-        self.majority = prepared.task.majority(prepared.train.examples)
+        train = prepared.train.examples
+        # Where a teacher answers in place of labels, none is the most frequent.
+        some = any(item.label is not None for item in train.items)
+        self.majority = prepared.task.majority(train) if some else None
         self.report: EvaluationReport | None = None
         self.head: FittedHead | None = None
         self.lines = EpochLines(
