@@ -43,9 +43,9 @@ DISTILL = Command(
     run=_run,
     processes=True,
     examples="bertine distill reviews.csv --teacher reviews-model --out small\n"
-    "bertine distill texts.txt --teacher reviews-model --layers 0 2 --out small\n"
-    "bertine distill reviews.csv --probabilities p.csv --student bertine-en --out small\n"
-    "bertine distill store --teacher run --student distilbert --steps 20000 --out small",
+    "bertine distill texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
+    "bertine distill new.csv --probabilities p.csv --student model --out small\n"
+    "bertine distill store --teacher run --steps 20000 --out small",
     common="--teacher --probabilities --student --layers --out --text-column --label-weight "
     "--epochs --steps --resume --config",
 )
