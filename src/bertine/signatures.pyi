@@ -210,8 +210,8 @@ def distill(
             sequence (:func:`~bertine.data.corruption.masked.rarer_first`).
         freeze_positions: do not train the position embeddings.
         freeze_token_types: do not train the embeddings of token types.
-        label_weight: the share of the labels in the loss; the rest is the teacher's. Rows without a
-            label have the teacher alone.
+        label_weight: the share of the labels in the loss, a mean over the rows that have one; the
+            rest is the teacher's, a mean over all rows.
         hidden_weight: of the states of each layer, beside those of the teacher's layer.
         attention_weight: of where the heads of each layer look.
         hidden_mean_weight: of the mean of each state (MobileBERT: 5000).

@@ -20,6 +20,7 @@ import toys
 from bertine.errors import BertineError
 from bertine.modeldir import load_config
 from bertine.records.examples import Examples
+from bertine.runs.log import read_log
 from bertine.training.distillation.on_task import Distilled
 
 SHORT: dict[str, Any] = {"epochs": 2, "learning_rate": 1e-3, "max_length": 24, "precision": "fp32"}
@@ -193,6 +194,19 @@ def test_rows_without_a_label_are_learned_from_the_teacher(
     assert "80 of 116 training examples have no label" in capsys.readouterr().err
     assert (result.teacher.labelled, result.teacher.unlabelled) == (36, 80)
     assert not result.teacher.own_labels
+
+
+def test_steps_without_a_label_have_no_loss_of_labels(teacher: Path, tmp_path: Path) -> None:
+    rows = rows_of(texts(tmp_path))
+    for row in rows[2:]:
+        row["label"] = ""
+    data = write_rows(tmp_path / "few.csv", rows)
+    options: dict[str, Any] = {"teacher": teacher, "batch_size": 4, "log_every": 1, **SHORT}
+    bertine.distill(data, out=tmp_path / "s", **options)
+    lines = [line for line in read_log(tmp_path / "s" / "log.jsonl") if "soft_loss" in line]
+    of_labels = [line["classifier_loss"] for line in lines if "classifier_loss" in line]
+    assert 0 < len(of_labels) < len(lines)
+    assert min(of_labels) > 0.0
 
 
 def test_labels_alone_are_fine_tuning(

@@ -112,8 +112,8 @@ class TaskTerms(OptionGroup):
 
     label_weight: float = declare(
         0.5,
-        "the share of the labels in the loss; the rest is the teacher's. Rows without a label "
-        "have the teacher alone",
+        "the share of the labels in the loss, a mean over the rows that have one; the rest is the "
+        "teacher's, a mean over all rows",
         least=0,
         most=1,
     )

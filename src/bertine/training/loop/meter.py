@@ -96,13 +96,15 @@ class Meter:
 
     def means(self, weights: dict[str, float]) -> dict[str, float]:
         """Compute the numbers of a line of the log: the loss, by the `weights` of the terms; loss
-        and accuracy of each term; tokens a second."""
+        and accuracy of each term that had a target; tokens a second."""
         losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
         entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
         alone = len(losses) == 1
         if not alone:
-            entry |= {f"{k}_loss": v for k, v in losses.items()}
+            entry |= {f"{k}_loss": v for k, v in losses.items() if self.counts[k]}
         for name, right in self.correct.items():
+            if not alone and not self.counts[name]:
+                continue
             key = "accuracy" if alone else f"{name}_accuracy"
             entry[key] = float(right) / max(1, self.counts[name])
         for key, number in self.shares.items():
