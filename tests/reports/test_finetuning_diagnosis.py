@@ -235,6 +235,30 @@ def test_class_weights_are_advised_once_and_only_of_uneven_labels() -> None:
     assert advised({"a": 8, "b": 8, "c": 8, "d": 9}, **several) == ["few-examples"]
 
 
+def test_a_teacher_stands_for_labels_that_are_few() -> None:
+    """A student that agrees with a teacher whose answers are nearly all the same is not at fault,
+    and the examples without a label are the teacher's."""
+    final = {
+        "num_examples": 40,
+        "per_label": {"a": {"support": 38, "predicted": 39}, "b": {"support": 2, "predicted": 1}},
+        "confusion": [[38, 0], [1, 1]],
+        "majority_share": 0.95,
+        "metrics": {"accuracy": 0.975, "loss": 0.1},
+    }
+    train = {"labels": {"a": 3, "b": 2}, "examples": 5}
+    log = [{"step": step, "loss": 0.3, "learning_rate": 1e-4} for step in range(1, 201)]
+
+    def kinds(**facts: Any) -> set[str]:
+        data = {"train": train, "findings": []}
+        known = {"final": final, "data": data, "folder": Path("run"), "task": "text", **facts}
+        return {one.kind for one in diagnose(by_step(log), known)}
+
+    assert "few-examples" in kinds()
+    assert kinds() - kinds(distillation={"label_weight": 0.0}) >= {"few-examples"}
+    assert "few-examples" not in kinds(distillation={"label_weight": 0.5})
+    assert not kinds(distillation={"label_weight": 0.0})
+
+
 def test_one_example_does_not_make_an_epoch_the_best() -> None:
     """Of four examples four are right in an epoch, and three at the end."""
     run = RUNS["emotion-300-good"]

@@ -153,6 +153,13 @@ class Evidence(LogView):
         return factors.get(self.facts.get("optimizer"), 1.0)
 
     @cached_property
+    def share_of_labels(self) -> float:
+        """How much of what is learned are labels, in [0, 1]; the rest are a teacher's answers."""
+        distillation = self.facts.get("distillation")
+        weight = distillation.get("label_weight") if isinstance(distillation, Mapping) else None
+        return float(weight) if isinstance(weight, int | float) else 1.0
+
+    @cached_property
     def constant(self) -> float | None:
         """The loss of always answering the label frequencies, in the unit of the training loss. Of
         one with a teacher's answers in it, it says nothing."""
@@ -261,9 +268,9 @@ class Evidence(LogView):
     @cached_property
     def no_better(self) -> bool:
         """Whether the score is within two standard errors of always answering the same. A perfect
-        score never is."""
+        score never is, nor how far a student agrees with a teacher that answers always the same."""
         shares = self._shares()
-        if shares is None or not self.count:
+        if shares is None or not self.count or self.share_of_labels == 0:
             return False
         score, constant = shares
         if score >= 1.0 > constant:

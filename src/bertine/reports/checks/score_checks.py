@@ -112,7 +112,8 @@ def few_examples(evidence: Evidence, others: Sequence[Finding] = ()) -> list[Fin
     one of them advises, or the look at the data did, is not said again."""
     counts = evidence.train_counts
     few = {name: count for name, count in counts.items() if count < FEW_EXAMPLES}
-    if not few or len(counts) > 200:
+    # A teacher labels the others.
+    if not few or len(counts) > 200 or evidence.share_of_labels < 1:
         return []
     shown = ", ".join(f"{visible(name)}: {count}" for name, count in list(few.items())[:NAMES])
     text = (
