@@ -22,6 +22,7 @@ import torch
 
 import bertine
 import unigrams
+from bertine.demo.texts import articles_corpus
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.unigram.model_file import read_model_file
@@ -209,13 +210,12 @@ def test_transformers_opens_our_files_and_gives_the_same(
 
 @pytest.fixture(scope="module")
 def deberta_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the settings of DeBERTa-v3's, trained by sentencepiece on our documentation."""
-    lines = [
-        line
-        for file in sorted((Path(__file__).resolve().parents[2] / "docs").rglob("*.md"))
-        for line in file.read_text(encoding="utf-8").split("\n")
-        if line.strip()
-    ]
+    """A file with the settings of DeBERTa-v3's, trained by sentencepiece on the bundled articles
+    and some angle brackets, in one thread: with several it is another one each time."""
+    with articles_corpus() as path:
+        documents = [document.text for document in Corpus([path])]
+    lines = [line for text in documents for line in text.split("\n") if line.strip()][:4000]
+    lines += ["<p> 0 x 41 </p>"] * 100
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -224,6 +224,7 @@ def deberta_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model_type="unigram",
         normalization_rule_name="nmt_nfkc",
         byte_fallback=True,
+        num_threads=1,
         **{f"{name}_id": place for place, name in enumerate(("pad", "bos", "eos", "unk"))},
         **{"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
         minloglevel=2,
@@ -244,7 +245,14 @@ def test_deberta_gives_the_ids_of_sentencepiece(deberta_file: Path) -> None:
     texts = [text for text in texts_of_all_kinds() if "\uff9e" not in text]
     texts.append("the name of a byte, <0x41>, as text")
     expected = [processor.EncodeAsIds(text) for text in texts]
-    assert differing(tokenizer, expected, texts) == []
+    others = differing(tokenizer, expected, texts)
+    # Of two ways that are equally likely, one program takes this and one that, by the last bits of
+    # sums of scores; those of sentencepiece have 32 bits.
+    for text in others:
+        one, other = processor.EncodeAsIds(text), tokenizer.encode_plain([text])[0]
+        scores = [sum(processor.GetScore(i) for i in ids) for ids in (one, other)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4), text
+    assert len(others) <= 2
     first_byte = processor.PieceToId("<0x00>")
     assert sum(any(0 <= i - first_byte < 256 for i in ids) for ids in expected) > 10
     assert (tokenizer.unk_token_id, tokenizer.mask_token_id) == (3, processor.GetPieceSize())
