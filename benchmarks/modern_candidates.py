@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.models.dropout import dropout_add
+from bertine.models.embeddings import WordEmbeddings
 from bertine.models.layers import _GeluLinear, written_attention
 from bertine.models.model import Model
-from bertine.models.modern.encoder import ModernEmbeddings
 from bertine.models.modern.layers import ModernAttention, ModernLayer, Surroundings
 
 #: Buckets of distances of relative positions, and the distance from which on all are one (Raffel et
@@ -82,13 +82,17 @@ def _buckets(length: int) -> Tensor:
     return number + half * (distance > 0)
 
 
-class WithPositions(ModernEmbeddings):
+class WithPositions(WordEmbeddings):
     """Embeddings with learned positions."""
 
     positions: nn.Parameter
 
     def forward(
-        self, input_ids: Tensor, real: Tensor | None = None, word_vectors: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
     ) -> Tensor:
         t = input_ids.shape[1]
         ids = input_ids.reshape(-1)

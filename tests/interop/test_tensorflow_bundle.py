@@ -197,7 +197,7 @@ def test_a_data_file_that_is_missing(tmp_path: Path) -> None:
 def with_crcs(data: bytearray) -> bytes:
     """A damaged table with the CRCs of its blocks mended, so that what is in them is read."""
     from bertine.interop.tensorflow.crc32c import masked_crc32c
-    from bertine.interop.tensorflow.wire import varint
+    from bertine.protobuf import varint
 
     def mend(start: int, size: int) -> None:
         if start + size + 5 <= len(data):

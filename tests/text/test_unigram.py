@@ -364,10 +364,10 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
         "zip": (b"PK\x03\x04" + bytes(100), "not a sentencepiece model"),
         "truncated": (good[:-30], "truncated, or not"),
         "in a piece": (good[:101], "truncated, or not"),
-        "score": (blob(1, blob(1, b"a") + blob(2, b"abc")), "a score is none"),
+        "score": (blob(1, blob(1, b"a") + blob(2, b"abc")), "a score is no number"),
         "infinite": (model_bytes([("a", float("inf"), NORMAL)]), "a piece is damaged"),
         "not utf-8": (blob(1, blob(1, b"\xff")), "a piece is not UTF-8"),
-        "varint": (b"\x08" + b"\xff" * 12, "a number is too long"),
+        "varint": (b"\x08" + b"\xff" * 12, "has more than 64 bits"),
         "specials": (model_bytes([("a", 0.0, NORMAL)]), "neither ALBERT's special tokens"),
         "xlnet": (
             model_bytes([*unigrams.FAIRSEQ_SPECIALS, ("<cls>", 0.0, CONTROL)]),

@@ -27,6 +27,47 @@ class RowEmbeddings(nn.Module):
         raise NotImplementedError
 
 
+class WordEmbeddings(RowEmbeddings):
+    """Word embeddings, layer norm and dropout, of models that have positions in their attention.
+
+    Args:
+        config: says the vocabulary and the width.
+        norm: the layer norm.
+        dropout: its rate.
+    """
+
+    def __init__(self, config: Config, norm: nn.LayerNorm, dropout: float) -> None:
+        super().__init__()
+        self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
+        self.layer_norm = norm
+        self.dropout = StreamDropout(dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        real: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> Tensor:
+        """Return what the first layer reads, [N, H]; the arguments are those of
+        :class:`Embeddings`, types are ignored."""
+        if word_vectors is None:
+            ids = input_ids.reshape(-1)
+            x = self.word_embeddings(ids if real is None else ids[real])
+        else:
+            x = word_vectors.reshape(-1, word_vectors.shape[-1])
+        x = self.layer_norm(x)
+        # As in BERT: from here on the residual stream is in the compute type.
+        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+
+    def traced(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+    ) -> Tensor:
+        """Compute the embeddings of all tokens of a padded batch, [B, T] → [B * T, H]."""
+        embedded: Tensor = self(input_ids, None)
+        return embedded
+
+
 class Embeddings(RowEmbeddings):
     """The sum of word, position and segment embeddings; then layer norm and dropout, and where the
     config asks for it a projection to the width of the layers (ALBERT, Lan et al. 2019, section

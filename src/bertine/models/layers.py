@@ -139,7 +139,7 @@ def _softmax_backward(grad: Tensor, probs: Tensor) -> Tensor:
 #: Up to this length attention in training is written out even without dropout: the backward pass
 #: of PyTorch's fused attention for CPUs takes several times as long as the products. Beyond it
 #: the probabilities, which the fused one does not keep, are what counts.
-_WRITTEN_OUT = 256
+WRITTEN_OUT = 256
 
 
 class _Attention(torch.autograd.Function):
@@ -221,7 +221,7 @@ def attend(
         [B, A, T, D].
     """
     b, heads, t, size = q.shape
-    written_out = p > 0.0 or (training and t <= _WRITTEN_OUT)
+    written_out = p > 0.0 or (training and t <= WRITTEN_OUT)
     if not written_out or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
     flat = (b * heads, t, size)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bertine.interop.tensorflow.variables import Variables
+from bertine.interop.tensorflow.variables import EMBEDDING_TABLES, TASK_TENSORS, Variables
 
 _BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}"
 _BLOCK_HERE = "encoder.albert_layer_groups.{}.albert_layers.{}"
@@ -30,17 +30,11 @@ VARIABLES = Variables(
         ("cls/predictions/transform/LayerNorm", "predictions.LayerNorm"),
     ),
     tensors=(
-        *(
-            (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
-            for kind in ("word", "position", "token_type")
-        ),
+        *EMBEDDING_TABLES,
         ("cls/predictions/output_bias", "predictions.bias"),
         ("cls/seq_relationship/output_weights", "sop_classifier.classifier.weight"),
         ("cls/seq_relationship/output_bias", "sop_classifier.classifier.bias"),
-        ("output_weights", "classifier.weight"),
-        ("output_bias", "classifier.bias"),
-        ("cls/squad/output_weights", "qa_outputs.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
+        *TASK_TENSORS,
     ),
     key="num_hidden_groups",
     identities=("encoder.embedding_hidden_mapping_in",),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bertine.interop.tensorflow.variables import Gelu, Variables
+from bertine.interop.tensorflow.variables import EMBEDDING_TABLES, TASK_TENSORS, Gelu, Variables
 from bertine.models.config import Config
 
 #: Sizes of the vocabularies of Google's models of October and November 2018: English uncased and
@@ -49,17 +49,11 @@ VARIABLES = Variables(
         ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
     ),
     tensors=(
-        *(
-            (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
-            for kind in ("word", "position", "token_type")
-        ),
+        *EMBEDDING_TABLES,
         ("cls/predictions/output_bias", "cls.predictions.bias"),
         ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
         ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
-        ("output_weights", "classifier.weight"),
-        ("output_bias", "classifier.bias"),
-        ("cls/squad/output_weights", "qa_outputs.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
+        *TASK_TENSORS,
     ),
     defaults={"type_vocab_size": 16},
     gelu=_gelu,

@@ -17,7 +17,7 @@ from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors, read_bounded
 from bertine.interop.tensorflow.crc32c import masked_crc32c
 from bertine.interop.tensorflow.table import read_table
-from bertine.interop.tensorflow.wire import fields, signed
+from bertine.protobuf import fields, signed
 from bertine.terminal.text import briefly
 
 Array = npt.NDArray[np.generic]

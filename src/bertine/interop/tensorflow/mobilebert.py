@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from bertine.interop.tensorflow.variables import Variables
+from bertine.interop.tensorflow.variables import EMBEDDING_TABLES, TASK_TENSORS, Variables
 
 _LAYER, _LAYER_HERE = "bert/encoder/layer_{}", "encoder.layer.{}"
 #: Of a layer: dense layers, and scopes in which there is one with a norm beside it.
@@ -53,17 +53,11 @@ VARIABLES = Variables(
         ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
     ),
     tensors=(
-        *(
-            (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
-            for kind in ("word", "position", "token_type")
-        ),
+        *EMBEDDING_TABLES,
         ("cls/predictions/output_bias", "cls.predictions.bias"),
         ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
         ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
-        ("output_weights", "classifier.weight"),
-        ("output_bias", "classifier.bias"),
-        ("cls/squad/output_weights", "qa_outputs.weight"),
-        ("cls/squad/output_bias", "qa_outputs.bias"),
+        *TASK_TENSORS,
     ),
     transposed=(("cls/predictions/extra_output_weights", "cls.predictions.dense.weight"),),
     key="use_bottleneck",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from bertine.interop.tensorflow.crc32c import masked_crc32c
 from bertine.interop.tensorflow.snappy import decompress
-from bertine.interop.tensorflow.wire import varint
+from bertine.protobuf import varint
 
 #: What the last 8 bytes of a table are, as a number.
 _MAGIC = 0xDB4775248B80FB57

@@ -31,6 +31,19 @@ _OF_RUN = frozenset(
 #: What some exports put before every name.
 _PREFIX = "module/"
 
+#: Pairs (variable, canonical tensor) that the programs have in common: the embeddings.
+EMBEDDING_TABLES = tuple(
+    (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
+    for kind in ("word", "position", "token_type")
+)
+#: And the heads that fine-tuning trains.
+TASK_TENSORS = (
+    ("output_weights", "classifier.weight"),
+    ("output_bias", "classifier.bias"),
+    ("cls/squad/output_weights", "qa_outputs.weight"),
+    ("cls/squad/output_bias", "qa_outputs.bias"),
+)
+
 
 class VariablePlace(NamedTuple):
     """Where a variable belongs: its canonical name, and whether it is transposed there."""

@@ -12,51 +12,23 @@ from torch import Tensor, nn
 
 from bertine.models.deberta.attention import DisentangledLayer, RelativeTable
 from bertine.models.deberta.positions import RelativePositions, table_rows
-from bertine.models.dropout import StreamDropout
-from bertine.models.embeddings import RowEmbeddings, new_table
+from bertine.models.embeddings import WordEmbeddings
 from bertine.models.encoder import RowBackbone
 from bertine.models.initial import init_weights
 from bertine.models.layers import RowLayout
-from bertine.models.precision import autocast_dtype
 
 if TYPE_CHECKING:
     from bertine.models.deberta.config import DebertaConfig
 
 
-class ContentEmbeddings(RowEmbeddings):
-    """Word embeddings, layer norm and dropout; and beside them the table of relative positions,
-    which the attention reads."""
+class ContentEmbeddings(WordEmbeddings):
+    """Word embeddings, and beside them the table of relative positions, which the attention
+    reads."""
 
     def __init__(self, config: DebertaConfig) -> None:
-        super().__init__()
-        self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = StreamDropout(config.hidden_dropout_prob)
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        super().__init__(config, norm, config.hidden_dropout_prob)
         self.relative = RelativeTable(config)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None,
-        real: Tensor | None = None,
-        word_vectors: Tensor | None = None,
-    ) -> Tensor:
-        """Return what the first layer reads, [N, H]; the arguments are those of
-        :class:`bertine.models.embeddings.Embeddings`, types are ignored."""
-        if word_vectors is None:
-            ids = input_ids.reshape(-1)
-            x = self.word_embeddings(ids if real is None else ids[real])
-        else:
-            x = word_vectors.reshape(-1, word_vectors.shape[-1])
-        x = self.layer_norm(x)
-        # As in BERT: from here on the residual stream is in the compute type.
-        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
-
-    def traced(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
-    ) -> Tensor:
-        """Compute the embeddings of all tokens of a padded batch, [B, T] → [B * T, H]."""
-        return self(input_ids, None)
 
 
 class DebertaEncoder(RowBackbone):

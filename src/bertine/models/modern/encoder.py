@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.models.backbone import Backbone
-from bertine.models.dropout import StreamDropout
-from bertine.models.embeddings import new_table
+from bertine.models.embeddings import WordEmbeddings
 from bertine.models.encoded import BackboneOutput, PackedRows
 from bertine.models.encoder import layout_of
 from bertine.models.initial import init_weights
@@ -21,38 +20,9 @@ from bertine.models.layers import RowLayout
 from bertine.models.modern.layers import ModernLayer, Surroundings, norm
 from bertine.models.modern.local import band
 from bertine.models.modern.rotary import angles
-from bertine.models.precision import autocast_dtype
 
 if TYPE_CHECKING:
     from bertine.models.modern.config import ModernBertConfig
-
-
-class ModernEmbeddings(nn.Module):
-    """Word embeddings, layer norm and dropout."""
-
-    def __init__(self, config: ModernBertConfig) -> None:
-        super().__init__()
-        self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
-        self.layer_norm = norm(config)
-        self.dropout = StreamDropout(config.embedding_dropout)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        real: Tensor | None = None,
-        word_vectors: Tensor | None = None,
-    ) -> Tensor:
-        """input_ids int64 [B, T]; real int64 [N], indices of the tokens to compute, or None for
-        all; word_vectors [B, T, H], in place of the word embeddings of `input_ids`. Returns
-        [N, H]."""
-        if word_vectors is None:
-            ids = input_ids.reshape(-1)
-            x = self.word_embeddings(ids if real is None else ids[real])
-        else:
-            x = word_vectors.reshape(-1, word_vectors.shape[-1])
-        x = self.layer_norm(x)
-        # From here on the residual stream is in the compute type: half the memory traffic.
-        return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
 
 
 class ModernEncoder(Backbone):
@@ -61,13 +31,13 @@ class ModernEncoder(Backbone):
 
     takes_packing = True
     shows_attention = True
-    embeddings: ModernEmbeddings
+    embeddings: WordEmbeddings
     config: ModernBertConfig
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = ModernEmbeddings(config)
+        self.embeddings = WordEmbeddings(config, norm(config), config.embedding_dropout)
         self.layers = nn.ModuleList(
             ModernLayer(config, number == 0) for number in range(config.num_hidden_layers)
         )
@@ -92,7 +62,7 @@ class ModernEncoder(Backbone):
         layout = layout_of(input_ids, attention_mask, packing, self.word_weights.dtype)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
-        x = self.embeddings(input_ids, layout.real, word_vectors)
+        x = self.embeddings(input_ids, None, layout.real, word_vectors)
         around = {
             window: Surroundings.of(layout, self.config.head_size, theta, window, x)
             for window, theta in self._kinds().items()
@@ -108,7 +78,7 @@ class ModernEncoder(Backbone):
     ) -> BackboneOutput:
         """Encode a padded batch, the masks written out."""
         b, t = input_ids.shape
-        x = self.embeddings(input_ids)
+        x = self.embeddings(input_ids, None)
         layout = RowLayout(b, t)
         places = torch.arange(t, device=input_ids.device)
         around = {}

@@ -18,16 +18,13 @@ from bertine.models.dropout import StreamDropout, dropout_add
 from bertine.models.fast.torch_private import gelu_backward
 from bertine.models.gpu.varlen import varlen_attention
 from bertine.models.initial import set_initial_std
-from bertine.models.layers import RowLayout, activation, written_attention
+from bertine.models.layers import WRITTEN_OUT, RowLayout, activation, written_attention
 from bertine.models.modern.local import Blocks, band_bias, block_attention
 from bertine.models.modern.rotary import Angles, angles, first_angles, turn, turned_parts
 
 if TYPE_CHECKING:
     from bertine.models.modern.config import ModernBertConfig
 
-#: Up to this length attention on a CPU is products over whole sequences: of PyTorch's fused
-#: attention the backward pass takes several times as long.
-_WRITTEN_OUT = 256
 #: Local attention on a CPU is in blocks from this length on, and this many times the window's reach
 #: to one side: below, products over whole sequences take no longer.
 _BLOCKS_FROM, _REACHES = 192, 4
@@ -128,7 +125,7 @@ class ModernAttention(nn.Module):
         bias = around.bias
         if around.blocks is not None:
             mixed = block_attention(q, k, v, around.blocks, p)
-        elif t <= _WRITTEN_OUT or p > 0.0:
+        elif t <= WRITTEN_OUT or p > 0.0:
             if bias is not None and bias.shape[0] == 1:
                 bias = bias[:, 0]
             elif bias is not None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_bounded
+from bertine.protobuf import fields
 
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -61,10 +61,6 @@ class ModelFile:
     falls_back: bool
 
 
-class _Malformed(Exception):
-    """These bytes are no protobuf message."""
-
-
 def read_model_file(file: Path) -> ModelFile:
     """Read a ``.model`` file of a Unigram tokenizer.
 
@@ -79,17 +75,17 @@ def read_model_file(file: Path) -> ModelFile:
     pieces: list[Piece] = []
     trainer = normalizer = b""
     try:
-        for field, value in _fields(raw):
+        for field, value in fields(raw):
             if field == 1:
                 pieces.append(_piece(_bytes(value)))
                 if len(pieces) > _MAX_PIECES:
-                    raise _Malformed("too many pieces")
+                    raise ValueError("too many pieces")
             elif field == 2:
                 trainer += _bytes(value)
             elif field == 3:
                 normalizer += _bytes(value)
-        learnt, reading = dict(_fields(trainer)), dict(_fields(normalizer))
-    except _Malformed as error:
+        learnt, reading = dict(fields(trainer)), dict(fields(normalizer))
+    except ValueError as error:
         raise BertineError(
             f"{file}: truncated, or not a sentencepiece model ({error}); copy or download it again"
         ) from error
@@ -124,65 +120,24 @@ def read_model_file(file: Path) -> ModelFile:
 
 def _piece(raw: bytes) -> Piece:
     text, score, kind = "", 0.0, NORMAL
-    for field, value in _fields(raw):
+    for field, value in fields(raw):
         if field == 1:
             try:
                 text = _bytes(value).decode("utf-8")
             except UnicodeDecodeError as error:
-                raise _Malformed("a piece is not UTF-8") from error
+                raise ValueError("a piece is not UTF-8") from error
         elif field == 2:
-            if not isinstance(value, bytes) or len(value) != 4:
-                raise _Malformed("a score is none")
-            (score,) = struct.unpack("<f", value)
+            if not isinstance(value, int) or value >= 1 << 32:
+                raise ValueError("a score is no number of 32 bits")
+            (score,) = struct.unpack("<f", value.to_bytes(4, "little"))
         elif field == 3:
             kind = value if isinstance(value, int) else 0
     if not text or len(text) > _MAX_CHARACTERS or not math.isfinite(score) or not 1 <= kind <= BYTE:
-        raise _Malformed("a piece is damaged")
+        raise ValueError("a piece is damaged")
     return Piece(text, score, kind)
 
 
 def _bytes(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise _Malformed("a field is of another type")
+        raise ValueError("a field is of another type")
     return value
-
-
-def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message: number, and an integer or bytes (Protocol Buffers, encoding).
-
-    Raises:
-        _Malformed: it is none, or ends inside a field.
-    """
-    place, end = 0, len(raw)
-    while place < end:
-        tag, place = _varint(raw, place)
-        number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise _Malformed("a field has no number")
-        if wire == 0:
-            value, place = _varint(raw, place)
-            yield number, value
-            continue
-        if wire == 2:
-            size, place = _varint(raw, place)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise _Malformed(f"a field is of the type {wire}")
-        if size > end - place:
-            raise _Malformed("it ends inside a field")
-        yield number, raw[place : place + size]
-        place += size
-
-
-def _varint(raw: bytes, place: int) -> tuple[int, int]:
-    """Read an integer of seven bits a byte; returns it and the place behind it."""
-    value = 0
-    for number in range(10):
-        if place + number >= len(raw):
-            raise _Malformed("it ends inside a number")
-        byte = raw[place + number]
-        value |= (byte & 0x7F) << 7 * number
-        if byte < 0x80:
-            return value, place + number + 1
-    raise _Malformed("a number is too long")

@@ -1,4 +1,5 @@
-"""Numbers and messages as protocol buffers write them (protobuf.dev, "Encoding")."""
+"""Read numbers and messages as protocol buffers write them (protobuf.dev, "Encoding"): the indexes
+of TensorFlow's checkpoints, the files of sentencepiece."""
 
 from __future__ import annotations
 
