@@ -104,7 +104,9 @@ def save_model(
     }
     tensors = {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in names.to_huggingface(state, model.config).items()
+        for name, tensor in names.to_huggingface(
+            state, model.config, headed=bool(model.heads)
+        ).items()
     }
     with atomic_dir(out) as folder:
         config = model.config.replace(pad_token_id=tokenizer.pad_token_id)
@@ -212,7 +214,7 @@ def load_model(
     check_against_weights(source, canonical, config, family, described_in.name)
     check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
-    present = {head for head in config.heads if head in parts}
+    present = {head for head in config.heads if head in parts or names.is_weightless(head)}
     task = _task(folder, settings, present)
     if heads is None:
         heads = _heads_of_file(source, canonical, settings, family, present, task)

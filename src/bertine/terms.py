@@ -76,6 +76,14 @@ TERMS = {
         targets="tokens",
         rarer="replaced",
     ),
+    "clm": TermTexts(
+        title="LM",
+        loss="Mean cross-entropy of each token given those before it, in nats.",
+        accuracy="Tokens whose best guess is right.",
+        right="next tokens guessed right",
+        targets="tokens",
+        words=True,
+    ),
     "soft": TermTexts(
         title="Soft targets",
         loss="Mean divergence of what the student holds likely from what the teacher does, both at "
@@ -129,6 +137,7 @@ OBJECTIVE_TERMS = {
     "mlm": ("mlm",),
     "mlm-sop": ("mlm", "sop"),
     "rtd": ("mlm", "rtd"),
+    "clm": ("clm",),
 }
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's
 #: own loss falls when its generator gets worse, and the generator's says nothing of the detector;
