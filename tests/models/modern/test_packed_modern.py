@@ -160,6 +160,21 @@ def test_the_same_without_packed_products(
         )
 
 
+def test_texts_beyond_the_tables_that_are_kept() -> None:
+    """And a file that says that a model reads, and sees, without end makes no endless table."""
+    for local_attention in (16, 10**6):
+        backbone = make(max_position_embeddings=10**7, local_attention=local_attention)
+        packed = PackedModern(backbone, torch.float32)
+        ids, _ = inputs([1100], 1100)
+        with torch.inference_mode():
+            expected = backbone(ids).last_hidden_state
+            assert difference(packed(ids).last_hidden_state, expected) < 1e-5
+            assert difference(packed(ids).first_token, expected[:, 0]) < 1e-5
+            for _ in range(10):
+                short = packed(ids[:, :30]).last_hidden_state
+            assert difference(short, backbone(ids[:, :30]).last_hidden_state) < 1e-5
+
+
 def test_answers_are_computed_in_packed_layers() -> None:
     backbone = make()
     chosen, check = choose(backbone, "fp32")

@@ -11,6 +11,7 @@ I inner size of the feed-forward; N rows of :class:`bertine.models.fast.rows.Row
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,11 @@ from bertine.models.modern.rotary import Angles, first_angles, turn_into
 
 if TYPE_CHECKING:
     from bertine.models.modern.config import ModernBertConfig
+
+
+#: Tables of angles and bands are kept for texts of up to so many tokens, whatever a file says that
+#: a model reads; for longer ones they are made anew.
+_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -81,18 +87,22 @@ class TurnedHeads(Heads):
 
     Args:
         count: A.
-        by: cosines and sines of all places, [longest T, D / 2], in the type of the layers.
+        size: D.
+        theta: base of the rotations' wavelengths.
+        dtype: of the attention.
     """
 
-    def __init__(self, count: int, by: Angles) -> None:
+    def __init__(self, count: int, size: int, theta: float, dtype: torch.dtype) -> None:
         super().__init__(count)
-        self._by = by
+        self._angles = functools.partial(first_angles, size=size, theta=theta, dtype=dtype)
+        self._kept: Angles = self._angles(_KEPT)
 
     def parts(self, x: Tensor, parts: int, rows: PaddedRows) -> Tensor:
         """Lay out [N, parts * H] as [parts, B, A, T, D]; all but the values are turned."""
         laid = parted(x, parts, rows, self.count)
         length = laid.shape[3]
-        cosines, sines = (table[:length] for table in self._by)
+        tables = self._kept if length <= _KEPT else self._angles(int(length))
+        cosines, sines = (table[:length] for table in tables)
         out = torch.empty_like(laid, memory_format=torch.contiguous_format)
         turn_into(out[:-1], laid[:-1], cosines, sines)
         out[-1].copy_(laid[-1])
@@ -300,9 +310,8 @@ class PackedModern(PackedBackbone):
         self._windows = sorted({window for window in config.windows if window is not None})
         self._pooling = config.classifier_pooling
         count, size = config.num_attention_heads, config.head_size
-        length = config.max_position_embeddings
         heads = self._heads = {
-            window: TurnedHeads(count, first_angles(length, size, theta, self._attention_dtype))
+            window: TurnedHeads(count, size, theta, self._attention_dtype)
             for window, theta in config.rope_thetas.items()
         }
         last = config.num_hidden_layers - 1
@@ -320,13 +329,13 @@ class PackedModern(PackedBackbone):
         self._types = torch.zeros(1, config.hidden_size)
         self._norm = norm_of(backbone.embeddings.layer_norm)
         self._final_norm = norm_of(backbone.final_norm)
-        self._recorded_below = min((blocks_from(window) for window in self._windows), default=1e9)
+        self._recorded_below = min([_KEPT, *map(blocks_from, self._windows)])
         changes = {window + 2 for window in self._windows}
         self._different = tuple(sorted({1, FEW_ROWS + 1, BLOCKED_FROM, *changes}))
         # What a lone sequence adds to its scores, while it is recorded.
         self._bands = {
             window: band_bias(
-                blocks_from(window), window, None, torch.float32, torch.device("cpu")
+                self._recorded_below, window, None, torch.float32, torch.device("cpu")
             )[:, 0]
             for window in self._windows
         }
