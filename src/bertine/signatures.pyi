@@ -394,6 +394,7 @@ def evaluate(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     format: LabelledFormat | None = None,
     worst: int = 0,
     baselines: bool = False,
@@ -418,6 +419,11 @@ def evaluate(
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        probability_columns: of a model with one label a text: a column for each of its labels with
+            the probability, in place of `label_column`; named as the label, or probability_LABEL;
+            None: those columns, where all are there and no column is called as the label usually
+            is. The most probable label counts as the label of a row; the loss is the cross-entropy
+            with the probabilities.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
         worst: also list so many examples with the highest loss, with file and line; wrong labels

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from bertine.records.examples import (
 from bertine.tables.column_names import listed, require_columns
 from bertine.tables.given import Source
 from bertine.tables.table import Table, TableRow
+from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
 
 #: What a column of a label may be called beside the label itself.
@@ -48,7 +49,7 @@ class Probabilities:
     Attributes:
         source: the table, for messages.
         labels: K of them, in the order of the columns.
-        values: fp64 [N, K]; each row sums to 1 where labels exclude each other.
+        values: fp64 [N, K]; each row sums to 1.
         lines: of the source, one for each row.
         texts: the texts of each row, where the table has the columns that were asked for; else
             empty.
@@ -67,7 +68,6 @@ def read_probabilities(
     labels: Sequence[str] | None = None,
     column: str | None = None,
     text_columns: Sequence[str] = (),
-    each: Sequence[str] | None = None,
     **reading: Any,
 ) -> Probabilities:
     """Read the probabilities of every row of a table.
@@ -77,7 +77,6 @@ def read_probabilities(
         column: that holds a dictionary or a list; None: one of the usual names, if the table has
             it, or else a column for each label.
         text_columns: of the texts of a row, read where all of them are there, to be compared.
-        each: the column of each of `labels`; None: see above.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
@@ -93,45 +92,69 @@ def read_probabilities(
         name = column or next((usual for usual in _USUAL if usual in table.columns), None)
         if column is not None:
             require_columns(table.name, table.columns, [column])
-        columns: dict[str, str] | None = None
-        if each is not None and labels is not None:
-            name, columns = None, dict(zip(labels, each, strict=True))
-        elif name is None:
-            columns = _columns(table, labels, text_columns)
         texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
+        if name is None:
+            return _of_columns(table, _columns(table, labels), texts)
         known = None if labels is None else tuple(labels)
-        rows: list[list[float]] = []
-        lines: list[int] = []
-        read: list[tuple[str, ...]] = []
+        rows: list[_Row] = []
         for row in table:
             where = f"{table.name}:{row.line}"
-            if columns is not None:
-                known = tuple(columns)
-                values = [_number(where, row.values.get(c), c) for c in columns.values()]
-            else:
-                assert name is not None
-                known, values = _of_cell(where, _parsed(where, row, name), name, known)
-            if abs(sum(values) - 1.0) > _SUM:
-                shown = ", ".join(f"{each:g}" for each in values[:5])
-                what = "the columns of the labels" if columns is not None else repr(name)
-                raise BertineError(
-                    f"{where}: {what} sum to {sum(values):.4g} ({shown}"
-                    f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1"
-                )
-            rows.append(values)
-            lines.append(row.line)
-            if texts:
-                read.append(tuple(table.text(row, each) for each in texts))
-        if not rows or known is None:
-            raise BertineError(f"{table.name}: has no rows")
-    if len(known) < 2:
-        raise BertineError(f"{path}: has probabilities of one label; at least two are needed")
-    table_of_all = np.array(rows, dtype=np.float64)
-    table_of_all /= table_of_all.sum(1, keepdims=True)
-    return Probabilities(str(path), known, table_of_all, lines, read)
+            known, values = _of_cell(where, _parsed(where, row, name), name, known)
+            rows.append(_row(table, row, values, repr(name), texts))
+        return _together(table.name, known, rows)
 
 
-def _columns(table: Table, labels: Sequence[str] | None, texts: Sequence[str]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The probabilities and the texts of a row."""
+
+    line: int
+    values: list[float]
+    texts: tuple[str, ...]
+
+
+def _of_columns(table: Table, columns: Mapping[str, str], texts: Sequence[str]) -> Probabilities:
+    """Read the `columns` of labels."""
+    rows = []
+    for row in table:
+        where = f"{table.name}:{row.line}"
+        values = [_number(where, row.values.get(name), name) for name in columns.values()]
+        rows.append(_row(table, row, values, "the columns of the labels", texts))
+    return _together(table.name, tuple(columns), rows)
+
+
+def _row(table: Table, row: TableRow, values: list[float], what: str, texts: Sequence[str]) -> _Row:
+    """Return a row, of which `what` has these values.
+
+    Raises:
+        BertineError: they do not sum to 1.
+    """
+    if abs(sum(values) - 1.0) > _SUM:
+        shown = ", ".join(f"{each:g}" for each in values[:5])
+        raise BertineError(
+            f"{table.name}:{row.line}: {what} sum to {sum(values):.4g} ({shown}"
+            f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1"
+        )
+    return _Row(row.line, values, tuple(table.text(row, name) for name in texts))
+
+
+def _together(source: str, labels: tuple[str, ...] | None, rows: list[_Row]) -> Probabilities:
+    """Return the probabilities of all rows.
+
+    Raises:
+        BertineError: there is no row, or but one label.
+    """
+    if not rows or labels is None:
+        raise BertineError(f"{source}: has no rows")
+    if len(labels) < 2:
+        raise BertineError(f"{source}: has probabilities of one label; at least two are needed")
+    values = np.array([row.values for row in rows], dtype=np.float64)
+    values /= values.sum(1, keepdims=True)
+    texts = [row.texts for row in rows if row.texts]
+    return Probabilities(source, labels, values, [row.line for row in rows], texts)
+
+
+def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
     """Return the column of each label.
 
     Raises:
@@ -224,38 +247,71 @@ def _number(where: str, value: Any, name: str) -> float:
     return number
 
 
+def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns with the probabilities of all these labels, called as the labels are or
+    ``probability_LABEL``; () where the table lacks one."""
+    columns = tuple(
+        next((name for name in (PREFIX + label, label) if name in table.columns), "")
+        for label in labels
+    )
+    return columns if all(columns) else ()
+
+
+def _label_of(column: str, known: Sequence[str]) -> str:
+    """Return the label whose probability a column holds, by its name."""
+    return column if column in known else column.removeprefix(PREFIX)
+
+
 def read_soft_examples(
     path: Source,
     columns: Sequence[str],
     *,
+    known: Sequence[str] | None = None,
     text_columns: Sequence[str] | str | None = None,
     **reading: Any,
 ) -> Examples[Example]:
-    """Read a table of texts with a column of the probability of each label.
+    """Read a table of texts with a column of the probability of each label. Of labels that are
+    equally probable in a row the first is taken for its label, which is counted in the notes.
 
     Args:
         columns: of the labels, in their order.
+        known: the labels of a model, in whose order the probabilities are wanted; None: in that of
+            the columns.
         text_columns: as for :func:`~bertine.records.examples.read_examples`.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: what :func:`read_probabilities` raises; a column of texts is missing.
+        BertineError: what :func:`read_probabilities` raises; a column of texts is missing; the
+            columns are not those of the `known` labels.
     """
-    labels = [name.removeprefix(PREFIX) for name in columns]
+    named = {_label_of(name, known or ()): name for name in columns}
+    labels = [*named] if known is None else [*known]
+    if set(labels) != set(named):
+        raise BertineError(
+            f"{path}: the probabilities are those of {listed(list(named))}, but the model's labels "
+            f"are {listed(labels)}; name a column for each of them with "
+            f"{option('probability_columns')}"
+        )
     with Table(path, wanted=[*as_columns(text_columns), *columns], **reading) as table:
         refuse_plain(table)
         texts = resolve_text_columns(table, text_columns)
         for column in columns:
             refuse_both(table, texts, column)
         require_columns(table.name, table.columns, columns)
-        name = table.name
-    read = read_probabilities(path, labels=labels, text_columns=texts, each=columns, **reading)
+        read = _of_columns(table, {label: named[label] for label in labels}, texts)
     best = read.values.argmax(1).tolist()
     rows = zip(read.texts, best, read.lines, read.values.tolist(), strict=True)
     items: list[Example] = [
         SoftExample(text, labels[number], line, tuple(values))
         for text, number, line, values in rows
     ]
-    examples = Examples(name, texts, None, items, class_names=tuple(labels))
+    examples = Examples(read.source, texts, None, items, class_names=tuple(labels))
+    highest = np.sort(read.values, axis=1)
+    ties = int((highest[:, -1] == highest[:, -2]).sum())
+    if ties:
+        examples.notes.append(
+            f"{read.source}: in {counted(ties, 'row')} two labels or more are equally probable; "
+            "the first of them counts as the label"
+        )
     note_empty_texts(examples)
     return examples

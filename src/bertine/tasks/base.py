@@ -355,3 +355,12 @@ class Task(UserSide, ABC, Generic[Prediction]):
         Raises:
             BertineError: there are no examples.
         """
+
+    def judge(self, predictions: Sequence[Prediction], examples: Examples[Any]) -> EvaluationReport:
+        """Compute the report of the predictions for labelled `examples`, in their order.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        labels = [item.label for item in examples.items if item.label is not None]
+        return self.report(predictions, labels)

@@ -144,8 +144,7 @@ def compare(
         judge = teacher.task.over(validation.text_columns)
         facts["agreement"] = agreement(judge, ours, theirs)
         if not own_labels:
-            labels = [item.label for item in validation.items]
-            facts["metrics"] = judge.report(theirs, labels).metrics
+            facts["metrics"] = judge.judge(theirs, validation).metrics
     if side is not None:
         facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
         engine = student.engine
