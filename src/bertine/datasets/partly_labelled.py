@@ -41,13 +41,17 @@ from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.terminal.console import counted
 
 
+#: A tenth of fewer labelled rows than that tells little of a student, which needs them to learn.
+FEW_LABELS = 100
+
+
 @dataclasses.dataclass(frozen=True)
 class PartlyLabelled:
     """The examples that a student learns from.
 
     Attributes:
         train: with labels, without, or some of each.
-        validation: with labels; or, where no example has any, without.
+        validation: all with labels, or all without.
         others: further validation sets, by the word before the names of their metrics.
         held_out: which items of the first file, in its order, are those of `validation`; empty
             where that is a file of its own.
@@ -63,7 +67,8 @@ def read_partly_labelled(
     task: Task[Any], data: Data, reading: Reading, *, seed: int
 ) -> PartlyLabelled:
     """Read the examples to distil a trained `task` on. Where there is no validation file, a tenth
-    is held out: of those with a label, where there are some.
+    is held out: of the rows with a label; or, where these are few and fewer than the others, of the
+    rows without one, so that every label is learned from.
 
     Raises:
         BertineError: there is no training file; a column is missing; a validation file without a
@@ -94,9 +99,11 @@ def read_partly_labelled(
             validation.items = kept
         return PartlyLabelled(train, validation, {})
     seed = seed if reading.split_seed is None else reading.split_seed
-    some = labelled or list(range(len(train)))
+    unlabelled = [n for n, item in enumerate(train.items) if item.label is None]
+    by_labels = len(labelled) >= min(FEW_LABELS, len(unlabelled))
+    some = labelled if by_labels and labelled else unlabelled
     part = dataclasses.replace(train, items=[train.items[n] for n in some])
-    stratify = bool(labelled) and not task.numeric
+    stratify = some is labelled and not task.numeric
     stratify &= len({str(item.label) for item in part.items}) < len(part)
     _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify)
     chosen = {id(item) for item in held.items}

@@ -105,8 +105,8 @@ def teacher(run: RunFolder) -> Section | None:
             )
     lead = "Both on the validation examples."
     if own:
-        lead = "No example has a label: the student is judged by the teacher's answers, so its "
-        lead += "scores are how far both agree."
+        lead = "The validation examples have no labels: the student is judged by the teacher's "
+        lead += "answers, so its scores are how far both agree."
     blocks: list[html.Block] = [
         PageTable(["", *map(score_name, names)], rows, numeric=range(1, len(names) + 1))
     ]

@@ -20,12 +20,31 @@ def test_rows_without_a_label_are_learned_from_the_teacher(
 ) -> None:
     rows = rows_of(labelled / "train.csv")
     for number, row in enumerate(rows):
-        row["label"] = "" if number % 3 else row["label"]
+        row["label"] = row["label"] if number % 3 else ""
     data = write_rows(tmp_path / "some.csv", rows)
     result = bertine.distill(data, teacher=teacher, out=tmp_path / "run", **SHORT)
-    assert "80 of 116 training examples have no label" in capsys.readouterr().err
-    assert (result.teacher.labelled, result.teacher.unlabelled) == (36, 80)
+    assert "40 of 112 training examples have no label" in capsys.readouterr().err
+    assert (result.teacher.labelled, result.teacher.unlabelled) == (72, 40)
     assert not result.teacher.own_labels
+
+
+def test_few_labels_are_all_learned_from(
+    teacher: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of each label is enough to begin with: the teacher judges."""
+    rows = rows_of(labelled / "train.csv")
+    for row in rows[2:]:
+        row["label"] = ""
+    data = write_rows(tmp_path / "few.csv", rows)
+    result = bertine.distill(data, teacher=teacher, out=tmp_path / "run", **SHORT)
+    said = capsys.readouterr().err
+    assert "all 2 labels are learned from" in said
+    assert "12 rows without a label are held out: the validation examples are judged by" in said
+    assert (result.teacher.labelled, result.teacher.unlabelled) == (2, 106)
+    assert result.teacher.own_labels
+    assert result.metrics["accuracy"] > 0.5
+    page = bertine.report(tmp_path / "run").path.read_text()
+    assert "The validation examples have no labels: the student is judged by" in page
 
 
 def test_steps_without_a_label_have_no_loss_of_labels(teacher: Path, tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ class Beside:
     Attributes:
         name: of the teacher's folder or file.
         metrics: of the teacher on the validation examples; empty: not known.
-        own_labels: the validation examples have the teacher's answers for labels, as they have none
-            of their own: the student's scores are its agreement with the teacher.
+        own_labels: whether the validation examples have the teacher's answers for labels, as they
+            have none of their own: the student's scores are its agreement with the teacher.
         agreement: the share of the validation examples that both answer alike; None: not known, or
             answers are numbers.
         times_as_fast: the time of the teacher over that of the student, for the same texts; None:

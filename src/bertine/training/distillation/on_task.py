@@ -24,7 +24,7 @@ from bertine.options.names import option
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
-from bertine.terminal.console import say, warn
+from bertine.terminal.console import counted, say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.distillation.arguments import maps_facts, part_of
 from bertine.training.distillation.comparison import Beside, compare
@@ -123,6 +123,24 @@ def distill_on_task(
     return lesson.result(run, outcome, beside)
 
 
+def _judged_by_teacher(read: PartlyLabelled, labelled: int) -> str:
+    """Say why validation examples are judged by the teacher's answers, where so many training
+    examples have a label."""
+    why = "no example has a label"
+    if labelled and read.held_out:
+        why = (
+            f"all {labelled:,} labels are learned from, as a tenth of so few says little of a "
+            f"student; {counted(len(read.validation), 'row')} without a label "
+            f"{'is' if len(read.validation) == 1 else 'are'} held out"
+        )
+    elif labelled:
+        why = f"{read.validation.source} has no labels"
+    return (
+        f"{why}: the validation examples are judged by the teacher's answers, so scores are how "
+        "far both agree"
+    )
+
+
 @dataclass
 class _TaskLesson:
     """All that a run of :func:`distill_on_task` needs before its first step.
@@ -216,10 +234,7 @@ class _TaskLesson:
         if isinstance(teacher, ModelTeacher) and (seen := teacher.seen(read.validation)):
             warn(seen)
         if own_labels:
-            say(
-                "no example has a label: the validation examples are judged by the teacher's "
-                "answers, so scores are how far both agree"
-            )
+            say(_judged_by_teacher(read, named))
         say_plan(tuned, len(read.train))
         if tuned.save_best and not held:
             raise BertineError("without validation examples there is no best epoch to save")
