@@ -53,7 +53,7 @@ from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
-from bertine.training.distillation.on_task import Distilled
+from bertine.training.distillation.result import Distilled
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
@@ -314,7 +314,7 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.on_task.Distilled`.
+        :class:`~bertine.training.distillation.result.Distilled`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit

@@ -12,8 +12,8 @@ from typing import Any, cast
 from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.datasets.glue import glue_task_of
 from bertine.datasets.glue_data import glue_folder
+from bertine.datasets.labelled import read_labelled
 from bertine.datasets.own_data import HOLD_OUT
-from bertine.datasets.readers import GlueReader, SpanReader, TaggedReader
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.options.names import option, text_option
@@ -39,7 +39,6 @@ from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.terminal.console import counted
-
 
 #: A tenth of fewer labelled rows than that tells little of a student, which needs them to learn.
 FEW_LABELS = 100
@@ -71,8 +70,8 @@ def read_partly_labelled(
     rows without one, so that every label is learned from.
 
     Raises:
-        BertineError: there is no training file; a column is missing; a validation file without a
-            single label; what reading the files raises.
+        BertineError: there is no training file; a column is missing; options of tagging are given
+            for another task; what reading the files raises.
     """
     official = _official(task, data, reading, seed)
     if official is not None:
@@ -115,10 +114,9 @@ def read_partly_labelled(
 def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Labelled | None:
     """Read what is no table of texts: words with tags, questions, files of GLUE, all of them
     labelled; None: it is a table."""
-    if task.reads_words:
-        return TaggedReader().training(task.name, data, seed, reading)
-    if task.reads_questions:
-        return SpanReader(official=False).training(task.name, data, seed, reading)
+    if task.reads_words or task.reads_questions:
+        return read_labelled(task.name, data, seed=seed, reading=reading)
+    reading.refuse_tagging(task.name)
     kind = glue_task_of(task.task_info().dataset)
     if kind is None or reading.named or not isinstance(data, str | Path):
         return None
@@ -130,9 +128,8 @@ def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Label
         return None
     if not (folder / kind.train).is_file():
         return None
-    return GlueReader().training(
-        "glue", data, seed, dataclasses.replace(reading, glue_task=kind.name)
-    )
+    official = dataclasses.replace(reading, glue_task=kind.name)
+    return read_labelled("glue", data, seed=seed, reading=official)
 
 
 def _read(task: Task[Any], path: Source, reading: Reading) -> Examples[Any]:

@@ -15,7 +15,7 @@ import squad_files
 import tagged
 import toys
 from bertine.records.examples import Examples
-from bertine.training.distillation.on_task import Distilled
+from bertine.training.distillation.result import Distilled
 from distilling import SHORT, rows_of, texts, write_rows
 
 

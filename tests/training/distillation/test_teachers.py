@@ -117,6 +117,8 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     known: dict[str, Any] = {"probabilities": file, "student": base, "labels": ["animal", "dish"]}
     refused("has 3 rows of probabilities, but .*train.csv has 120 rows", **known)
     refused("steps is for distilling on a token store", teacher=teacher, steps=3)
+    refused("word_column is for the task tagging", teacher=teacher, word_column=2)
+    refused("has validation examples of its own", teacher=teacher, split_seed=3)
     refused("labels is for probabilities", teacher=teacher, labels=["a"])
     refused("the teacher takes 1", teacher=teacher, text_columns=["text", "label"])
     wrong = write_rows(tmp_path / "wrong.csv", [{"text": "the cat", "label": "animol"}] * 20)
@@ -128,3 +130,36 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     other[4]["text"] = "another"
     write_rows(tmp_path / "other.csv", other)
     refused(r"other.csv:6: has another text than .*train.csv:6", **known)
+
+
+def test_options_that_do_nothing_are_said(
+    teacher: Path, base: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(name: str, data: Path, **options: Any) -> set[str]:
+        given: dict[str, Any] = {**SHORT, "epochs": 1, **options}
+        bertine.distill(data, out=tmp_path / name, **given)
+        lines = capsys.readouterr().err.splitlines()
+        return {line.partition("warning: ")[2] for line in lines if "does nothing" in line}
+
+    assert said("a", labelled, teacher=teacher, label_weight=1.0, temperature=3.0) == {
+        "temperature=3.0 does nothing: label_weight=1 learns from labels alone"
+    }
+    bare = write_rows(tmp_path / "bare.csv", [{"text": toys.sentence("cat", "old")}] * 20)
+    options: dict[str, Any] = {"label_weight": 0.2, "maps": "mobilebert", "token_types": "drop"}
+    assert said("b", bare, teacher=teacher, student=base, **options) == {
+        "label_weight=0.2 does nothing: no training example has a label",
+        "maps='mobilebert' does nothing: no layers are compared; give hidden_weight or "
+        "attention_weight",
+        "token_types='drop' does nothing: the student does not begin as layers of its teacher",
+    }
+    used = {**options, "attention_weight": 1.0, "student": "distilbert", "temperature": 3.0}
+    assert said("c", labelled, teacher=teacher, **used) == set()
+    rows = [{"text": f"the old {word}", "label": n} for n, word in enumerate([*toys.TOPICS] * 3)]
+    scores = write_rows(tmp_path / "scores.csv", rows)
+    bertine.finetune(
+        "regression", model=base, data=scores, out=tmp_path / "t", frozen=True, max_length=24
+    )
+    capsys.readouterr()
+    assert said("d", scores, teacher=tmp_path / "t", temperature=3.0) == {
+        "temperature=3.0 does nothing: scores are compared as they are"
+    }

@@ -10,7 +10,8 @@ from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_data
 from bertine.training.distillation.arguments import refuse_other_kind
 from bertine.training.distillation.on_store import distill_on_store
-from bertine.training.distillation.on_task import Distilled, distill_on_task
+from bertine.training.distillation.on_task import distill_on_task
+from bertine.training.distillation.result import Distilled
 from bertine.training.distributed.world import join, together
 from bertine.training.pretraining.result import PretrainResult
 
@@ -43,7 +44,7 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.on_task.Distilled`.
+        :class:`~bertine.training.distillation.result.Distilled`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit

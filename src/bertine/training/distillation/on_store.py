@@ -45,6 +45,7 @@ from bertine.training.distillation.student import (
     make_student,
     plan_student,
 )
+from bertine.training.distillation.unused import warn_of_unused
 from bertine.training.distributed.world import World
 from bertine.training.pretraining.pretrain import check_options
 from bertine.training.pretraining.result import PretrainResult
@@ -156,9 +157,23 @@ class _StoreLesson:
             )
             self.cosine_weight = 0.0
         self.maps = map_losses(options, self.plan, theirs)
+        warn_of_unused(options, self.plan, theirs, self._unused(same))
         weights = (options.soft_weight, options.mlm_weight, self.cosine_weight)
         if not any(weights) and self.maps is None:
             raise BertineError("all weights are 0, so there is nothing to learn")
+
+    def _unused(self, same_width: bool) -> dict[str, str]:
+        """Return by name the options on soft targets and the cosine that change nothing, and
+        why."""
+        reasons = {}
+        if not self.options.soft_weight:
+            why = f"{option('soft_weight', 0)} leaves out the soft targets"
+            reasons = dict.fromkeys(("temperature", "soft_tokens"), why)
+        if not self.options.cosine_weight:
+            reasons["cosine_projection"] = f"{option('cosine_weight', 0)} leaves out the cosine"
+        elif same_width:
+            reasons["cosine_projection"] = "student and teacher have the same width"
+        return reasons
 
     def check(self, store: TokenStore, tokenizer: Tokenizer) -> None:
         """Refuse a store of another vocabulary than the teacher's.

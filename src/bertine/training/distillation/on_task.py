@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -24,17 +24,17 @@ from bertine.options.names import option
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
-from bertine.terminal.console import counted, say, warn
+from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.distillation.arguments import maps_facts, part_of
 from bertine.training.distillation.comparison import Beside, compare
 from bertine.training.distillation.kept_answers import kept_answers
-from bertine.training.distillation.student import (
-    StudentPlan,
-)
+from bertine.training.distillation.result import Distilled
+from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.task_setup import (
     StagedFeatures,
     config_of,
+    judged_by_teacher,
     labelled_by,
     load_student,
     open_teacher,
@@ -45,9 +45,10 @@ from bertine.training.distillation.task_setup import (
     with_labels,
 )
 from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
+from bertine.training.distillation.unused import warn_of_unused
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.finetune import as_json, fit_config
-from bertine.training.finetuning.learner import Learner, Origin
+from bertine.training.finetuning.learner import Origin
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.run import Outcome, read_outcome, train
 from bertine.training.finetuning.run_baselines import SCORES
@@ -63,30 +64,6 @@ from bertine.training.run import Run
 
 #: The key of ``scores.json`` that has the teacher.
 TEACHER = "teacher"
-
-
-@dataclass(frozen=True, repr=False)
-class Distilled(Learner):
-    """The result of distilling on a task: a learner, beside its teacher.
-
-    Attributes:
-        teacher: its scores on the validation examples, how often both answer alike, and how many
-            times as fast the student is.
-    """
-
-    teacher: Beside = field(default_factory=lambda: Beside(""))
-
-    def lines(self) -> list[str]:
-        """Return what the command prints at the end."""
-        return self._beside(super().lines())
-
-    def shown_lines(self) -> list[str]:
-        return self._beside(super().shown_lines())
-
-    def _beside(self, lines: list[str]) -> list[str]:
-        """Put the comparison before the last two lines, of the time and the folder."""
-        at = next((n for n, line in enumerate(lines) if line.startswith("trained in")), len(lines))
-        return [*lines[:at], *self.teacher.lines(self.metrics, self.metric_names), *lines[at:]]
 
 
 def distill_on_task(
@@ -121,24 +98,6 @@ def distill_on_task(
         # A run may have been killed just before.
         beside = Beside.read(world.alone(lambda: lesson.beside(run)))
     return lesson.result(run, outcome, beside)
-
-
-def _judged_by_teacher(read: PartlyLabelled, labelled: int) -> str:
-    """Say why validation examples are judged by the teacher's answers, where so many training
-    examples have a label."""
-    why = "no example has a label"
-    if labelled and read.held_out:
-        why = (
-            f"all {labelled:,} labels are learned from, as a tenth of so few says little of a "
-            f"student; {counted(len(read.validation), 'row')} without a label "
-            f"{'is' if len(read.validation) == 1 else 'are'} held out"
-        )
-    elif labelled:
-        why = f"{read.validation.source} has no labels"
-    return (
-        f"{why}: the validation examples are judged by the teacher's answers, so scores are how "
-        "far both agree"
-    )
 
 
 @dataclass
@@ -227,6 +186,14 @@ class _TaskLesson:
             for word, examples in read.others.items()
         }
         maps = task_maps(options, plan, teacher, task, loaded)
+        reasons = {}
+        if not named:
+            reasons["label_weight"] = "no training example has a label"
+        if task.numeric:
+            reasons["temperature"] = "scores are compared as they are"
+        elif label_weight == 1:
+            reasons["temperature"] = f"{option('label_weight', 1)} learns from labels alone"
+        warn_of_unused(options, plan, config_of(teacher), reasons)
         labelled, own = with_labels(read.train, features)
         look = look_at(type(task), labelled, read.validation, own, held)
         tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
@@ -234,7 +201,7 @@ class _TaskLesson:
         if isinstance(teacher, ModelTeacher) and (seen := teacher.seen(read.validation)):
             warn(seen)
         if own_labels:
-            say(_judged_by_teacher(read, named))
+            say(judged_by_teacher(read, named))
         say_plan(tuned, len(read.train))
         if tuned.save_best and not held:
             raise BertineError("without validation examples there is no best epoch to save")

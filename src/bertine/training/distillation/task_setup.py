@@ -28,7 +28,7 @@ from bertine.tables.given import Data
 from bertine.tables.table import Table
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
-from bertine.terminal.console import say
+from bertine.terminal.console import counted, say
 from bertine.training.distillation.arguments import map_losses
 from bertine.training.distillation.student import (
     StudentPlan,
@@ -37,10 +37,7 @@ from bertine.training.distillation.student import (
     plan_student,
 )
 from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
-from bertine.training.finetuning.setup import (
-    Start,
-    load_with_heads,
-)
+from bertine.training.finetuning.setup import Start, load_with_heads
 
 
 def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teacher:
@@ -231,6 +228,24 @@ def labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
     column = data.train.label_column or teacher.task.label_column or "label"
     held = dataclasses.replace(data.validation, items=items, label_column=column)
     return dataclasses.replace(data, validation=held)
+
+
+def judged_by_teacher(read: PartlyLabelled, labelled: int) -> str:
+    """Say why validation examples are judged by the teacher's answers, where so many training
+    examples have a label."""
+    why = "no example has a label"
+    if labelled and read.held_out:
+        why = (
+            f"all {labelled:,} labels are learned from, as a tenth of so few says little of a "
+            f"student; {counted(len(read.validation), 'row')} without a label "
+            f"{'is' if len(read.validation) == 1 else 'are'} held out"
+        )
+    elif labelled:
+        why = f"{read.validation.source} has no labels"
+    return (
+        f"{why}: the validation examples are judged by the teacher's answers, so scores are how "
+        "far both agree"
+    )
 
 
 def with_labels(
