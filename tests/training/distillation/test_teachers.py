@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,27 @@ def test_options_that_do_nothing_are_said(
     assert said("d", scores, teacher=tmp_path / "t", temperature=3.0) == {
         "temperature=3.0 does nothing: scores are compared as they are"
     }
+
+
+def test_layers_are_compared_over_the_same_pieces_alone(
+    teacher: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """The line says what differs, and what helps."""
+
+    def refused(match: str, **options: Any) -> None:
+        given: dict[str, Any] = {**SHORT, "max_length": None, "hidden_weight": 1.0, **options}
+        with pytest.raises(BertineError, match=match):
+            bertine.distill(labelled, teacher=teacher, out=tmp_path / "s", **given)
+
+    refused(
+        r"the teacher reads up to 24 pieces, the student 16; leave out max_length, or give max_len",
+        max_length=16,
+    )
+    short = {"model_type": "bert", **toys.config(max_position_embeddings=20).to_dict()}
+    (tmp_path / "config.json").write_text(json.dumps(short))
+    refused(
+        "the student has 20 positions, but the teacher reads up to 24 pieces; give a student with "
+        "as many, or a teacher that was fine-tuned with max_length=20",
+        student=tmp_path / "config.json",
+    )
+    refused("their vocabularies differ; give a student", student="bertine-en")

@@ -314,7 +314,7 @@ class _TaskLesson:
                 folder,
                 what.hexdigest(),
                 len(self.features),
-                lambda: self.teacher.outputs(prepared.task, train, self.features, tokenizer),
+                lambda: self.teacher.outputs(prepared.task, train, self.features, prepared.loaded),
             )
 
         if self.world.size > 1:  # the first one asks, all of them read

@@ -198,10 +198,12 @@ def task_maps(
     maps = map_losses(options, plan, teacher.config)
     if maps is None:
         return None
-    if not teacher.reads_alike(task, loaded.tokenizer) or teacher.task.reads_apart:
+    why = teacher.reads_otherwise(task, loaded)
+    if teacher.task.reads_apart:
+        why = "the teacher encodes the two texts of a pair apart; leave out the weights of layers"
+    if why:
         raise BertineError(
-            "layers can be compared only where teacher and student read the same pieces: give the "
-            f"student the teacher's vocabulary and {option('max_length', teacher.task.max_length)}"
+            f"layers can be compared only where teacher and student read the same pieces, but {why}"
         )
     check_maps(maps, loaded.model, teacher.model)
     names = [HIDDEN] if maps.reads_states else []

@@ -16,6 +16,7 @@ from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
+from bertine.modeldir import LoadedModel
 from bertine.models.config import Config
 from bertine.models.mean_layer import has_mean_layer
 from bertine.models.model import Model
@@ -54,7 +55,7 @@ class Teacher(ABC):
         built: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> list[np.ndarray]:
         """Compute what it puts out for each of the student's features.
 
@@ -62,7 +63,7 @@ class Teacher(ABC):
             built: the student's task.
             examples: those that it is to learn from.
             features: that the student reads of them.
-            tokenizer: of the student.
+            student: which reads them.
 
         Raises:
             BertineError: it reads these examples in other parts than the student does.
@@ -150,10 +151,10 @@ class ModelTeacher(Teacher):
         built: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> list[np.ndarray]:
         answering = self.answering(examples.text_columns)
-        own = self._features(answering, built, examples, features, tokenizer)
+        own = self._features(answering, built, examples, features, student)
         with progress() as bar:
             job = bar.add_task("ask the teacher", total=len(own))
             found = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
@@ -169,12 +170,12 @@ class ModelTeacher(Teacher):
         built: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> Sequence[Any]:
         """Return what the teacher reads for each of the student's features."""
         task = answering.task
-        same = self.reads_alike(built, tokenizer)
-        if same:
+        why = self.reads_otherwise(built, student)
+        if not why:
             return features
         own = task.featurize(examples, answering.tokenizer)
         rows = [feature.row for feature in features] == [feature.row for feature in own]
@@ -187,23 +188,36 @@ class ModelTeacher(Teacher):
         )
         if not ids:
             raise BertineError(
-                f"the teacher reads these texts in other parts than the student: its longest input "
-                f"is {task.max_length}, the student's {built.max_length}"
-                + (
-                    ""
-                    if tokenizer.fingerprint == answering.tokenizer.fingerprint
-                    else ", and their vocabularies differ"
-                )
-                + f"; give the student the same ({option('max_length', task.max_length)})"
+                f"the teacher reads these texts in other parts than the student: {why}"
             )
         return own
 
-    def reads_alike(self, built: Task[Any], tokenizer: Tokenizer) -> bool:
-        """Tell whether teacher and student read the same pieces."""
-        task = self.task
-        limits = (task.max_length, task.long_text, getattr(task, "limits", None))
-        ours = (built.max_length, built.long_text, getattr(built, "limits", None))
-        return limits == ours and tokenizer.fingerprint == self.tokenizer.fingerprint
+    def reads_otherwise(self, built: Task[Any], student: LoadedModel) -> str:
+        """Say why teacher and student do not read the same pieces, and what to do about it; ""
+        where they do.
+
+        Args:
+            built: the student's task.
+            student: with as many positions as it has.
+        """
+        wanted = self.task.max_length
+        if student.tokenizer.fingerprint != self.tokenizer.fingerprint:
+            return (
+                "their vocabularies differ; give a student that has the teacher's, as a model type "
+                f"or {option('layers')} make one"
+            )
+        if student.config.longest_input < wanted:
+            return (
+                f"the student has {student.config.longest_input} positions, but the teacher reads "
+                f"up to {wanted} pieces; give a student with as many, or a teacher that was "
+                f"fine-tuned with {option('max_length', student.config.longest_input)}"
+            )
+        if built.max_length != wanted:
+            return (
+                f"the teacher reads up to {wanted} pieces, the student {built.max_length}; leave "
+                f"out {option('max_length')}, or give {option('max_length', wanted)}"
+            )
+        return ""
 
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
         answering = self.answering(data.validation.text_columns)
@@ -272,7 +286,7 @@ class FileTeacher(Teacher):
         built: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> list[np.ndarray]:
         logits = self.logits
         return [logits[self.numbers[feature.row]] for feature in features]
