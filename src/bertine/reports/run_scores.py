@@ -98,6 +98,12 @@ def teacher(run: RunFolder) -> Section | None:
                 f"The student is {float(beside['times_as_fast']):.1f} times as fast, measured in "
                 f"turns on {int(beside.get('timed') or 0):,} texts."
             )
+        seen = int(beside.get("seen") or 0)
+        if seen:
+            facts.append(
+                f"The teacher was trained on {seen:,} of the {int(beside.get('judged') or 0):,} "
+                "validation examples: its score on them says little about new texts."
+            )
         if beside.get("unlabelled"):
             facts.append(
                 f"{int(beside['unlabelled']):,} training examples had no label, and "

@@ -19,6 +19,7 @@ from bertine.names import AnswerPrecision, Precision
 from bertine.records.examples import Examples
 from bertine.scores import score_name, score_text
 from bertine.tasks.base import Task
+from bertine.training.distillation.seen_by_teacher import seen_line
 from bertine.training.distillation.teachers import ModelTeacher, Teacher
 
 #: Turns of each, and the seconds that one of the teacher's takes, about.
@@ -36,6 +37,9 @@ class Beside:
         metrics: of the teacher on the validation examples; empty: not known.
         own_labels: whether the validation examples have the teacher's answers for labels, as they
             have none of their own: the student's scores are its agreement with the teacher.
+        seen: validation examples that the teacher was trained on, as far as that is known; 0 of
+            few.
+        judged: validation examples.
         agreement: the share of the validation examples that both answer alike; None: not known, or
             answers are numbers.
         times_as_fast: the time of the teacher over that of the student, for the same texts; None:
@@ -48,6 +52,8 @@ class Beside:
     name: str
     metrics: dict[str, float] = field(default_factory=dict)
     own_labels: bool = False
+    seen: int = 0
+    judged: int = 0
     agreement: float | None = None
     times_as_fast: float | None = None
     threads: int = 0
@@ -99,7 +105,11 @@ class Beside:
                 f"the student is {self.times_as_fast:.1f} times as fast "
                 f"({self.timed:,} texts, in turns)"
             )
-        return [*lines, *(["; ".join(facts)] if facts else [])]
+        if facts:
+            lines.append("; ".join(facts))
+        if self.seen:
+            lines.append(seen_line(self.seen, self.judged))
+        return lines
 
 
 def compare(
@@ -108,6 +118,7 @@ def compare(
     data: PartlyLabelled,
     *,
     own_labels: bool,
+    seen: int,
     labelled: int,
     device: str | None,
     precision: Precision,
@@ -117,13 +128,15 @@ def compare(
 
     Args:
         model: the student's model directory.
-        own_labels, labelled: see :class:`Beside`.
+        own_labels, seen, labelled: see :class:`Beside`.
         device, precision: to compute on and in, where the teacher is a file, or on a GPU.
     """
     validation = data.validation
     facts: dict[str, Any] = {
         "name": teacher.name,
         "own_labels": own_labels,
+        "seen": seen,
+        "judged": len(validation),
         "labelled": labelled,
         "unlabelled": len(data.train) - labelled,
     }

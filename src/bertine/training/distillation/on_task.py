@@ -30,6 +30,7 @@ from bertine.training.distillation.arguments import maps_facts, part_of
 from bertine.training.distillation.comparison import Beside, compare
 from bertine.training.distillation.kept_answers import kept_answers
 from bertine.training.distillation.result import Distilled
+from bertine.training.distillation.seen_by_teacher import seen_line
 from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.task_setup import (
     StagedFeatures,
@@ -110,7 +111,7 @@ class _TaskLesson:
         features: of the training examples, for the student.
         named: which training examples have a label.
         label_weight: of them; 0 where there are none.
-        own_labels: see :class:`~bertine.training.distillation.comparison.Beside`.
+        own_labels, seen: see :class:`~bertine.training.distillation.comparison.Beside`.
         maps: the terms on hidden and attention maps.
         prepared: for fine-tuning, of the examples with labels; the batches are added by
             :meth:`taught`.
@@ -129,6 +130,7 @@ class _TaskLesson:
     features: Sequence[Any]
     label_weight: float
     own_labels: bool
+    seen: int
     maps: MapLosses | None
     weights_fingerprint: str
     on_disk: bool
@@ -198,8 +200,9 @@ class _TaskLesson:
         look = look_at(type(task), labelled, read.validation, own, held)
         tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
         say_what(loaded, read.train, read.validation, task.notes(features), look)
-        if isinstance(teacher, ModelTeacher) and (seen := teacher.seen(read.validation)):
-            warn(seen)
+        seen = 0 if own_labels else teacher.seen(read)
+        if seen:
+            warn(seen_line(seen, len(read.validation)))
         if own_labels:
             say(judged_by_teacher(read, named))
         say_plan(tuned, len(read.train))
@@ -235,6 +238,7 @@ class _TaskLesson:
             features,
             label_weight,
             own_labels,
+            seen,
             maps,
             loaded.model.fingerprint(),
             isinstance(data, str | Path),
@@ -358,6 +362,7 @@ class _TaskLesson:
                 run.model,
                 self.data,
                 own_labels=self.own_labels,
+                seen=self.seen,
                 labelled=len(self.prepared.train.examples),
                 device=self.options.device,
                 precision=self.options.precision,

@@ -15,7 +15,6 @@ from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
-from bertine.inference.seen_in_training import seen_note
 from bertine.modeldir import LoadedModel
 from bertine.models.config import Config
 from bertine.models.mean_layer import has_mean_layer
@@ -27,6 +26,7 @@ from bertine.records.probabilities import Probabilities
 from bertine.tasks.base import Task
 from bertine.terminal.console import counted, human_count, progress
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.distillation.seen_by_teacher import seen_by_teacher
 
 #: A probability of 0 in a file, as a logarithm: less than any model gives.
 _LEAST = 1e-9
@@ -68,6 +68,10 @@ class Teacher(ABC):
         Raises:
             BertineError: it reads these examples in other parts than the student does.
         """
+
+    def seen(self, data: PartlyLabelled) -> int:
+        """Count the validation examples that it was trained on, as far as that is known."""
+        return 0
 
     @abstractmethod
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
@@ -138,9 +142,8 @@ class ModelTeacher(Teacher):
         seed = facts.get("split_seed", facts.get("seed"))
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
 
-    def seen(self, examples: Examples[Any]) -> str | None:
-        """Return what to say of a score of the teacher on `examples` if it was trained on them."""
-        return seen_note(self.predictor.training, examples) if len(examples) else None
+    def seen(self, data: PartlyLabelled) -> int:
+        return seen_by_teacher(self.task.name, self.predictor.training, data)
 
     def answering(self, columns: Sequence[str]) -> Answering:
         """Return the teacher over a table with these text columns."""
