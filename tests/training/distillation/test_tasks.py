@@ -105,6 +105,8 @@ def test_every_task_trains_saves_loads_and_predicts(base: Path, tmp_path: Path, 
     assert result.validate().metrics == result.metrics
     page = bertine.report(tmp_path / "student").path.read_text()
     assert "Beside the teacher" in page
+    assert "<h1>Distillation: student</h1>" in page
+    assert "Loss on labels" in page
 
 
 def test_a_teacher_of_glue_takes_the_official_files(base: Path, tmp_path: Path) -> None:
