@@ -43,6 +43,7 @@ from bertine.names import (
     TaggedFormat,
     TagScheme,
     TaskName,
+    TeacherTask,
     TextFormat,
     TokenizerKind,
     TokenTypesOfTeacher,
@@ -91,8 +92,10 @@ def distill(
     out: Path | str,
     teacher: Path | str | None = None,
     probabilities: Path | str | None = None,
+    teacher_task: TeacherTask | None = None,
     probability_column: str | None = None,
     labels: Sequence[str] | None = None,
+    label_separator: str | None = None,
     student: Path | str | None = None,
     layers: Sequence[int] | None = None,
     token_types: TokenTypesOfTeacher = "fold",
@@ -186,11 +189,15 @@ def distill(
             fine-tuned one of any task.
         probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another
             model holds likely: a row for each row of DATA, a column for each label, or one with a
-            dictionary or a list; of texts that have one label each.
+            dictionary or a list; or a column of scores.
+        teacher_task: of `probabilities`: what the other model answers: one label a text (text), any
+            number of them (multi-label), or a score (regression); None: text.
         probability_column: of `probabilities`: the column with a dictionary, or a list in the order
-            of `labels`; None: the usual names, or a column for each label.
+            of `labels`; or with the score; None: the usual names, or a column for each label.
         labels: of `probabilities`: the labels, in the order of a list; None: the names of the
             columns, or the keys of the dictionaries.
+        label_separator: of `probabilities` of the task multi-label: between labels in one column of
+            DATA; None: |.
         student: what is trained: a model type such as distilbert (with the teacher's sizes), a
             preset, a config.json, or a model directory to begin from; None: a model of the
             teacher's type with fewer layers.

@@ -224,19 +224,15 @@ def _read_label_sets(task: MultiLabel, path: Source, reading: Reading) -> Exampl
     named = _named(reading.text_columns)
     with _opened(task, path, reading, how) as table:
         texts, rows = _texts(task, table, named)
-        single = task.label_column or ""
-        if task.one_column_each and not reading.label_column:
-            there = set(task.labels) <= set(table.columns)
-        else:
-            there = bool(reading.label_column) or single in table.columns
-        if not there:
+        each = task.one_column_each and not reading.label_column
+        column = None if each else _label_column(task, table, texts, reading.label_column)
+        if not (set(task.labels) <= set(table.columns) if each else column):
             items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
             return Examples(table.name, texts, None, items, table.stats.notes(table.name))
-    each = task.one_column_each and not reading.label_column
     return read_label_sets(
         path,
         text_columns=texts,
-        label_column=None if each else reading.label_column or single,
+        label_column=column,
         label_columns=task.labels if each else None,
         separator=task.separator,
         known=task.labels,

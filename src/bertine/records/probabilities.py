@@ -38,18 +38,20 @@ from bertine.terminal.text import briefly
 PREFIX = "probability_"
 #: Usual names of one column with all of them.
 _USUAL = ("probabilities", "probs", "soft_labels", "soft_label", "scores")
+#: Usual names of a column with a score.
+_USUAL_SCORES = ("score", "prediction", "label")
 #: How far the sum of a row may be from 1: what rounding to three digits does to ten labels.
 _SUM = 0.005
 
 
 @dataclass(frozen=True)
 class Probabilities:
-    """The probabilities of a table.
+    """The probabilities, or the scores, of a table.
 
     Attributes:
         source: the table, for messages.
-        labels: K of them, in the order of the columns.
-        values: fp64 [N, K]; each row sums to 1.
+        labels: K of them, in the order of the columns; of scores none.
+        values: fp64 [N, K]; each row sums to 1 where labels exclude each other. Of scores [N].
         lines: of the source, one for each row.
         texts: the texts of each row, where the table has the columns that were asked for; else
             empty.
@@ -61,6 +63,18 @@ class Probabilities:
     lines: list[int]
     texts: list[tuple[str, ...]]
 
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        labels: tuple[str, ...],
+        values: npt.NDArray[np.float64],
+        rows: Sequence[_Row],
+    ) -> Probabilities:
+        """Put the values of rows together with their lines and texts."""
+        texts = [row.texts for row in rows if row.texts]
+        return cls(source, labels, values, [row.line for row in rows], texts)
+
 
 def read_probabilities(
     path: Source,
@@ -68,11 +82,13 @@ def read_probabilities(
     labels: Sequence[str] | None = None,
     column: str | None = None,
     text_columns: Sequence[str] = (),
+    exclusive: bool = True,
     **reading: Any,
 ) -> Probabilities:
     """Read the probabilities of every row of a table.
 
     Args:
+        exclusive: the labels exclude each other, so that the probabilities of a row sum to 1.
         labels: in the order wanted; None: those of the columns or dictionaries, in their order.
         column: that holds a dictionary or a list; None: one of the usual names, if the table has
             it, or else a column for each label.
@@ -94,14 +110,60 @@ def read_probabilities(
             require_columns(table.name, table.columns, [column])
         texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
         if name is None:
-            return _of_columns(table, _columns(table, labels), texts)
+            columns = _columns(table, labels)
+            return _of_columns(table, columns, texts, exclusive=exclusive, hint=_hint())
         known = None if labels is None else tuple(labels)
         rows: list[_Row] = []
         for row in table:
             where = f"{table.name}:{row.line}"
             known, values = _of_cell(where, _parsed(where, row, name), name, known)
-            rows.append(_row(table, row, values, repr(name), texts))
-        return _together(table.name, known, rows)
+            if exclusive:
+                _check_sum(where, values, repr(name), _hint())
+            rows.append(_Row.of(table, row, values, texts))
+        return _together(table.name, known, rows, exclusive)
+
+
+def read_scores(
+    path: Source,
+    *,
+    labels: Sequence[str] | None = None,
+    column: str | None = None,
+    text_columns: Sequence[str] = (),
+    **reading: Any,
+) -> Probabilities:
+    """Read the score of every row of a table.
+
+    Args:
+        labels: must be None.
+        column: that holds it; None: one of the usual names.
+        text_columns, reading: as for :func:`read_probabilities`.
+
+    Raises:
+        BertineError: there is no such column, or no row; a score is no finite number.
+    """
+    if labels is not None:
+        raise BertineError(f"{option('labels')} is for probabilities, but {path} is to have scores")
+    with Table(path, wanted=[column] if column else [], **reading) as table:
+        name = column or next((usual for usual in _USUAL_SCORES if usual in table.columns), None)
+        if name is None:
+            raise BertineError(
+                f"{table.name}: cannot tell which column holds the score; name it with "
+                f"{option('probability_column')}; it has {listed(table.columns)}"
+            )
+        require_columns(table.name, table.columns, [name])
+        texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
+        rows = []
+        for row in table:
+            score = _finite(row.values.get(name))
+            if not math.isfinite(score):
+                raise BertineError(
+                    f"{table.name}:{row.line}: {name!r} is {briefly(row.values.get(name))}, but "
+                    "must be a number"
+                )
+            rows.append(_Row.of(table, row, [score], texts))
+        if not rows:
+            raise BertineError(f"{table.name}: has no rows")
+        return Probabilities.of(table.name, (), np.array([row.values[0] for row in rows]), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,33 +174,53 @@ class _Row:
     values: list[float]
     texts: tuple[str, ...]
 
+    @classmethod
+    def of(cls, table: Table, row: TableRow, values: list[float], texts: Sequence[str]) -> _Row:
+        """Return a row with the texts of these columns."""
+        return cls(row.line, values, tuple(table.text(row, name) for name in texts))
 
-def _of_columns(table: Table, columns: Mapping[str, str], texts: Sequence[str]) -> Probabilities:
-    """Read the `columns` of labels."""
+
+def _of_columns(
+    table: Table,
+    columns: Mapping[str, str],
+    texts: Sequence[str],
+    *,
+    exclusive: bool = True,
+    hint: str = "",
+) -> Probabilities:
+    """Read the `columns` of labels; `hint` ends what is said of a row that does not sum to 1."""
     rows = []
     for row in table:
         where = f"{table.name}:{row.line}"
         values = [_number(where, row.values.get(name), name) for name in columns.values()]
-        rows.append(_row(table, row, values, "the columns of the labels", texts))
-    return _together(table.name, tuple(columns), rows)
+        if exclusive:
+            _check_sum(where, values, "the columns of the labels", hint)
+        rows.append(_Row.of(table, row, values, texts))
+    return _together(table.name, tuple(columns), rows, exclusive)
 
 
-def _row(table: Table, row: TableRow, values: list[float], what: str, texts: Sequence[str]) -> _Row:
-    """Return a row, of which `what` has these values.
+def _hint() -> str:
+    """Say what helps where the probabilities of a teacher's file do not sum to 1."""
+    return f", unless a text may have several labels ({option('teacher_task', 'multi-label')})"
+
+
+def _check_sum(where: str, values: list[float], what: str, hint: str) -> None:
+    """Refuse probabilities of a row, of `what`, that do not sum to 1.
 
     Raises:
-        BertineError: they do not sum to 1.
+        BertineError: they do not.
     """
     if abs(sum(values) - 1.0) > _SUM:
         shown = ", ".join(f"{each:g}" for each in values[:5])
         raise BertineError(
-            f"{table.name}:{row.line}: {what} sum to {sum(values):.4g} ({shown}"
-            f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1"
+            f"{where}: {what} sum to {sum(values):.4g} ({shown}"
+            f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1{hint}"
         )
-    return _Row(row.line, values, tuple(table.text(row, name) for name in texts))
 
 
-def _together(source: str, labels: tuple[str, ...] | None, rows: list[_Row]) -> Probabilities:
+def _together(
+    source: str, labels: tuple[str, ...] | None, rows: list[_Row], exclusive: bool
+) -> Probabilities:
     """Return the probabilities of all rows.
 
     Raises:
@@ -149,9 +231,9 @@ def _together(source: str, labels: tuple[str, ...] | None, rows: list[_Row]) -> 
     if len(labels) < 2:
         raise BertineError(f"{source}: has probabilities of one label; at least two are needed")
     values = np.array([row.values for row in rows], dtype=np.float64)
-    values /= values.sum(1, keepdims=True)
-    texts = [row.texts for row in rows if row.texts]
-    return Probabilities(source, labels, values, [row.line for row in rows], texts)
+    if exclusive:
+        values /= values.sum(1, keepdims=True)
+    return Probabilities.of(source, labels, values, rows)
 
 
 def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
@@ -234,17 +316,22 @@ def _number(where: str, value: Any, name: str) -> float:
     Raises:
         BertineError: it is none; names row and column.
     """
-    number = math.nan
-    if not isinstance(value, bool) and isinstance(value, str | int | float):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
+    number = _finite(value)
     if not 0.0 <= number <= 1.0:
         raise BertineError(
             f"{where}: {name!r} is {briefly(value)}, but must be a probability, from 0 to 1"
         )
     return number
+
+
+def _finite(value: Any) -> float:
+    """Return the number that a cell holds; nan where it holds none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     refused("was not fine-tuned", teacher=base)
     refused("a file has no layers to begin as", probabilities=file)
     known: dict[str, Any] = {"probabilities": file, "student": base, "labels": ["animal", "dish"]}
-    refused("has 3 rows of probabilities, but .*train.csv has 120 rows", **known)
+    refused("has 3 rows, but .*train.csv has 120 rows", **known)
     refused("steps is for distilling on a token store", teacher=teacher, steps=3)
     refused("word_column is for the task tagging", teacher=teacher, word_column=2)
     refused("has validation examples of its own", teacher=teacher, split_seed=3)

@@ -31,7 +31,7 @@ from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
-from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
+from bertine.tasks.texts.whole_text import LEAST, WholeTextTask, probability_columns
 from bertine.terminal.console import visible
 
 #: From this many examples on, a label for every single one means that the column is wrong.
@@ -220,6 +220,10 @@ class TextClassification(WholeTextTask[Prediction]):
             Prediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return the logarithms of probabilities."""
+        return np.log(np.maximum(answers, LEAST)).astype(np.float32)
 
     def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
         """Compute the cross-entropy of logits [K]; of soft labels its mean under these."""

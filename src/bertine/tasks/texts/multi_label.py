@@ -38,7 +38,7 @@ from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import binary_cross_entropies
 from bertine.tasks.report import require_some
 from bertine.tasks.texts.multi_label_report import MultiLabelReport, multi_label_scores
-from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
+from bertine.tasks.texts.whole_text import LEAST, WholeTextTask, probability_columns
 from bertine.terminal.console import visible
 
 
@@ -232,6 +232,11 @@ class MultiLabel(WholeTextTask[LabelSet]):
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
             answers.append(LabelSet(chosen, probabilities))
         return answers
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the odds."""
+        bounded = np.clip(answers, LEAST, 1.0 - LEAST)
+        return np.log(bounded / (1.0 - bounded)).astype(np.float32)
 
     def loss_of(self, output: np.ndarray, label: np.ndarray) -> float:
         """Compute the binary cross-entropy, the mean over the labels."""

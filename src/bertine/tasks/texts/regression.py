@@ -244,6 +244,10 @@ class TextRegression(WholeTextTask[Score]):
             Score(float(output) * self.scale + self.mean) for output in pooled(outputs, features)
         ]
 
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return scores in standard units."""
+        return ((answers - self.mean) / self.scale).astype(np.float32)
+
     def loss_of(self, output: np.ndarray, label: float) -> float:
         """Compute the squared error in standardized units."""
         wanted = (label - self.mean) / self.scale

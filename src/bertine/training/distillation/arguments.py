@@ -22,6 +22,10 @@ from bertine.training.distillation.student import StudentPlan
 Group = TypeVar("Group", bound=OptionGroup)
 
 
+#: Options of a file in place of a teacher.
+OF_FILES = ("probability_column", "labels", "teacher_task", "label_separator")
+
+
 def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
     """Return the options of another verb: what `options` say where they say anything (None: that
     verb's own default), and `others`."""

@@ -8,7 +8,7 @@ from bertine.data.store import is_store
 from bertine.options.distillation import ON_STORES, ON_TASKS, DistillOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_data
-from bertine.training.distillation.arguments import refuse_other_kind
+from bertine.training.distillation.arguments import OF_FILES, refuse_other_kind
 from bertine.training.distillation.on_store import distill_on_store
 from bertine.training.distillation.on_task import distill_on_task
 from bertine.training.distillation.result import Distilled
@@ -17,7 +17,7 @@ from bertine.training.pretraining.result import PretrainResult
 
 #: Options beside those of groups that are for one kind of data.
 _OF_STORES = ("objective", "held_out", "evaluate_every")
-_OF_TASKS = ("probabilities", "probability_column", "labels", "split_seed")
+_OF_TASKS = ("probabilities", *OF_FILES, "split_seed")
 
 
 @takes_options()

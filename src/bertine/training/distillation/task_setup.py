@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,18 +19,21 @@ from bertine.interop.family import family_of
 from bertine.interop.placing import LoadReport
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
+from bertine.names import TeacherTask
 from bertine.objectives.distillation.around_mlm import StagedBatches
 from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
 from bertine.records.examples import Examples, as_columns, find_splits, resolve_text_columns
-from bertine.records.probabilities import read_probabilities
+from bertine.records.label_sets import SEPARATORS
+from bertine.records.probabilities import Probabilities, read_probabilities, read_scores
 from bertine.tables.given import Data
 from bertine.tables.table import Table
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
+from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.terminal.console import counted, say
-from bertine.training.distillation.arguments import map_losses
+from bertine.training.distillation.arguments import OF_FILES, map_losses
 from bertine.training.distillation.student import (
     StudentPlan,
     add_projections,
@@ -52,9 +56,9 @@ def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teach
             f"{option('probabilities')}, a file of what another model holds likely"
         )
     if options.teacher is not None:
-        for name in ("probability_column", "labels"):
-            if getattr(options, name) is not None:
-                raise BertineError(f"{option(name)} is for {option('probabilities')}")
+        for given in OF_FILES:
+            if getattr(options, given) is not None:
+                raise BertineError(f"{option(given)} is for {option('probabilities')}")
         return ModelTeacher.load(options.teacher, options.device, options.precision)
     assert options.probabilities is not None
     if options.student is None:
@@ -62,28 +66,54 @@ def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teach
             f"{options.probabilities}: a file has no layers to begin as; name a model directory to "
             f"train with {option('student')} ({option('layers')} takes some of its layers alone)"
         )
-    columns = _text_columns(data, reading)
-    table = read_probabilities(
+    name: TeacherTask = options.teacher_task or "text"
+    if options.label_separator is not None and name != MultiLabel.name:
+        raise BertineError(
+            f"{option('label_separator')} is for {option('teacher_task', MultiLabel.name)}, but "
+            f"the task is {name!r}"
+        )
+    texts = as_columns(reading.text_columns)
+    columns: tuple[str, ...] = ()
+    if not texts or name == MultiLabel.name:
+        texts, columns = _columns(data, reading)
+    table = _READERS[name](
         Path(options.probabilities),
         labels=options.labels,
         column=options.probability_column,
-        text_columns=columns,
+        text_columns=texts,
     )
-    task: Any = task_class("text")
-    made = task(table.labels, columns, reading.label_column)
-    return FileTeacher(table, made, str(options.probabilities))
+    one_column_each = reading.label_column is None and set(table.labels) <= set(columns)
+    known = {
+        "labels": table.labels,
+        "text_columns": texts,
+        "label_column": reading.label_column,
+        "separator": options.label_separator or SEPARATORS[0],
+        "one_column_each": one_column_each,
+    }
+    kind: Any = task_class(name)
+    fields = {field.name for field in dataclasses.fields(kind)}
+    task = kind(**{field: value for field, value in known.items() if field in fields})
+    return FileTeacher(table, task, str(options.probabilities))
 
 
-def _text_columns(data: Data, reading: Reading) -> tuple[str, ...]:
-    """Return the columns of the texts of a table, named or usual."""
-    named = as_columns(reading.text_columns)
-    if named:
-        return named
+#: What reads a file of another model's answers, by its task.
+_READERS: dict[TeacherTask, Callable[..., Probabilities]] = {
+    "text": read_probabilities,
+    "multi-label": partial(read_probabilities, exclusive=False),
+    "regression": read_scores,
+}
+
+
+def _columns(data: Data, reading: Reading) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of the texts of a table, named or usual, and all that it has."""
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    with Table(splits.train, format=reading.format, quotes=reading.quotes) as table:
-        return ("text",) if table.layout.kind == "text" else resolve_text_columns(table, None)
+    named = as_columns(reading.text_columns)
+    with Table(splits.train, wanted=named, format=reading.format, quotes=reading.quotes) as table:
+        if table.layout.kind == "text":
+            return named or ("text",), ()
+        return resolve_text_columns(table, named), tuple(table.columns)
 
 
 def config_of(teacher: Teacher) -> Config | None:

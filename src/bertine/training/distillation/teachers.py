@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,10 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.probabilities import Probabilities
 from bertine.tasks.base import Task
+from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import counted, human_count, progress
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distillation.seen_by_teacher import seen_by_teacher
-
-#: A probability of 0 in a file, as a logarithm: less than any model gives.
-_LEAST = 1e-9
 
 
 class Teacher(ABC):
@@ -231,10 +230,10 @@ class ModelTeacher(Teacher):
 
 @dataclass
 class FileTeacher(Teacher):
-    """A file with the probability of each label for each row of the training data."""
+    """A file with the probability of each label, or a score, for each row of the training data."""
 
     probabilities: Probabilities
-    task: Task[Any]
+    task: WholeTextTask[Any]
     name: str
     numbers: tuple[int, ...] = ()
 
@@ -246,15 +245,14 @@ class FileTeacher(Teacher):
 
     def line(self) -> str:
         labels = self.probabilities.labels
-        return (
-            f"teacher: {counted(len(self.probabilities.values), 'row')} of probabilities of "
-            f"{len(labels)} labels in {self.name}"
-        )
+        what = f"probabilities of {len(labels)} labels" if labels else "scores"
+        rows = counted(len(self.probabilities.values), "row")
+        return f"teacher: {rows} of {what} in {self.name}"
 
-    @property
-    def logits(self) -> np.ndarray:
-        """The logarithms of the probabilities, fp32 [N, K]."""
-        return np.log(np.maximum(self.probabilities.values, _LEAST)).astype(np.float32)
+    @cached_property
+    def rows_put_out(self) -> np.ndarray:
+        """The outputs of a model that answers so, fp32 [N, K]; of scores [N]."""
+        return self.task.as_outputs(self.probabilities.values)
 
     def fit(self, data: PartlyLabelled) -> FileTeacher:
         """Return the teacher for data of which some rows may be held out.
@@ -267,7 +265,7 @@ class FileTeacher(Teacher):
         count, rows = len(data.train) + len(held), len(self.probabilities.values)
         if rows != count:
             raise BertineError(
-                f"{self.name}: has {counted(rows, 'row')} of probabilities, but "
+                f"{self.name}: has {counted(rows, 'row')}, but "
                 f"{data.train.source} has {counted(count, 'row')}; both must have the same texts "
                 "in the same order"
             )
@@ -291,15 +289,13 @@ class FileTeacher(Teacher):
         features: Sequence[Any],
         student: LoadedModel,
     ) -> list[np.ndarray]:
-        logits = self.logits
-        return [logits[self.numbers[feature.row]] for feature in features]
+        return [self.rows_put_out[self.numbers[feature.row]] for feature in features]
 
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
         if not data.held_out:
             return None
-        logits = self.logits[list(data.held_out)]
-        rows = [_Row(number) for number in range(len(logits))]
-        return list(self.task.decode(list(logits), rows))
+        outputs = list(self.rows_put_out[list(data.held_out)])
+        return list(self.task.decode(outputs, [_Row(number) for number in range(len(outputs))]))
 
 
 @dataclass(frozen=True)
