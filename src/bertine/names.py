@@ -46,7 +46,7 @@ ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
 SoftTokens = Literal["all", "masked"]
 #: How hidden maps and attention maps are compared (:mod:`bertine.objectives.distillation.maps`).
 MapKind = Literal["tinybert", "mobilebert"]
-#: The task of a file of what another model holds likely, in place of a teacher.
+#: The task of another model whose answers are a file, in place of a teacher.
 TeacherTask = Literal["text", "multi-label", "regression"]
 #: What becomes of a teacher's token types in a student that has none.
 TokenTypesOfTeacher = Literal["fold", "drop"]

@@ -178,7 +178,7 @@ def distill(
     On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    what another model holds likely; where texts have labels, these count too.
+    another model's answers; where texts have labels, these count too.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
@@ -187,9 +187,9 @@ def distill(
         out: the run's folder; the model directory is ``out/model``.
         teacher: model directory to learn from: on a store one that fills masks, on texts a
             fine-tuned one of any task.
-        probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another
-            model holds likely: a row for each row of DATA, a column for each label, or one with a
-            dictionary or a list; or a column of scores.
+        probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another
+            model's probabilities: a row for each row of DATA, a column for each label, or one with
+            a dictionary or a list; or a column of scores.
         teacher_task: of `probabilities`: what the other model answers: one label a text (text), any
             number of them (multi-label), or a score (regression); None: text.
         probability_column: of `probabilities`: the column with a dictionary, or a list in the order

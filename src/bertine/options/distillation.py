@@ -25,8 +25,8 @@ _STORE = "on a token store"
 _TASK = "on texts of a task"
 
 
-class Pupils(OptionGroup):
-    """Options that say who teaches whom."""
+class TeacherAndStudent(OptionGroup):
+    """Options that say what the teacher and the student are."""
 
     title = "teacher and student"
 
@@ -38,9 +38,9 @@ class Pupils(OptionGroup):
     )
     probabilities: Path | str | None = declare(
         None,
-        "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another model holds "
-        "likely: a row for each row of DATA, a column for each label, or one with a dictionary or "
-        "a list; or a column of scores",
+        "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another model's "
+        "probabilities: a row for each row of DATA, a column for each label, or one with a "
+        "dictionary or a list; or a column of scores",
         metavar="FILE",
     )
     teacher_task: TeacherTask | None = declare(
@@ -171,7 +171,7 @@ class MapTerms(OptionGroup):
 
 
 class DistillOptions(
-    Pupils,
+    TeacherAndStudent,
     SoftTargets,
     StoreTerms,
     TaskTerms,

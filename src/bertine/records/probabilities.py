@@ -1,4 +1,5 @@
-"""Read what another model holds likely: a table with the probability of each label in each row.
+"""Read the answers of another model: a table with the probability of each label, or a score, in
+each row.
 
 A column for each label (named as the label, or ``probability_LABEL``, as ``bertine predict
 --all-probabilities`` writes it), or one column with a dictionary by label, or a list; in csv and
@@ -96,7 +97,7 @@ def read_probabilities(
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; a value is no probability, or a row
+        BertineError: a column is missing or not recognized; a value is not a probability, or a row
             does not sum to 1, named by row and column; there is no row, or but one label.
     """
     with Table(path, wanted=[column] if column else [], **reading) as table:
@@ -240,7 +241,7 @@ def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
     """Return the column of each label.
 
     Raises:
-        BertineError: one is missing, or none can be told.
+        BertineError: one is missing, or the columns are not recognized.
     """
     if labels is not None:
         chosen = {}
@@ -283,15 +284,17 @@ def _of_cell(
     """Return the labels, and the probability of each, of a dictionary or a list."""
     if isinstance(value, dict):
         # Parquet has every label in every row, and null where a row's dictionary had none.
-        found = {str(key): inner for key, inner in value.items() if inner is not None}
-        labels = tuple(found) if known is None else known
-        for label in found:
+        by_label = {str(key): inner for key, inner in value.items() if inner is not None}
+        labels = tuple(by_label) if known is None else known
+        for label in by_label:
             if label not in labels:
                 raise BertineError(
-                    f"{where}: {name!r} has the label {briefly(label)}, which is none of "
+                    f"{where}: {name!r} has the label {briefly(label)}, which is not among "
                     f"{listed(labels)}; name all labels with {option('labels')}"
                 )
-        return labels, [_number(where, found.get(each, 0.0), f"{name}.{each}") for each in labels]
+        return labels, [
+            _number(where, by_label.get(each, 0.0), f"{name}.{each}") for each in labels
+        ]
     if isinstance(value, list):
         if known is None:
             raise BertineError(
@@ -314,7 +317,7 @@ def _number(where: str, value: Any, name: str) -> float:
     """Return a probability.
 
     Raises:
-        BertineError: it is none; names row and column.
+        BertineError: it is not a probability; names row and column.
     """
     number = _finite(value)
     if not 0.0 <= number <= 1.0:

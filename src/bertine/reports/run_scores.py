@@ -80,7 +80,7 @@ def teacher(run: RunFolder) -> Section | None:
     metrics = run.scores.get("final", {}).get("metrics", {})
     with naming_damage(run.path / "scores.json"):
         theirs: dict[str, float] = dict(beside.get("metrics") or {})
-        own = bool(beside.get("own_labels"))
+        own = bool(beside.get("judged_by_teacher"))
         judged = list(run.labels_and_columns.get("metrics") or ())
         names = [name for name in judged if name in metrics]
         names += [name for name in metrics if name not in names]

@@ -25,7 +25,7 @@ def test_rows_without_a_label_are_learned_from_the_teacher(
     result = bertine.distill(data, teacher=teacher, out=tmp_path / "run", **SHORT)
     assert "40 of 112 training examples have no label" in capsys.readouterr().err
     assert (result.teacher.labelled, result.teacher.unlabelled) == (72, 40)
-    assert not result.teacher.own_labels
+    assert not result.teacher.judged_by_teacher
 
 
 def test_few_labels_are_all_learned_from(
@@ -41,7 +41,7 @@ def test_few_labels_are_all_learned_from(
     assert "all 2 labels are learned from" in said
     assert "12 rows without a label are held out: the validation examples are judged by" in said
     assert (result.teacher.labelled, result.teacher.unlabelled) == (2, 106)
-    assert result.teacher.own_labels
+    assert result.teacher.judged_by_teacher
     assert result.metrics["accuracy"] > 0.5
     page = bertine.report(tmp_path / "run").path.read_text()
     assert "The validation examples have no labels: the student is judged by" in page

@@ -1,4 +1,4 @@
-"""Distilling from a file of what another model holds likely."""
+"""Distilling from a file of another model's answers."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_file_of_scores_teaches(base: Path, tmp_path: Path) -> None:
         **{**SHORT, "epochs": 10, "learning_rate": 3e-3},
     )
     assert isinstance(result, Distilled)
-    assert result.teacher.own_labels
+    assert result.teacher.judged_by_teacher
     assert result.metrics["pearson"] > 0.9
     assert result.metrics["mean_absolute_error"] < 30
 

@@ -34,7 +34,7 @@ def test_a_teacher_alone_gives_its_answers(teacher: Path, labelled: Path, tmp_pa
     log = toys.log(tmp_path / "run")
     assert all(line["loss"] < 1e-6 for line in log if "loss" in line)
     assert result.metrics["accuracy"] == 1.0
-    assert result.teacher.own_labels
+    assert result.teacher.judged_by_teacher
     assert result.teacher.unlabelled == len(lines) - 12
     assert "against the teacher's answers" in "\n".join(result.lines())
 
@@ -127,7 +127,9 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     rows = rows_of(labelled / "train.csv")
     other = [{"text": row["text"], "animal": 0.5, "dish": 0.5} for row in rows]
     known["probabilities"] = write_rows(tmp_path / "other.csv", other)
-    refused("hidden_weight compares layers, which a file has not", hidden_weight=1.0, **known)
+    refused(
+        "hidden_weight compares layers, and a file of answers has none", hidden_weight=1.0, **known
+    )
     other[4]["text"] = "another"
     write_rows(tmp_path / "other.csv", other)
     refused(r"other.csv:6: has another text than .*train.csv:6", **known)

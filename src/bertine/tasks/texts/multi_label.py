@@ -212,12 +212,14 @@ class MultiLabel(WholeTextTask[LabelSet]):
             return feature
         return replace(feature, label=np.zeros(len(self.labels), dtype=np.float32))
 
-    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
         """Compute the divergence of each decision from the teacher's, summed over sequences and
         labels; see the base."""
         ours = outputs.float()
-        total = binary_divergences(ours, taught, temperature).sum()
-        return Term(total, ours.numel(), ((ours > 0) == (taught > 0)).sum())
+        total = binary_divergences(ours, teacher_outputs, temperature).sum()
+        return Term(total, ours.numel(), ((ours > 0) == (teacher_outputs > 0)).sum())
 
     def as_label(self, answer: LabelSet) -> str:
         return joined(answer.labels)

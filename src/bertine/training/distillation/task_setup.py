@@ -41,6 +41,7 @@ from bertine.training.distillation.student import (
     plan_student,
 )
 from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
+from bertine.training.distillation.unused import MAP_WEIGHTS
 from bertine.training.finetuning.setup import Start, load_with_heads
 
 
@@ -48,17 +49,17 @@ def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teach
     """Read the teacher, a model or a file.
 
     Raises:
-        BertineError: neither or both are given; something that is for the other one.
+        BertineError: neither or both are named; an option is for the other one.
     """
     if (options.teacher is None) == (options.probabilities is None):
         raise BertineError(
             f"give one of {option('teacher')}, a fine-tuned model, and "
-            f"{option('probabilities')}, a file of what another model holds likely"
+            f"{option('probabilities')}, a file of another model's answers"
         )
     if options.teacher is not None:
-        for given in OF_FILES:
-            if getattr(options, given) is not None:
-                raise BertineError(f"{option(given)} is for {option('probabilities')}")
+        for of_files in OF_FILES:
+            if getattr(options, of_files) is not None:
+                raise BertineError(f"{option(of_files)} is for {option('probabilities')}")
         return ModelTeacher.load(options.teacher, options.device, options.precision)
     assert options.probabilities is not None
     if options.student is None:
@@ -219,10 +220,11 @@ def task_maps(
         BertineError: they cannot be compared.
     """
     if isinstance(teacher, FileTeacher):
-        wished = ("hidden_weight", "attention_weight", "hidden_mean_weight")
-        for name in (*wished, "hidden_variance_weight", "progressive_steps"):
+        for name in (*MAP_WEIGHTS, "progressive_steps"):
             if getattr(options, name):
-                raise BertineError(f"{option(name)} compares layers, which a file has not")
+                raise BertineError(
+                    f"{option(name)} compares layers, and a file of answers has none"
+                )
         return None
     assert isinstance(teacher, ModelTeacher)
     maps = map_losses(options, plan, teacher.config)
@@ -262,7 +264,7 @@ def labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
     return dataclasses.replace(data, validation=held)
 
 
-def judged_by_teacher(read: PartlyLabelled, labelled: int) -> str:
+def why_teacher_judges(read: PartlyLabelled, labelled: int) -> str:
     """Say why validation examples are judged by the teacher's answers, where so many training
     examples have a label."""
     why = "no example has a label"

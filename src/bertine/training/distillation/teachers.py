@@ -1,4 +1,4 @@
-"""Teachers of tasks: a fine-tuned model, or a file of what some other model holds likely."""
+"""Teachers of tasks: a fine-tuned model, or a file of another model's answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Teacher(ABC):
     @abstractmethod
     def outputs(
         self,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
         student: LoadedModel,
@@ -59,7 +59,7 @@ class Teacher(ABC):
         """Compute what it puts out for each of the student's features.
 
         Args:
-            built: the student's task.
+            student_task: the student's task.
             examples: those that it is to learn from.
             features: that the student reads of them.
             student: which reads them.
@@ -89,7 +89,7 @@ class ModelTeacher(Teacher):
         """Read a model directory; the teacher computes in the numbers that it was trained in.
 
         Raises:
-            BertineError: it is none of a task.
+            BertineError: it is not a model of a task.
         """
         return cls(Predictor.for_scores(folder, device, precision), str(folder))
 
@@ -150,33 +150,33 @@ class ModelTeacher(Teacher):
 
     def outputs(
         self,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
         student: LoadedModel,
     ) -> list[np.ndarray]:
         answering = self.answering(examples.text_columns)
-        own = self._features(answering, built, examples, features, student)
+        own = self._features(answering, student_task, examples, features, student)
         with progress() as bar:
             job = bar.add_task("ask the teacher", total=len(own))
-            found = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
+            outputs = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
         # What stands at padding means nothing.
         return [
             np.asarray(output[: len(feature.input_ids)] if output.ndim > 1 else output)
-            for output, feature in zip(found, own, strict=True)
+            for output, feature in zip(outputs, own, strict=True)
         ]
 
     def _features(
         self,
         answering: Answering,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
         student: LoadedModel,
     ) -> Sequence[Any]:
         """Return what the teacher reads for each of the student's features."""
         task = answering.task
-        why = self.reads_otherwise(built, student)
+        why = self.reads_otherwise(student_task, student)
         if not why:
             return features
         own = task.featurize(examples, answering.tokenizer)
@@ -194,12 +194,12 @@ class ModelTeacher(Teacher):
             )
         return own
 
-    def reads_otherwise(self, built: Task[Any], student: LoadedModel) -> str:
+    def reads_otherwise(self, student_task: Task[Any], student: LoadedModel) -> str:
         """Say why teacher and student do not read the same pieces, and what to do about it; ""
         where they do.
 
         Args:
-            built: the student's task.
+            student_task: the student's task.
             student: with as many positions as it has.
         """
         wanted = self.task.max_length
@@ -214,10 +214,10 @@ class ModelTeacher(Teacher):
                 f"up to {wanted} pieces; give a student with as many, or a teacher that was "
                 f"fine-tuned with {option('max_length', student.config.longest_input)}"
             )
-        if built.max_length != wanted:
+        if student_task.max_length != wanted:
             return (
-                f"the teacher reads up to {wanted} pieces, the student {built.max_length}; leave "
-                f"out {option('max_length')}, or give {option('max_length', wanted)}"
+                f"the teacher reads up to {wanted} pieces, the student {student_task.max_length}; "
+                f"leave out {option('max_length')}, or give {option('max_length', wanted)}"
             )
         return ""
 
@@ -284,7 +284,7 @@ class FileTeacher(Teacher):
 
     def outputs(
         self,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
         student: LoadedModel,
