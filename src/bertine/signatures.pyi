@@ -428,9 +428,8 @@ def evaluate(
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         probability_columns: of a model with one label a text: a column for each of its labels with
             the probability, in place of `label_column`; named as the label, or probability_LABEL;
-            None: those columns, where all are there and no column is called as the label usually
-            is. The most probable label counts as the label of a row; the loss is the cross-entropy
-            with the probabilities.
+            None: recognized where the table has no column of labels. The most probable label counts
+            as the label of a row; the loss is the cross-entropy with the probabilities.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
         worst: also list so many examples with the highest loss, with file and line; wrong labels

@@ -50,8 +50,7 @@ class EvaluateOptions(KnownExamples, ScoringMachine):
         "probability_columns",
         help="of a model with one label a text: a column for each of its labels with the "
         "probability, in place of `label_column`; named as the label, or probability_LABEL",
-        otherwise="those columns, where all are there and no column is called as the label usually "
-        "is",
+        otherwise="recognized where the table has no column of labels",
         more="The most probable label counts as the label of a row; the loss is the cross-entropy "
         "with the probabilities.",
         title="columns",
