@@ -78,8 +78,8 @@ TERMS = {
     ),
     "soft": TermTexts(
         title="Soft targets",
-        loss="Mean divergence of what the student holds likely from what the teacher does, both at "
-        "the temperature, times its square; 0 where they agree.",
+        loss="Mean divergence of the student's probabilities from the teacher's, both at the "
+        "temperature, times its square; 0 where they agree.",
         accuracy="Where the best guess of the student is that of its teacher.",
         right="best guesses that are the teacher's",
         targets="soft targets",

@@ -46,6 +46,23 @@ def test_held_out_examples_have_labels_where_some_have(tmp_path: Path) -> None:
     assert [texts[n] for n in found.held_out] == [i.texts[0] for i in found.validation.items]
 
 
+@pytest.mark.parametrize(
+    ("labels", "others", "judged"), [(99, 100, 10), (100, 200, 10), (99, 98, 10)]
+)
+def test_few_labels_are_kept_for_training(
+    tmp_path: Path, labels: int, others: int, judged: int
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"review": f"text {n}", "stars": ["no", "yes"][n % 2] if n < labels else ""}
+        for n in range(labels + others)
+    ]
+    train, held = labels_of(TEXT, write(tmp_path / "some.jsonl", rows))
+    assert len(held) == judged
+    few = labels < min(100, others)
+    assert held.count(None) == (judged if few else 0)
+    assert len(train) - train.count(None) == labels - (0 if few else judged)
+
+
 def test_without_labels_any_tenth_is_held_out(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("".join(f"text {n}\n" for n in range(50)))
     train, held = labels_of(TEXT, tmp_path / "t.txt")

@@ -68,7 +68,8 @@ def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
     """Write the page of a run: curves, diagnosis, settings, and what it has answered on the way.
 
     Args:
-        run: the folder of a run of ``pretrain`` or ``finetune``: finished, running or killed.
+        run: the folder of a run of ``pretrain``, ``finetune`` or ``distill``: finished, running or
+            killed.
         out: the page; None: ``report.html`` in `run`.
 
     Raises:
@@ -113,8 +114,11 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     ]
     environment = files.environment
     versions = ", ".join(f"{k} {environment[k]}" for k in ("bertine", "torch") if k in environment)
+    kind = "Pre-training" if files.task is None else "Fine-tuning"
+    if "distillation" in files.settings:
+        kind = "Distillation"
     return html.Page(
-        title=f"{'Pre-training' if files.task is None else 'Fine-tuning'}: {files.path.name}",
+        title=f"{kind}: {files.path.name}",
         lead=_lead(files),
         headline=_headline(files),
         sections=[section for section in sections if section is not None],
