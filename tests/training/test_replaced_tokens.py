@@ -125,14 +125,14 @@ def test_both_models_open_in_transformers_and_share_their_embeddings(trained: Pa
 
 def test_the_log_and_the_scores_are_of_both(trained: Path, store: Path, config: Path) -> None:
     last = [line for line in toys.log(trained) if "rtd_loss" in line][-1]
-    assert last["loss"] == pytest.approx(last["mlm_loss"] + 50 * last["rtd_loss"])
-    assert 0 <= last["rtd_found"] <= last["rtd_replaced"] < 0.16
+    assert last["loss"] == pytest.approx(last["generator_loss"] + 50 * last["rtd_loss"])
+    assert 0 <= last["rtd_detected"] <= last["rtd_replaced"] < 0.16
     assert last["rtd_replaced"] > 0.05
     scores = [line for line in toys.log(trained) if "eval_loss" in line]
     assert [line["step"] for line in scores] == [4, 7]
     for line in scores:
         assert line["eval_loss"] == pytest.approx(
-            line["eval_mlm_loss"] + 50 * line["eval_rtd_loss"]
+            line["eval_generator_loss"] + 50 * line["eval_rtd_loss"]
         )
         assert line["eval_rtd_count"] == line["eval_tokens"]
     # Of whole evaluations, not of one loss alone.
@@ -148,14 +148,22 @@ def test_the_result_says_what_guessing_gives(
     result = pretrain(store, model=config, out=tmp_path / "run", **{**SETTINGS, "steps": 3})
     assert result.generator is None
     assert not (tmp_path / "run" / "generator").exists()
-    assert result.main == main_term("rtd") == "mlm"
+    assert result.main == main_term("rtd") == "rtd"
     end = result.final
-    lines = "\n".join(result.lines())
+    lines = result.lines()
     assert (
-        f"RTD: {end['rtd_replaced']:.1%} of the tokens replaced, "
-        f"{end['rtd_found'] / end['rtd_replaced']:.1%} of these found; saying the same of all is "
-        f"right for {1 - end['rtd_replaced']:.1%}"
+        f"RTD: {end['rtd_replaced']:.1%} of the tokens were replaced, "
+        f"{end['rtd_detected'] / end['rtd_replaced']:.1%} of these detected; guessing gives an "
+        f"accuracy of {1 - end['rtd_replaced']:.1%}"
     ) in lines
+    # The model comes first; the generator, which is not kept, is named as that.
+    assert lines[1] == f"RTD loss {end['rtd_loss']:.3f}"
+    assert lines[2].startswith(f"Generator MLM loss {end['generator_loss']:.3f} (")
+    assert lines[3] == (
+        f"RTD accuracy {end['rtd_accuracy']:.1%}, "
+        f"Generator MLM accuracy {end['generator_accuracy']:.1%}"
+    )
+    assert not any(line.startswith("MLM") for line in lines)
     capsys.readouterr()
     pretrain(
         *(store,),
@@ -197,9 +205,9 @@ def test_mistakes_with_generators_are_one_line(
     model, out = trained / "model", tmp_path / "run"
 
     def refused(match: str, **given: Any) -> None:
-        with pytest.raises(BertineError, match=match) as told:
+        with pytest.raises(BertineError, match=match) as error:
             pretrain(store, **{"model": model, "out": out, **STILL, **given})
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
         assert not out.exists()
 
     refused("has no MLM head, so it is no generator", generator=model)
@@ -244,22 +252,22 @@ def test_options_of_the_objective_do_nothing_with_others(
 
 
 def test_what_has_no_mask_head_says_so(trained: Path, store: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertineError, match="has no masked-LM head") as told:
+    with pytest.raises(BertineError, match="has no masked-LM head") as error:
         fill_mask(trained / "model", "the old [MASK] sleeps .")
-    assert "generator" in str(told.value)
+    assert "generator" in str(error.value)
     assert len(fill_mask(trained / "generator", "the old [MASK] sleeps .")) == 1
     # With the generator of its run it can be scored, as that alone.
     report = evaluate(trained, store)
     both, alone = report.metrics, evaluate(trained / "generator", store).metrics
-    told = f"saying the same of all is {1 - both['rtd_replaced']:.2%}"
-    assert any(told in line for line in report.lines())
-    assert both["mlm_loss"] == pytest.approx(alone["mlm_loss"])
+    guesses = f"guessing gives an accuracy of {1 - both['rtd_replaced']:.2%}"
+    assert any(guesses in line for line in report.lines())
+    assert both["generator_loss"] == pytest.approx(alone["mlm_loss"])
     assert both["rtd_count"] == both["tokens"]
     assert "rtd_loss" not in alone
     shutil.copytree(trained / "model", tmp_path / "model")
-    with pytest.raises(BertineError, match="has no generator to replace any") as told:
+    with pytest.raises(BertineError, match="has no generator to replace any") as error:
         evaluate(tmp_path / "model", store)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_settings_say_the_published_shares_of_masks(trained: Path) -> None:
@@ -328,8 +336,8 @@ def test_a_term_says_its_shares_once(store: Path) -> None:
     )
     model = Model(config, Rtd().heads(config)).eval()
     terms: dict[str, Term] = Rtd().terms(model, data.batch(0))
-    assert terms["mlm"].shares == {}
-    assert terms["rtd"].shares.keys() == {"replaced", "found"}
+    assert terms["generator"].shares == {}
+    assert terms["rtd"].shares.keys() == {"replaced", "detected"}
 
 
 def test_from_the_command_line(store: Path, config: Path, tmp_path: Path) -> None:
@@ -392,8 +400,8 @@ def test_both_models_learn(tmp_path: Path) -> None:
         precision="fp32",
     )
     end = result.final
-    assert end["mlm_loss"] < 0.5 * result.unigram_entropy
+    assert end["generator_loss"] < 0.5 * result.unigram_entropy
     by_share, by_saying = guessing(TERMS["rtd"], end["rtd_replaced"]) or (0.0, 0.0)
     assert end["rtd_loss"] < 0.6 * by_share
     assert end["rtd_accuracy"] > by_saying + 0.01
-    assert end["rtd_found"] > 0.3 * end["rtd_replaced"]
+    assert end["rtd_detected"] > 0.3 * end["rtd_replaced"]

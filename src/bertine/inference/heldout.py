@@ -39,7 +39,7 @@ from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, guessing, terms_among
+from bertine.terms import TERMS, rarer_answers, terms_among
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -73,11 +73,11 @@ def score_batches(
         on_batch: called with the real tokens of each batch that is done.
 
     Returns:
-        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``): ``T_loss`` in nats,
-        the mean over all its targets; ``T_accuracy`` (where it has one) and other shares of the
-        targets such as ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the
-        weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and
-        ``sequences`` that were seen.
+        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``, ``generator``):
+        ``T_loss`` in nats, the mean over all its targets; ``T_accuracy`` (where it has one) and
+        other shares of the targets such as ``rtd_replaced``, shares of 1; ``T_count``, the
+        targets. ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of
+        words; and ``tokens`` and ``sequences`` that were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or
@@ -258,11 +258,10 @@ class HeldOutReport(Shown):
                 line += f", perplexity {metrics[f'{name}_perplexity']:.2f}"
             if f"{name}_accuracy" in metrics:
                 line += f", accuracy {metrics[f'{name}_accuracy']:.2%}"
-            rarer = TERMS[name].rarer
-            if rarer is not None and f"{name}_{rarer}" in metrics:
-                share = metrics[f"{name}_{rarer}"]
-                by_share = guessing(TERMS[name], share) or (0.0, 0.0)
-                line += f" ({share:.2%} {rarer}; saying the same of all is {by_share[1]:.2%})"
+            if rarer := rarer_answers(name, metrics):
+                share, detected, guessed = rarer
+                line += f" ({share:.2%} {TERMS[name].rarer}, {detected:.2%} of these detected; "
+                line += f"guessing gives an accuracy of {guessed:.2%})"
             lines.append(line)
         return [*lines, *self.notes]
 
