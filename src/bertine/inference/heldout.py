@@ -300,7 +300,7 @@ def evaluate_store(
     for line in loaded.report.lines():
         say(line)
     objective = objective_of(loaded.model)
-    if objective is None and "rtd" in loaded.model.heads:
+    if objective is None and loaded.model.missing_partners():
         objective = _with_generator(Path(model), loaded)
     if objective is None:
         raise BertineError(

@@ -110,7 +110,7 @@ class Rtd(LossDefaults):
         if not isinstance(config, ElectraConfig):
             raise TypeError(f"objective rtd is for ElectraConfig, not for {type(config).__name__}")
         small = config.generator(options.generator_size, options.generator_layers)
-        return new_head(config, "rtd") | new_head(config, "generator", generator=small)
+        return new_head(config, "rtd") | new_head(config, "generator", sizes=small)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count all real tokens and those that are hidden from the generator."""

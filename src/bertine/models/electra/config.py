@@ -20,10 +20,8 @@ from bertine.models.encoder import Encoder
 from bertine.models.heads import HEADS, HeadKind, MlmHead
 
 
-def _new_generator(
-    config: ElectraConfig, _: int, generator: ElectraConfig | None = None
-) -> Generator:
-    return Generator(config.generator() if generator is None else generator)
+def _new_generator(config: ElectraConfig, _: int, sizes: ElectraConfig | None = None) -> Generator:
+    return Generator(config.generator() if sizes is None else sizes)
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class ElectraConfig(Config):
             lambda config, _: ReplacedTokenHead(config),
             "replaced-token head",
             "ForPreTraining",
+            partner="generator",
         ),
         **{name: kind for name, kind in HEADS.items() if name != "nsp"},
         # Its activation does not follow `hidden_act`.
