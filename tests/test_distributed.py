@@ -168,9 +168,9 @@ def test_layers_that_share_weights_are_sharded_too(store: Path, tmp_path: Path, 
     torch.manual_seed(0)
     model = Model(config, choose(config)[0].heads(config))
     save_model(tmp_path / "model", model, toys.tokenizer())
-    given = {"store": store, "model": tmp_path / "model", "held_out": store}
-    pretrain(**given, out=tmp_path / "single", **SETTINGS)
-    ends = together(2, tmp_path, **given, out=tmp_path / "two", shard=True, **SETTINGS)
+    options = {"store": store, "model": tmp_path / "model", "held_out": store}
+    pretrain(**options, out=tmp_path / "single", **SETTINGS)
+    ends = together(2, tmp_path, **options, out=tmp_path / "two", shard=True, **SETTINGS)
     for end in ends:
         assert end.status == 0, end.output
     assert_close_runs(tmp_path / "two", tmp_path / "single")
@@ -194,9 +194,10 @@ def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, s
         attention_probs_dropout_prob=0.0,
     )
     (tmp_path / "config.json").write_text(json.dumps(config_to_huggingface(config)))
-    given = {"store": store, "model": tmp_path / "config.json", "save_generator": True, **SETTINGS}
-    pretrain(**given, out=tmp_path / "single")
-    for end in together(2, tmp_path, **given, out=tmp_path / "run", shard=shard):
+    options = {"store": store, "model": tmp_path / "config.json", **SETTINGS}
+    options |= {"save_generator": True}
+    pretrain(**options, out=tmp_path / "single")
+    for end in together(2, tmp_path, **options, out=tmp_path / "run", shard=shard):
         assert end.status == 0, end.output
     assert_close_runs(tmp_path / "run", tmp_path / "single")
     expected = toys.weights(tmp_path / "single" / "generator")
@@ -209,9 +210,9 @@ def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, s
 def test_replicas_with_another_optimizer(
     store: Path, model: Path, tmp_path: Path, name: str
 ) -> None:
-    given = {"store": store, "model": model, "optimizer": name, **SETTINGS, "held_out": store}
-    pretrain(**given, out=tmp_path / "single")
-    for end in together(2, tmp_path, **given, out=tmp_path / "run"):
+    options = {"store": store, "model": model, "optimizer": name, **SETTINGS, "held_out": store}
+    pretrain(**options, out=tmp_path / "single")
+    for end in together(2, tmp_path, **options, out=tmp_path / "run"):
         assert end.status == 0, end.output
     assert_close_runs(tmp_path / "run", tmp_path / "single")
 

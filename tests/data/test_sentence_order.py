@@ -59,7 +59,7 @@ def test_half_of_the_pairs_are_swapped_at_whole_sentences(make_store: MakeStore)
             assert (a_end == b) if pair.label == 0 else (b_end == a)
 
 
-def test_the_order_cannot_be_told_from_lengths_or_places(make_store: MakeStore):
+def test_lengths_and_places_say_nothing_of_the_order(make_store: MakeStore):
     """Segments of both labels are as long, and as far from the beginning of their documents."""
     store, _ = make_store([[4] * 3000] * 3)
     pairs = OrderedSegments(store, max_tokens=61).instances(0, 20_000)

@@ -88,10 +88,10 @@ def test_a_folder_of_googles_is_the_model(name: str, tmp_path: Path) -> None:
     canonical = family_of("mobilebert").names.to_canonical(model.state_dict(), config)
     arrays = {}
     for tensor_name, tensor in canonical.items():
-        found, transposed = variable(tensor_name, config.normalization_type == "no_norm")
+        google_name, transposed = variable(tensor_name, config.normalization_type == "no_norm")
         array = tensor.detach().numpy()
-        arrays[found] = np.ascontiguousarray(array.T if transposed else array)
-        arrays[f"{found}/adam_m"] = np.zeros_like(arrays[found])
+        arrays[google_name] = np.ascontiguousarray(array.T if transposed else array)
+        arrays[f"{google_name}/adam_m"] = np.zeros_like(arrays[google_name])
     bundles.write_bundle(tmp_path / "bert_model.ckpt", arrays)
     said = {
         "attention_probs_dropout_prob": 0.1,

@@ -102,18 +102,18 @@ def differences(folder: Path, model: Any, act: str | None = None) -> dict[str, f
 @pytest.mark.parametrize("name", ["google", "keras"])
 def test_states_and_log_probabilities_are_those_of_googles_program(google: Path, name: str) -> None:
     source, folder = (GOLDEN, google) if name == "google" else (KERAS, KERAS)
-    found = differences(source, load_model(folder).model)
-    assert found["states"] < 3e-6
-    assert found["pooled"] < 3e-6
-    assert found["mlm"] < 1e-5
-    assert found["nsp"] < 4e-6
+    gaps = differences(source, load_model(folder).model)
+    assert gaps["states"] < 3e-6
+    assert gaps["pooled"] < 3e-6
+    assert gaps["mlm"] < 1e-5
+    assert gaps["nsp"] < 4e-6
 
 
-def test_the_other_gelu_is_told_from_it(google: Path, tmp_path: Path) -> None:
+def test_the_other_gelu_gives_other_states(google: Path, tmp_path: Path) -> None:
     bertine.convert(google, tmp_path / "erf", hidden_act="gelu")
-    found = differences(GOLDEN, load_model(tmp_path / "erf").model)
-    assert 1e-4 < found["states"] < 2e-3
-    assert 1e-3 < found["mlm"] < 1e-2
+    gaps = differences(GOLDEN, load_model(tmp_path / "erf").model)
+    assert 1e-4 < gaps["states"] < 2e-3
+    assert 1e-3 < gaps["mlm"] < 1e-2
 
 
 def test_losses_and_gradients_are_those_of_googles_program(google: Path) -> None:
@@ -317,7 +317,7 @@ def test_variables_of_other_networks_are_named(google: Path) -> None:
     message = refusal(
         index_of(google, {**arrays, "bert/lstm/kernel": np.zeros((2, 2), np.float32)})
     )
-    assert "variables that Google's BERT has not: 'bert/lstm/kernel'; it is of another" in message
+    assert "Google's BERT does not have: 'bert/lstm/kernel'; it is of another" in message
     message = refusal(index_of(google, arrays, num_hidden_layers=2))
     assert "unexpected tensors: encoder.layer.2." in message
     message = refusal(index_of(google, arrays, num_hidden_layers=5))

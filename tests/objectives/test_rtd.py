@@ -136,12 +136,12 @@ def test_loss_and_gradients_equal_those_of_transformers(
     generator, discriminator = twins
     discriminator.electra.embeddings = generator.electra.embeddings
     generator.tie_weights()
-    given = {
+    inputs = {
         "attention_mask": batch.attention_mask.long(),
         "token_type_ids": batch.token_type_ids,
     }
     places, labels = batch.targets["mlm_positions"], batch.targets["mlm_labels"]
-    logits = generator(batch.input_ids, **given).logits.flatten(0, 1)[places]
+    logits = generator(batch.input_ids, **inputs).logits.flatten(0, 1)[places]
     mlm = F.cross_entropy(logits, labels)
     # By the inverse of the distribution function, written out.
     sums = torch.softmax(logits.detach().double() / temperature, -1).cumsum(-1)
@@ -150,7 +150,7 @@ def test_loss_and_gradients_equal_those_of_transformers(
     ids = text.flatten().clone()
     ids[places] = drawn
     ids = ids.view_as(text)
-    rtd = discriminator(ids, labels=(ids != text).long(), **given).loss
+    rtd = discriminator(ids, labels=(ids != text).long(), **inputs).loss
     expected = mlm + 50 * rtd
     expected.backward()
 

@@ -40,21 +40,21 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 def test_every_form_of_every_file(tmp_path: Path, suffix: str, form: str) -> None:
     if suffix == ".csv" and form in ("dictionary", "list"):
         pytest.skip("quotes of JSON in csv are the writer's business; see below")
-    made: dict[str, list[dict[str, Any]]] = {
+    written: dict[str, list[dict[str, Any]]] = {
         "columns": [{"text": "a", **row} for row in ROWS],
         "prefixed": [{f"probability_{k}": v for k, v in row.items()} for row in ROWS],
         "dictionary": [{"text": "a", "probabilities": row} for row in ROWS],
         "list": [{"probs": list(row.values())} for row in ROWS],
     }
-    path = write(tmp_path / f"p{suffix}", made[form])
+    path = write(tmp_path / f"p{suffix}", written[form])
     labels = LABELS if form in ("columns", "list") else None
-    found = read_probabilities(path, labels=labels, text_columns=["text"])
-    assert found.labels == LABELS
-    np.testing.assert_allclose(found.values, [list(row.values()) for row in ROWS], atol=1e-12)
-    assert bool(found.texts) == (form in ("columns", "dictionary"))
-    turned = read_probabilities(path, labels=LABELS[::-1]) if form != "list" else found
+    answers = read_probabilities(path, labels=labels, text_columns=["text"])
+    assert answers.labels == LABELS
+    np.testing.assert_allclose(answers.values, [list(row.values()) for row in ROWS], atol=1e-12)
+    assert bool(answers.texts) == (form in ("columns", "dictionary"))
+    turned = read_probabilities(path, labels=LABELS[::-1]) if form != "list" else answers
     if form != "list":
-        np.testing.assert_allclose(turned.values, found.values[:, ::-1], atol=1e-12)
+        np.testing.assert_allclose(turned.values, answers.values[:, ::-1], atol=1e-12)
 
 
 def test_json_in_csv(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_rounded_rows_are_made_to_sum_to_one(tmp_path: Path) -> None:
         ([{"probs": [0.5, 0.5]}, {"probs": [1.0]}], {"labels": ["a", "b"]},
          "p.jsonl:2: 'probs' has 1 probabilities, but there are 2 labels"),
         ([{"probs": {"a": 0.5, "b": 0.5}}, {"probs": {"a": 0.5, "c": 0.5}}], {},
-         "p.jsonl:2: 'probs' has the label 'c', which is none of 'a', 'b'"),
+         "p.jsonl:2: 'probs' has the label 'c', which is not one of 'a', 'b'"),
         ([{"probs": {"a": 0.4, "b": 0.4}}], {}, "p.jsonl:1: 'probs' sum to 0.8"),
         ([{"probs": 3}], {}, "p.jsonl:1: 'probs' is 3, but must be a dictionary or a list"),
         ([{"probs": "{"}], {}, "p.jsonl:1: 'probs' is '{', but must be a dictionary or a list"),

@@ -476,7 +476,7 @@ TABLE = base64.b64encode(table([1 << 10] * 2, b"")).decode()
         (change_of("model/vocab/7/1", 1e300), "entry 7 of vocab is"),
         (change_of("model/vocab/7/0", "the same"), None),
         (change_of("model/vocab/7/0", ","), "are not 0.."),
-        (change_of("model/vocab/4/0", "[MUSK]"), "has not ALBERT's .<pad> <unk> .CLS"),
+        (change_of("model/vocab/4/0", "[MUSK]"), "has neither ALBERT's .<pad> <unk> .CLS"),
         (change_of("model/unk_id", None), "unk_id is None, but must be the number of a piece"),
         (change_of("model/unk_id", 10**9), "unk_id is 1000000000, but must be"),
         (change_of("model/unk_id", 7), "but must be that of <unk>"),

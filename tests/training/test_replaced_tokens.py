@@ -83,7 +83,7 @@ def same(one: Path, other: Path) -> bool:
 def test_a_killed_run_goes_on_bit_for_bit(
     store: Path, config: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"model": config, "out": tmp_path / "run", "held_out": store, "save_generator": True}
+    options = {"model": config, "out": tmp_path / "run", "held_out": store, "save_generator": True}
     step = fit_module.check_batch
     left = [3]
 
@@ -97,14 +97,14 @@ def test_a_killed_run_goes_on_bit_for_bit(
     for _ in range(2):
         left[0] = 3
         with pytest.raises(KeyboardInterrupt):
-            pretrain(store, resume=True, **given, **SETTINGS)
+            pretrain(store, resume=True, **options, **SETTINGS)
     monkeypatch.undo()
-    pretrain(store, resume=True, **given, **SETTINGS)
+    pretrain(store, resume=True, **options, **SETTINGS)
     assert toys.log(tmp_path / "run") == toys.log(trained)
     for name in ("model", "generator"):
         assert same(tmp_path / "run" / name, trained / name)
     with pytest.raises(BertineError, match=r"started with generator_size = 0\.25, not 0\.5"):
-        pretrain(store, resume=True, generator_size=0.5, **given, **SETTINGS)
+        pretrain(store, resume=True, generator_size=0.5, **options, **SETTINGS)
 
 
 def test_both_models_open_in_transformers_and_share_their_embeddings(trained: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_discriminator_alone_goes_on_with_a_new_generator(
     folders = [tmp_path / name for name in ("first", "again")]
     for out in folders:
         torch.manual_seed(len(out.name))  # what was drawn before means nothing
-        given = {"model": trained, "out": out, "save_generator": True, "generator_size": 0.5}
-        pretrain(store, **given, **STILL)
+        options = {"model": trained, "out": out, "save_generator": True, "generator_size": 0.5}
+        pretrain(store, **options, **STILL)
     assert "new (random): generator" in capsys.readouterr().err
     assert same(folders[0] / "model", trained / "model")
     assert same(folders[0] / "generator", folders[1] / "generator")
@@ -204,9 +204,9 @@ def test_mistakes_with_generators_are_one_line(
 ) -> None:
     model, out = trained / "model", tmp_path / "run"
 
-    def refused(match: str, **given: Any) -> None:
+    def refused(match: str, **options: Any) -> None:
         with pytest.raises(BertineError, match=match) as error:
-            pretrain(store, **{"model": model, "out": out, **STILL, **given})
+            pretrain(store, **{"model": model, "out": out, **STILL, **options})
         assert "\n" not in str(error.value)
         assert not out.exists()
 
@@ -241,8 +241,8 @@ def test_mistakes_with_generators_are_one_line(
 def test_options_of_the_objective_do_nothing_with_others(
     store: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = {"objective": "mlm", "generator_size": 0.5, "out": tmp_path / "run"}
-    pretrain(store, model=config, **given, **STILL)
+    options = {"objective": "mlm", "generator_size": 0.5, "out": tmp_path / "run"}
+    pretrain(store, model=config, **options, **STILL)
     assert "generator_size: does nothing with objective mlm" in capsys.readouterr().err
     settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
     assert "generator_size" not in settings
@@ -367,8 +367,8 @@ def test_recipes_are_the_papers(name: str) -> None:
     assert isinstance(config, ElectraConfig)
     width = config.generator(options.generator_size).hidden_size
     rate = options.learning_rate
-    found = (options.steps, options.batch_size, options.max_seq_length, rate, width)
-    assert found == expected
+    used = (options.steps, options.batch_size, options.max_seq_length, rate, width)
+    assert used == expected
 
 
 @pytest.mark.slow

@@ -228,12 +228,12 @@ def _read_label_sets(task: MultiLabel, path: Source, reading: Reading) -> Exampl
         if not there:
             items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
             return Examples(table.name, texts, None, items, table.stats.notes(table.name))
-    each = task.one_column_each and not reading.label_column
+    own_columns = task.one_column_each and not reading.label_column
     return read_label_sets(
         path,
         text_columns=texts,
-        label_column=None if each else reading.label_column or single,
-        label_columns=task.labels if each else None,
+        label_column=None if own_columns else reading.label_column or single,
+        label_columns=task.labels if own_columns else None,
         separator=task.separator,
         known=task.labels,
         **how,

@@ -93,7 +93,7 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         name = "this model" if isinstance(model, LoadedModel) else str(model)
         if loaded.model.missing_partners():
             raise BertineError(
-                f"{name}: has no masked-LM head: it tells which tokens were replaced; use the "
+                f"{name}: has no masked-LM head: it detects replaced tokens; use the "
                 f"generator that it was trained with ({option('save_generator', True)} of "
                 "'bertine pretrain' writes it), or a masked language model"
             )

@@ -244,7 +244,8 @@ class HeldOutReport(Shown):
         """Return the scores for people."""
         metrics = self.metrics
         hidden = ", ".join(
-            f"{metrics[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
+            f"{metrics[f'{name}_count']:,.0f} of them "
+            + ("hidden" if TERMS[name].copied else "predicted")
             for name in terms_among(metrics)
             if TERMS[name].words
         )
@@ -285,7 +286,7 @@ def evaluate_store(
 ) -> HeldOutReport:
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
 
-    A model that tells replaced tokens is scored with the generator that its run wrote beside it.
+    A model that detects replaced tokens is scored with the generator that its run wrote beside it.
     Sequences are made as the model's pre-training here made them, so that the scores are those of
     its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
     tokens, in order or swapped for a SOP head, or full sentences where it has neither that nor a
@@ -329,7 +330,7 @@ def evaluate_store(
 
 
 def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
-    """Give a model that tells replaced tokens the generator of its run, which lies beside it in
+    """Give a model that detects replaced tokens the generator of its run, which lies beside it in
     ``generator``, and return the objective of both.
 
     Raises:
@@ -338,7 +339,7 @@ def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
     beside = model_folder(model).parent / "generator"
     if not beside.is_dir():
         raise BertineError(
-            f"{model}: tells which tokens were replaced, and has no generator to replace any: "
+            f"{model}: detects replaced tokens, and has no generator to replace any: "
             f"{beside} is not there ({option('save_generator', True)} of 'bertine pretrain' writes "
             "it); give a masked language model, or labelled examples"
         )

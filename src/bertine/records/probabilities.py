@@ -67,7 +67,7 @@ def read_probabilities(
     labels: Sequence[str] | None = None,
     column: str | None = None,
     text_columns: Sequence[str] = (),
-    each: Sequence[str] | None = None,
+    label_columns: Sequence[str] | None = None,
     **reading: Any,
 ) -> Probabilities:
     """Read the probabilities of every row of a table.
@@ -77,12 +77,12 @@ def read_probabilities(
         column: that holds a dictionary or a list; None: one of the usual names, if the table has
             it, or else a column for each label.
         text_columns: of the texts of a row, read where all of them are there, to be compared.
-        each: the column of each of `labels`; None: see above.
+        label_columns: the column of each of `labels`; None: see above.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; a value is no probability, or a row
-            does not sum to 1, named by row and column; there is no row, or but one label.
+        BertineError: a column is missing or its meaning unclear; a value is no probability, or a
+            row does not sum to 1, named by row and column; there is no row, or but one label.
     """
     with Table(path, wanted=[column] if column else [], **reading) as table:
         if table.layout.kind == "text":
@@ -94,8 +94,8 @@ def read_probabilities(
         if column is not None:
             require_columns(table.name, table.columns, [column])
         columns: dict[str, str] | None = None
-        if each is not None and labels is not None:
-            name, columns = None, dict(zip(labels, each, strict=True))
+        if label_columns is not None and labels is not None:
+            name, columns = None, dict(zip(labels, label_columns, strict=True))
         elif name is None:
             columns = _columns(table, labels, text_columns)
         texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
@@ -112,7 +112,7 @@ def read_probabilities(
                 assert name is not None
                 known, values = _of_cell(where, _parsed(where, row, name), name, known)
             if abs(sum(values) - 1.0) > _SUM:
-                shown = ", ".join(f"{each:g}" for each in values[:5])
+                shown = ", ".join(f"{value:g}" for value in values[:5])
                 what = "the columns of the labels" if columns is not None else repr(name)
                 raise BertineError(
                     f"{where}: {what} sum to {sum(values):.4g} ({shown}"
@@ -121,7 +121,7 @@ def read_probabilities(
             rows.append(values)
             lines.append(row.line)
             if texts:
-                read.append(tuple(table.text(row, each) for each in texts))
+                read.append(tuple(table.text(row, column) for column in texts))
         if not rows or known is None:
             raise BertineError(f"{table.name}: has no rows")
     if len(known) < 2:
@@ -135,7 +135,7 @@ def _columns(table: Table, labels: Sequence[str] | None, texts: Sequence[str]) -
     """Return the column of each label.
 
     Raises:
-        BertineError: one is missing, or none can be told.
+        BertineError: one is missing, or it is not clear which they are.
     """
     if labels is not None:
         chosen = {}
@@ -178,15 +178,15 @@ def _of_cell(
     """Return the labels, and the probability of each, of a dictionary or a list."""
     if isinstance(value, dict):
         # Parquet has every label in every row, and null where a row's dictionary had none.
-        found = {str(key): inner for key, inner in value.items() if inner is not None}
-        labels = tuple(found) if known is None else known
-        for label in found:
+        shares = {str(key): inner for key, inner in value.items() if inner is not None}
+        labels = tuple(shares) if known is None else known
+        for label in shares:
             if label not in labels:
                 raise BertineError(
-                    f"{where}: {name!r} has the label {briefly(label)}, which is none of "
+                    f"{where}: {name!r} has the label {briefly(label)}, which is not one of "
                     f"{listed(labels)}; name all labels with {option('labels')}"
                 )
-        return labels, [_number(where, found.get(each, 0.0), f"{name}.{each}") for each in labels]
+        return labels, [_number(where, shares.get(key, 0.0), f"{name}.{key}") for key in labels]
     if isinstance(value, list):
         if known is None:
             raise BertineError(
@@ -198,7 +198,7 @@ def _of_cell(
                 f"{where}: {name!r} has {len(value)} probabilities, but there are {len(known)} "
                 f"labels ({listed(known)})"
             )
-        return known, [_number(where, each, f"{name}[{n}]") for n, each in enumerate(value)]
+        return known, [_number(where, item, f"{name}[{n}]") for n, item in enumerate(value)]
     raise BertineError(
         f"{where}: {name!r} is {briefly(value)}, but must be a dictionary or a list of "
         "probabilities"
@@ -209,7 +209,7 @@ def _number(where: str, value: Any, name: str) -> float:
     """Return a probability.
 
     Raises:
-        BertineError: it is none; names row and column.
+        BertineError: it is not a probability; names row and column.
     """
     number = math.nan
     if not isinstance(value, bool) and isinstance(value, str | int | float):
@@ -249,7 +249,9 @@ def read_soft_examples(
             refuse_both(table, texts, column)
         require_columns(table.name, table.columns, columns)
         name = table.name
-    read = read_probabilities(path, labels=labels, text_columns=texts, each=columns, **reading)
+    read = read_probabilities(
+        path, labels=labels, text_columns=texts, label_columns=columns, **reading
+    )
     best = read.values.argmax(1).tolist()
     rows = zip(read.texts, best, read.lines, read.values.tolist(), strict=True)
     items: list[Example] = [

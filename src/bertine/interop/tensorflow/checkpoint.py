@@ -231,8 +231,8 @@ def _sorted(
         whose = variables.stranger(unknown) or _other_family(unknown)
         network = f"another network ({whose})" if whose else "another network"
         raise BertineError(
-            f"{bundle.index}: has variables that Google's {family.config.title} has not: {listed}; "
-            f"it is of {network}, which Bertine does not have under this configuration"
+            f"{bundle.index}: has variables that Google's {family.config.title} does not have: "
+            f"{listed}; it is of {network}, which Bertine does not have under this configuration"
         )
     if len({place.name for place in places.values()}) < len(places):
         raise BertineError(f"{bundle.index}: has a variable twice, under two names")

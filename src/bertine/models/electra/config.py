@@ -1,5 +1,5 @@
 """ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT's encoder with embeddings of another width
-and no pooler, trained to tell which tokens of a text a small masked language model has put there.
+and no pooler, trained to detect the tokens that a small masked language model has put in a text.
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ class Layout:
         types: the token type of each entry of `pair`, as `transformers` is to give it; those of
             `single` are 0.
         has_types: whether the models of this vocabulary read token types.
-        goes_on: tells of a piece, none of the special tokens, whether it goes on with the word
-            before it.
+        goes_on: a piece that is no special token → whether it goes on with the word before it.
     """
 
     of: str
@@ -93,7 +92,7 @@ def _goes_on_in_albert(token: str) -> bool:
 
 
 def _goes_on_in_fairseq(token: str) -> bool:
-    """Tell it by the space, as fairseq does (``get_whole_word_mask``); where a script has none
+    """Decide by the space, as fairseq does (``get_whole_word_mask``); where a script has none
     between words, every piece is one."""
     return token[0] != SPACE and not _SPACELESS.match(token)
 
@@ -155,7 +154,8 @@ def layout_of(tokens: Collection[str], source: str) -> Layout:
         f"{layout.of}'s ({' '.join(layout.special.tokens)})" for layout in LAYOUTS
     )
     raise BertineError(
-        f"{source}: the vocabulary has not {wanted}; give a Unigram tokenizer of one of these"
+        f"{source}: the vocabulary lacks special tokens: it has neither {wanted}; give a Unigram "
+        "tokenizer of one of these"
     )
 
 
@@ -170,7 +170,7 @@ class Publication:
     Attributes:
         layout: of its special tokens.
         names: the names of its tokenizer's class in `transformers`, and of its model types, by
-            which it is told from others whose files look the same.
+            which it is distinguished from others whose files look the same.
         before: pieces that get the first ids, with their scores.
         left_out: how many pieces of the file are left out, the first ones.
         after: pieces that get the last ids, where the file has them not.
@@ -200,7 +200,7 @@ class Publication:
                 score -= self.comma
             scored.append((text, score))
         held = {text for text, _ in scored}
-        return [*scored, *(each for each in self.after if each[0] not in held)]
+        return [*scored, *(entry for entry in self.after if entry[0] not in held)]
 
 
 #: google-research/albert, ``tokenization.py``: ids are those of the file. A piece like ``▁9,`` is

@@ -159,9 +159,9 @@ def check_pre_tokenizer(file: Path, part: Any) -> bool:
     parts = part
     if isinstance(part, dict):
         parts = part.get("pretokenizers") if part.get("type") == "Sequence" else [part]
-    if not isinstance(parts, list) or not all(isinstance(each, dict) for each in parts):
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         parts = []
-    kinds = [each.get("type") for each in parts]
+    kinds = [part.get("type") for part in parts]
     if kinds not in (["WhitespaceSplit", "Metaspace"], ["Metaspace"]):
         raise BertineError(
             f"{file}: its pre_tokenizer is {shortened(_kinds(kinds), 80)}, not WhitespaceSplit "

@@ -82,7 +82,7 @@ class Unigram(Kind):
         """Take the library's object and what it was made of.
 
         Args:
-            tokens: the pieces by their ids. Asking the library for its 250,000 takes a second.
+            tokens: the pieces by their ids.
             falls_back: whether a character that no piece has is written with its bytes' pieces.
         """
         super().__init__(backend)
@@ -136,7 +136,7 @@ class Unigram(Kind):
             "model": {
                 "type": "Unigram",
                 "unk_id": tokens.index(layout.special.unk or ""),
-                "vocab": [list(each) for each in vocab],
+                "vocab": [list(entry) for entry in vocab],
                 "byte_fallback": falls_back,
             },
         }
@@ -233,7 +233,7 @@ class Unigram(Kind):
     def spans(
         self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
     ) -> list[tuple[int, int]]:
-        """Mend what the library tells.
+        """Correct the offsets that the library gives.
 
         The ``▁`` that is put in front of a word has no character, where the library gives it the
         first one, which is the next piece's. A quotation mark that is made of two characters has
@@ -308,17 +308,17 @@ def _check_model(file: Path, value: dict[str, Any]) -> Layout:
     vocab = model.get("vocab")
     if not isinstance(vocab, list) or not vocab:
         raise BertineError(f"{file}: vocab in its model must be a list of pieces with their scores")
-    for number, each in enumerate(vocab):
+    for number, entry in enumerate(vocab):
         if (
-            not isinstance(each, list)
-            or len(each) != 2
-            or not isinstance(each[0], str)
-            or not each[0]
-            or type(each[1]) not in (int, float)
-            or abs(each[1]) > 1e6
+            not isinstance(entry, list)
+            or len(entry) != 2
+            or not isinstance(entry[0], str)
+            or not entry[0]
+            or type(entry[1]) not in (int, float)
+            or abs(entry[1]) > 1e6
         ):
             raise BertineError(
-                f"{file}: entry {number} of vocab is {briefly(each)}, but must be a piece and its "
+                f"{file}: entry {number} of vocab is {briefly(entry)}, but must be a piece and its "
                 "score"
             )
     tokens = [token for token, _ in vocab]
