@@ -18,6 +18,22 @@ PUBLISHED = {
     "bert-base-multilingual-cased": False,
 }
 
+#: Sentences with capitals, accents, marks, numbers and other scripts.
+SENTENCES = [
+    "the lighthouse keeper climbed the narrow stairs",
+    "He carried an old lamp and the keeper's rope; the lamp was narrow!",
+    "Zürich, café, naïve, 你好世界 and 😀 are here",
+    "the stairs of the lighthouse weren't lit in 1893 or 1894",
+]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A file of these sentences, each 40 times."""
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(SENTENCES * 40) + "\n", encoding="utf-8")
+    return path
+
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory) -> dict[str, Path]:

@@ -16,7 +16,6 @@ import toys
 from bertine import evaluate, fill_mask, load_model, pretrain
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
 from bertine.models.electra.config import ElectraConfig
 from bertine.models.electra.generator import generator_of
@@ -52,19 +51,8 @@ STILL: dict[str, Any] = {**SETTINGS, "steps": 1, "learning_rate": 0.0, "checkpoi
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sizes = ElectraConfig(
-        vocab_size=toys.tokenizer().vocab_size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=40,
-        embedding_size=24,
-        initializer_range=0.2,
-    )
-    path = tmp_path_factory.mktemp("electra") / "config.json"
-    path.write_text(json.dumps(config_to_huggingface(sizes)))
-    return path
+    sizes = toys.config_for("rtd").replace(embedding_size=24, initializer_range=0.2)
+    return toys.write_config(tmp_path_factory.mktemp("electra") / "config.json", sizes)
 
 
 @pytest.fixture(scope="module")
@@ -213,15 +201,7 @@ def test_mistakes_with_generators_are_one_line(
     refused("has no MLM head, so it is no generator", generator=model)
     refused("has no weights; leave generator out", model=config, generator=trained / "generator")
     refused("no such folder|does not exist", generator=tmp_path / "nowhere")
-    other = ElectraConfig(
-        vocab_size=toys.tokenizer().vocab_size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=16,
-        embedding_size=16,
-        max_position_embeddings=40,
-    )
+    other = toys.config_for("rtd").replace(embedding_size=16)
     save_model(tmp_path / "other", Model(other, new_head(other, "mlm")), toys.tokenizer())
     refused("embedding_size is 16, but the model's is 24", generator=tmp_path / "other")
     bert = toys.write_model(tmp_path / "bert")
@@ -280,13 +260,7 @@ def test_settings_say_the_published_shares_of_masks(trained: Path) -> None:
 def test_new_pieces_are_new_to_both() -> None:
     old = Tokenizer.from_vocab([*SPECIAL_TOKENS, *toys.WORDS])
     new = Tokenizer.from_vocab([*old.tokens, "§"])
-    config = ElectraConfig(
-        vocab_size=old.vocab_size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
+    config = toys.config_for("rtd").replace(vocab_size=old.vocab_size)
     model = Model(config, Rtd().heads(config))
     bias = generator_of(model).head.bias  # type: ignore[union-attr]
     with torch.no_grad():
@@ -327,13 +301,7 @@ def test_the_ceiling_counts_both_models(store: Path) -> None:
 def test_a_term_says_its_shares_once(store: Path) -> None:
     """Whatever the number of micro-batches."""
     data = toys.pretraining_data(store, input_format="full-sentences", corruption=Rtd.corruption)
-    config = ElectraConfig(
-        vocab_size=toys.tokenizer().vocab_size,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
+    config = toys.config_for("rtd")
     model = Model(config, Rtd().heads(config)).eval()
     terms: dict[str, Term] = Rtd().terms(model, data.batch(0))
     assert terms["generator"].shares == {}
@@ -375,20 +343,12 @@ def test_recipes_are_the_papers(name: str) -> None:
 def test_both_models_learn(tmp_path: Path) -> None:
     """The generator learns the words of the toy language, and the model what they cannot be."""
     store = toys.write_store(tmp_path / "store", documents=200)
-    sizes = ElectraConfig(
-        vocab_size=toys.tokenizer().vocab_size,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=128,
-        max_position_embeddings=40,
-        embedding_size=32,
-        initializer_range=0.1,
+    sizes = toys.config_for("rtd").replace(
+        hidden_size=64, intermediate_size=128, embedding_size=32, initializer_range=0.1
     )
-    (tmp_path / "config.json").write_text(json.dumps(config_to_huggingface(sizes)))
     result = pretrain(
         store,
-        model=tmp_path / "config.json",
+        model=toys.write_config(tmp_path / "config.json", sizes),
         out=tmp_path / "run",
         steps=250,
         batch_size=32,
