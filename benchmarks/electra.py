@@ -64,7 +64,7 @@ class Bench:
         names = [
             *("minutes", "layers", "hidden_size", "embedding_size", "vocab_size", "batch_size"),
             *("max_seq_length", "generator_size", "learning_rates", "finetuning_rate"),
-            *("layer_decay", "initializer_range", "dropout", "epochs", "threads"),
+            *("layer_decay", "initializer_range", "initialization", "dropout", "epochs", "threads"),
         ]
         values = {name: getattr(self.args, name) for name in names}
         paths = (*self.args.corpus, *([self.args.held_out] if self.args.held_out else []))
@@ -123,6 +123,7 @@ class Bench:
                 seed=seed,
                 resume=True,
                 generator_size=size,
+                initialization=args.initialization,
                 held_out=self.out / "held-out" if args.held_out else None,
             )
         return run
@@ -243,6 +244,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--vocab-size", type=int, default=8192)
     options.add_argument("--generator-size", type=float, default=0.25)
     options.add_argument("--initializer-range", type=float, default=0.02)
+    options.add_argument("--initialization", default="mimetic", help="of the encoders")
     options.add_argument("--batch-size", type=int, default=64)
     options.add_argument("--max-seq-length", type=int, default=128)
     options.add_argument(

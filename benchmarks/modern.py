@@ -34,11 +34,14 @@ from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.modern.config import ModernBertConfig
 from bertine.models.precision import cpu_has_bf16
+from bertine.names import OptimizerName
 from bertine.objectives.mlm import Mlm
 from bertine.options.instances import InstanceSettings
+from bertine.options.optimization import Updates
 from bertine.system.memory import keep_freed_memory
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.loop.optim import AdamW, row_gradients
+from bertine.training.loop.optim import row_gradients
+from bertine.training.loop.optimizers.named import optimizer_for
 from bertine.training.loop.schedule import linear
 from bertine.training.loop.step import accumulate
 
@@ -56,6 +59,7 @@ class Candidate:
         mimetic: whether a BERT begins with mimetic weights.
         rate: the highest learning rate.
         masks: of the tokens, at the beginning and at the end.
+        optimizer: of its weights.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +68,7 @@ class Candidate:
     mimetic: bool = False
     rate: float = 2e-3
     masks: tuple[float, float] = (0.15, 0.15)
+    optimizer: OptimizerName = "adamw"
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,17 @@ def candidates(base: Base) -> dict[str, Candidate]:
         "masks 30%": Candidate(masks=(0.3, 0.3)),
         "masks 30 to 15%": Candidate(masks=(0.3, 0.15)),
         "window 16, masks 30%": Candidate({"local_attention": 16}, masks=(0.3, 0.3)),
+        "window 16, masks 30 to 15%": Candidate({"local_attention": 16}, masks=(0.3, 0.15)),
+        "window 16, all local": Candidate(
+            {"local_attention": 16, "layer_types": ("sliding_attention",) * layers}
+        ),
+        "LAMB, 5e-3": Candidate(optimizer="lamb", rate=5e-3),
+        "LAMB, 2e-2": Candidate(optimizer="lamb", rate=2e-2),
+        "Muon": Candidate(optimizer="muon"),
+        "Muon, 6e-3": Candidate(optimizer="muon", rate=6e-3),
+        "window 16, masks 30%, Muon, 6e-3": Candidate(
+            {"local_attention": 16}, masks=(0.3, 0.3), optimizer="muon", rate=6e-3
+        ),
         "masks 40%": Candidate(masks=(0.4, 0.4)),
     }
     for depth in (2, 3, 6, 8, 12):
@@ -170,7 +186,8 @@ def steps_of(
     candidate: Candidate, model: Model, batches: Callable[[float, int], Any], steps: int
 ) -> Callable[[int], float]:
     """Return a function that trains one step of `steps`, and returns its CPU time."""
-    optimizer = AdamW(model, weight_decay=0.01, betas=(0.9, 0.98))
+    updates = Updates(optimizer=candidate.optimizer, weight_decay=0.01, adam_beta2=0.98)
+    optimizer = optimizer_for(model, updates, DTYPE)
     objective = Mlm()
     first, last = candidate.masks
 
@@ -241,7 +258,7 @@ def main() -> None:
         (9, 11, 7, 8, 10, 8),
         strict=True,
     )
-    print(" " * 22 + "".join(f"{head:>{width}}" for head, width in heads))
+    print(" " * 34 + "".join(f"{head:>{width}}" for head, width in heads))
     for name, candidate in chosen.items():
         steps = arguments.steps or int(arguments.seconds / costs[name])
         model = build(candidate, base, tokenizer.vocab_size)
@@ -256,7 +273,7 @@ def main() -> None:
             row |= {"loss": scores["mlm_loss"], "accuracy": scores["mlm_accuracy"]}
         rows.append(row)
         print(
-            f"{name:22}{row['ms']:9.1f}{row['weights']:11,}{steps:7}{row.get('loss', 0):8.3f}"
+            f"{name:34}{row['ms']:9.1f}{row['weights']:11,}{steps:7}{row.get('loss', 0):8.3f}"
             f"{row.get('accuracy', 0):10.2%}{row.get('seconds', 0):8.0f}",
             flush=True,
         )

@@ -21,9 +21,11 @@ from bertine.models.encoder import Encoder
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import LayerRanges, RangeObserver
 from bertine.models.fast.layers import FloatLayer
+from bertine.models.fast.modern import PackedModern
 from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.rows import PaddedRows
 from bertine.models.fast.torch_private import has_byte_products
+from bertine.models.modern.encoder import ModernEncoder
 from bertine.models.precision import cpu_has_bf16, cpu_has_int8
 from bertine.rng import generator
 
@@ -92,8 +94,8 @@ def choose(
     precision: str,
     samples: Sequence[Sequence[int]] | None = None,
 ) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
-    """Pack `backbone` in a precision. One whose layers are not BERT's stays as it is, and is
-    computed in bf16 or fp32.
+    """Pack `backbone` in a precision. One whose layers are not BERT's is computed in bf16 or fp32:
+    packed if it is a ModernBERT's, and as it is otherwise.
 
     ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
     those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
@@ -104,7 +106,7 @@ def choose(
     """
     check_precision(precision)
     if not isinstance(backbone, Encoder):
-        return _choose_plain(backbone, precision, samples)
+        return _choose_float(backbone, precision, samples)
     if precision == "fp32":
         return PackedBackbone(backbone, torch.float32), None
     began = time.perf_counter()
@@ -152,18 +154,19 @@ def choose(
     return packed, check
 
 
-def _choose_plain(
+def _choose_float(
     backbone: Backbone, precision: str, samples: Sequence[Sequence[int]] | None
-) -> tuple[PlainBackbone, PrecisionCheck | None]:
-    """Choose between bf16 and fp32 for a backbone that cannot be packed."""
+) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
+    """Choose between bf16 and fp32 for a backbone without 8-bit layers."""
+    pack = PackedModern if isinstance(backbone, ModernEncoder) else PlainBackbone
     if precision == "int8":
         title = backbone.config.title
         raise BertineError(f"precision 'int8': {title} has none; choose bf16 or fp32")
-    exact = PlainBackbone(backbone, torch.float32)
+    exact = pack(backbone, torch.float32)
     if precision == "fp32" or (precision == "auto" and not cpu_has_bf16()):
         return exact, None
     began = time.perf_counter()
-    low = PlainBackbone(backbone, torch.bfloat16)
+    low = pack(backbone, torch.bfloat16)
     inputs = [*samples] if samples else made_up(backbone.config)
     with torch.inference_mode():
         expected = [exact(ids, mask).last_hidden_state[mask] for ids, mask in _padded(inputs)]

@@ -14,16 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.models.encoder import Encoder
+from bertine.models.backbone import Backbone
 from bertine.models.fast.int8 import Int8Layer, LayerRanges, int8_layers
 from bertine.models.fast.layers import BLOCKED_FROM, FloatLayer, norm_of, projection_of
 from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.recorded import Recorded
 from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
 from bertine.models.model import Model
-
-#: The numbers of tokens of a lone sequence from which on it is computed in another way.
-_DIFFERENT = (1, FEW_ROWS + 1, BLOCKED_FROM)
 
 LayerPart = Literal["before last", "last", "first of last"]
 
@@ -47,10 +44,11 @@ class PackedOutput:
         before_last: Tensor,
         rows: Rows,
         hidden_states: tuple[Tensor, ...] | None,
+        attention_mask: Tensor | None,
         length: int,
     ) -> None:
         self._backbone, self._before_last, self._rows = backbone, before_last, rows
-        self._length = length
+        self._mask, self._length = attention_mask, length
         self.hidden_states = hidden_states
         self._last: Tensor | None = None if hidden_states is None else hidden_states[-1]
 
@@ -72,9 +70,8 @@ class PackedOutput:
 
     @property
     def pooler_output(self) -> Tensor | None:
-        """fp32 [B, H] in (-1, 1); None without a pooler."""
-        pooler = self._backbone.pooler
-        return None if pooler is None else torch.tanh(pooler(self.first_token))
+        """fp32 [B, H], what the family pools; None without a pooler."""
+        return self._backbone.pooled(self, self._mask)
 
     def rows(self, places: Tensor) -> Tensor:
         """Return fp32 [P, H], the last states at `places`, int64 [P], indices among all tokens of
@@ -84,8 +81,9 @@ class PackedOutput:
 
 
 class PackedBackbone(nn.Module):
-    """The embeddings and the pooler of `backbone`, fp32, and its layers packed: one that is gone
-    through several times once.
+    """The embeddings and the pooler of a backbone, fp32, and its layers packed: one that is gone
+    through several times once. This class is for layers like BERT's; one for others says how they
+    are packed, what they read beside the states, and what follows the last.
 
     Args:
         backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
@@ -99,9 +97,14 @@ class PackedBackbone(nn.Module):
             without padding, in round numbers of rows and places. None: all are taken for full.
     """
 
+    #: Numbers of tokens of a lone sequence from which on it is computed in another way, and from
+    #: which on that is not recorded.
+    _different: tuple[int, ...] = (1, FEW_ROWS + 1, BLOCKED_FROM)
+    _recorded_below: float = float("inf")
+
     def __init__(
         self,
-        backbone: Encoder,
+        backbone: Backbone,
         dtype: torch.dtype,
         ranges: Sequence[LayerRanges] | None = None,
     ) -> None:
@@ -113,37 +116,41 @@ class PackedBackbone(nn.Module):
         self.batch_tokens: int | None = None
         self._recorded: dict[tuple[LayerPart, int], Recorded] = {}
         self.pooler = copy.deepcopy(backbone.pooler)
-        self.layers: list[FloatLayer] | list[Int8Layer]
-        act, passes = self.config.hidden_act, self.config.passes
-        first: Tensor | None = None
         with torch.inference_mode():
-            if dtype == torch.int8:
-                if ranges is None:
-                    raise ValueError("8-bit layers need the ranges of their activations")
-                self.layers = int8_layers(backbone.layers, list(ranges), act, passes)
-                first = self.layers[0].divisor
-            else:
-                last = passes[-1]
-                packed = [
-                    FloatLayer(layer, dtype, act, split=number == last)  # type: ignore[arg-type]
-                    for number, layer in enumerate(backbone.layers)
-                ]
-                self.layers = [packed[number] for number in passes]
-            embeddings = backbone.embeddings
-            self._words = embeddings.word_embeddings.weight.detach()
-            self._places = embeddings.places().detach()
-            self._types = torch.zeros(1, self.config.embedding_width)
-            if embeddings.token_type_embeddings is not None:
-                types = embeddings.token_type_embeddings.weight.detach()
-                # Nearly every token is of the first segment.
-                self._places = self._places + types[0]
-                self._types = types - types[0]
-            if embeddings.projection is None:
-                self._norm = norm_of(embeddings.layer_norm, first)
-            else:
-                norm = norm_of(embeddings.layer_norm)
-                project = projection_of(embeddings.projection, first)
-                self._norm = lambda x: project(norm(x))
+            self._pack(backbone, ranges)
+
+    def _pack(self, backbone: Any, ranges: Sequence[LayerRanges] | None) -> None:
+        """Pack the layers and take over the embeddings; in inference mode."""
+        self.layers: list[Any]
+        dtype, act, passes = self.dtype, self.config.hidden_act, self.config.passes
+        first: Tensor | None = None
+        if dtype == torch.int8:
+            if ranges is None:
+                raise ValueError("8-bit layers need the ranges of their activations")
+            self.layers = list(int8_layers(backbone.layers, list(ranges), act, passes))
+            first = self.layers[0].divisor
+        else:
+            last = passes[-1]
+            packed = [
+                FloatLayer(layer, dtype, act, split=number == last)
+                for number, layer in enumerate(backbone.layers)
+            ]
+            self.layers = [packed[number] for number in passes]
+        embeddings = backbone.embeddings
+        self._words = embeddings.word_embeddings.weight.detach()
+        self._places: Tensor | None = embeddings.places().detach()
+        self._types = torch.zeros(1, self.config.embedding_width)
+        if embeddings.token_type_embeddings is not None:
+            types = embeddings.token_type_embeddings.weight.detach()
+            # Nearly every token is of the first segment.
+            self._places = self._places + types[0]
+            self._types = types - types[0]
+        if embeddings.projection is None:
+            self._norm = norm_of(embeddings.layer_norm, first)
+        else:
+            norm = norm_of(embeddings.layer_norm)
+            project = projection_of(embeddings.projection, first)
+            self._norm = lambda x: project(norm(x))
 
     def forward(
         self,
@@ -171,25 +178,32 @@ class PackedBackbone(nn.Module):
             x = x.to(self.dtype)
         if not output_hidden_states:
             x = self.compute("before last", x, rows)
-            return PackedOutput(self, x, rows, None, input_ids.shape[1])
+            return PackedOutput(self, x, rows, None, attention_mask, input_ids.shape[1])
         states: list[Tensor] = []
+        around = self._around("before last", x, rows)
         for layer in self.layers:
             states.append((x * layer.divisor if isinstance(layer, Int8Layer) else x).float())
-            x = layer(x, rows)
-        states.append(x.float())
-        return PackedOutput(self, x, rows, tuple(map(rows.padded, states)), input_ids.shape[1])
+            x = layer(x, around)
+        states.append(self._finished(x).float())
+        padded = tuple(map(rows.padded, states))
+        return PackedOutput(self, x, rows, padded, attention_mask, input_ids.shape[1])
 
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, fp32 [V, E]."""
         return self._words
 
+    def pooled(self, output: PackedOutput, attention_mask: Tensor | None) -> Tensor | None:
+        """Return what the family pools, fp32 [B, H], of an output and the mask [B, T] of its
+        inputs; None without a pooler."""
+        return None if self.pooler is None else torch.tanh(self.pooler(output.first_token))
+
     def compute(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
         """Return a part of the layers; x [N, H] as the first of them takes it."""
-        if rows.sequences > 1:
-            return self._computed(part, x, rows)
         size = len(x)
-        least = max(first for first in _DIFFERENT if first <= size)
+        if rows.sequences > 1 or size >= self._recorded_below:
+            return self._computed(part, x, rows)
+        least = max(first for first in self._different if first <= size)
         if (part, least) not in self._recorded:
             self._recorded[part, least] = Recorded(
                 lambda x: self._computed(part, x, PaddedRows(1, len(x))),
@@ -199,12 +213,21 @@ class PackedBackbone(nn.Module):
         return self._recorded[part, least](x)
 
     def _computed(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
+        around = self._around(part, x, rows)
         if part == "last":
-            return self.layers[-1](x, rows)
+            return self._finished(self.layers[-1](x, around))
         if part == "first of last":
-            return self.layers[-1].first_token(x, rows)
+            return self._finished(self.layers[-1].first_token(x, around))
         for layer in self.layers[:-1]:
-            x = layer(x, rows)
+            x = layer(x, around)
+        return x
+
+    def _around(self, part: LayerPart, x: Tensor, rows: Rows) -> Any:
+        """Return what the layers of a part read besides the states x [N, H]."""
+        return rows
+
+    def _finished(self, x: Tensor) -> Tensor:
+        """Return what becomes of the states of the last layer, [any, H]."""
         return x
 
     def _rows(self, sequences: int, length: int, lengths: Tensor | None) -> Rows:
@@ -224,13 +247,15 @@ class PackedBackbone(nn.Module):
 
     def _embedded(self, ids: Tensor, types: Tensor | None, rows: Rows) -> Tensor:
         """Return the sum of the embeddings: fp32 [N, E]. ids and types (None: all 0) are [B, T]."""
+        places = self._places
         if isinstance(rows, PaddedRows):
             fill = rows.count - rows.area
             x = torch.embedding(
                 self._words, F.pad(ids.flatten(), (0, fill)) if fill else ids.flatten()
             )
             there = rows.padded(x)
-            there.add_(self._places[: ids.shape[1]])
+            if places is not None:
+                there.add_(places[: ids.shape[1]])
             if types is not None:
                 there.add_(torch.embedding(self._types, types))
             return x
@@ -242,7 +267,8 @@ class PackedBackbone(nn.Module):
             return F.pad(chosen, (0, rows.count - len(chosen)))
 
         x = torch.embedding(self._words, bare(ids))
-        x.add_(torch.embedding(self._places, bare(torch.arange(ids.shape[1]).expand(ids.shape))))
+        if places is not None:
+            x.add_(torch.embedding(places, bare(torch.arange(ids.shape[1]).expand(ids.shape))))
         if types is not None:
             x.add_(torch.embedding(self._types, bare(types)))
         return x

@@ -32,6 +32,7 @@ from bertine.models.encoder import Encoder
 from bertine.models.fast import torch_private
 from bertine.models.fast.layers import (
     FUSED_ACTIVATIONS,
+    Heads,
     attend_few,
     first_attention,
     norm_of,
@@ -225,8 +226,8 @@ class Int8Layer:
         act: str,
         split: bool = False,
     ) -> None:
-        self.heads = layer.attention.heads
-        weight, bias = scaled_queries(layer)
+        self.heads = Heads(layer.attention.heads)
+        weight, bias = scaled_queries(layer.attention.qkv, layer.attention.heads)
         size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
         # Numbers come to the products divided by the steps of their grids, so that those are 1.
@@ -270,7 +271,7 @@ class Int8Layer:
         """x fp32 [N, H] → fp32 [N, H]."""
         qkv = self._qkv(self._input.round(x), torch.bfloat16)
         if isinstance(rows, PaddedRows) and rows.few:
-            mixed = attend_few(qkv, rows, self.heads, torch.bfloat16)
+            mixed = attend_few(qkv, rows, self.heads.count, torch.bfloat16)
             return self._rest(x, _wide(mixed, x))
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
@@ -279,7 +280,7 @@ class Int8Layer:
         first, rounded = rows.first(x), self._input.round(x)
         if isinstance(rows, PaddedRows) and rows.few:
             qkv = self._qkv(rounded, torch.bfloat16)
-            mixed = attend_few(qkv, rows, self.heads, torch.bfloat16, first=True)
+            mixed = attend_few(qkv, rows, self.heads.count, torch.bfloat16, first=True)
             return self._rest(first, _wide(mixed, first))
         q = self._q(rows.first(rounded), torch.bfloat16)
         kv = self._kv(rounded, torch.bfloat16)

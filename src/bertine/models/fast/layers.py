@@ -45,7 +45,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     Args:
         q: [B, A, Q, D], Q queries a sequence, divided by sqrt(D).
         k, v: [B, A, T, D].
-        bias: fp32 [B, 1, T] or None.
+        bias: fp32 [B or 1, Q or 1, T] or None.
 
     Returns:
         [B, A, Q, D], in the type of q.
@@ -62,8 +62,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     return torch.bmm(probs, v).view(b, a, queries, d)
 
 
-def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> Tensor:
-    """Compute :func:`attend` within each sequence.
+class Heads:
+    """How attention within each sequence is computed from the products of the rows.
+
+    Attributes:
+        count: A.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def parts(self, x: Tensor, parts: int, rows: PaddedRows) -> Tensor:
+        """Lay out [N, parts * H] (2: keys, values; 3: queries before them) as [parts, B, A, T, D],
+        contiguous."""
+        return parted(x, parts, rows, self.count).contiguous()
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: PaddedRows) -> Tensor:
+        """Compute :func:`attend` of what was laid out. Returns [B, A, Q, D]."""
+        return attend(q, k, v, rows.bias)
+
+
+def self_attention(qkv: Tensor, rows: Rows, heads: Heads, dtype: torch.dtype) -> Tensor:
+    """Compute the attention within each sequence.
 
     Args:
         qkv: [N, 3 H], queries (divided by sqrt(D)), keys and values of each row.
@@ -75,13 +95,13 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     if (
         isinstance(rows, PaddedRows) and rows.sequences == 1
     ):  # by itself: a recording must not know T
-        q, k, v = _parts(qkv, 3, rows, heads)
-        attended = attend(q, k, v, rows.bias).transpose(1, 2)
+        q, k, v = heads.parts(qkv, 3, rows)
+        attended = heads.attend(q, k, v, rows).transpose(1, 2)
         attended = attended.to(dtype, memory_format=torch.contiguous_format)
         return attended.flatten(2).flatten(0, 1)
     if isinstance(rows, PaddedRows):
-        q, k, v = _parts(qkv[: rows.area], 3, rows, heads)
-        attended = attend(q, k, v, rows.bias).transpose(1, 2)
+        q, k, v = heads.parts(qkv[: rows.area], 3, rows)
+        attended = heads.attend(q, k, v, rows).transpose(1, 2)
         mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
         mixed[: rows.area].view(attended.shape).copy_(attended)
         mixed[rows.area :] = 0
@@ -91,15 +111,15 @@ def self_attention(qkv: Tensor, rows: Rows, heads: int, dtype: torch.dtype) -> T
     begin = 0
     for group in rows.groups:
         here = slice(begin, begin + group.area)
-        q, k, v = _parts(places[here], 3, group, heads)
-        attended = attend(q, k, v, group.bias).transpose(1, 2)
+        q, k, v = heads.parts(places[here], 3, group)
+        attended = heads.attend(q, k, v, group).transpose(1, 2)
         mixed[here].view(attended.shape).copy_(attended)
         begin = here.stop
     return mixed.index_select(0, rows.places).to(dtype)
 
 
-def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
-    """Compute :func:`attend` for the first token of each sequence.
+def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: Heads) -> Tensor:
+    """Compute the attention of the first token of each sequence.
 
     Args:
         q: [at least B, H], divided by sqrt(D).
@@ -108,32 +128,32 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: int) -> Tensor:
     Returns:
         The same shape and type as q; 0 in rows beyond B.
     """
-    queries = q.view(len(q), heads, 1, -1)
+    queries = q.view(len(q), heads.count, 1, -1)
     if isinstance(rows, PaddedRows) and rows.sequences == 1:  # as above
-        k, v = _parts(kv, 2, rows, heads)
-        return attend(queries, k, v, rows.bias).reshape(q.shape)
+        k, v = heads.parts(kv, 2, rows)
+        return heads.attend(queries, k, v, rows).reshape(q.shape)
     mixed = torch.zeros_like(q)
     if isinstance(rows, PaddedRows):
-        k, v = _parts(kv[: rows.area], 2, rows, heads)
-        attended = attend(queries[: rows.sequences], k, v, rows.bias)
+        k, v = heads.parts(kv[: rows.area], 2, rows)
+        attended = heads.attend(queries[: rows.sequences], k, v, rows)
         mixed[: rows.sequences] = attended.reshape(rows.sequences, -1)
         return mixed
     places = kv.index_select(0, rows.tokens)
     begin = 0
     for group, members in zip(rows.groups, rows.members, strict=True):
         here = slice(begin, begin + group.area)
-        k, v = _parts(places[here], 2, group, heads)
-        attended = attend(queries[members], k, v, group.bias)
+        k, v = heads.parts(places[here], 2, group)
+        attended = heads.attend(queries[members], k, v, group)
         mixed[members] = attended.reshape(len(members), -1)
         begin = here.stop
     return mixed
 
 
-def _parts(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
-    """Lay out [N, parts * H] as [parts, B, A, T, D], contiguous."""
+def parted(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
+    """View [N, parts * H] as [parts, B, A, T, D]."""
     # T as it is in x: what is recorded of one sequence serves others.
-    parted = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
-    return parted.permute(2, 0, 3, 1, 4).contiguous()
+    by_token = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
+    return by_token.permute(2, 0, 3, 1, 4)
 
 
 def attend_few(
@@ -168,13 +188,13 @@ def attend_few(
     return mixed.view(b, heads, q.shape[1], -1).transpose(1, 2)
 
 
-def scaled_queries(layer: EncoderLayer) -> tuple[Tensor, Tensor]:
+def scaled_queries(qkv: torch.nn.Linear, heads: int) -> tuple[Tensor, Tensor]:
     """Return the weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such
     that queries come out divided by sqrt(D): scores need no division then."""
-    attention = layer.attention
-    weight, bias = (part.detach().float().clone() for part in attention.qkv.parameters())
-    size = attention.qkv.in_features
-    scale = (size // attention.heads) ** -0.5
+    weight = qkv.weight.detach().float().clone()
+    bias = weight.new_zeros(len(weight)) if qkv.bias is None else qkv.bias.detach().float().clone()
+    size = qkv.in_features
+    scale = (size // heads) ** -0.5
     weight[:size] *= scale
     bias[:size] *= scale
     return weight, bias
@@ -193,31 +213,30 @@ class FloatLayer:
     def __init__(
         self, layer: EncoderLayer, dtype: torch.dtype, act: str, split: bool = False
     ) -> None:
-        self.dtype, self.heads = dtype, layer.attention.heads
-        weight, bias = scaled_queries(layer)
+        self.dtype, self.heads = dtype, Heads(layer.attention.heads)
+        weight, bias = scaled_queries(layer.attention.qkv, layer.attention.heads)
         size = weight.shape[1]
-        self._qkv = _packed(weight, bias, dtype)
+        self._qkv = packed(weight, bias, dtype)
         self._split = split
         if split:
-            self._q = _packed(weight[:size], bias[:size], dtype)
-            self._kv = _packed(weight[size:], bias[size:], dtype)
-        self._out = _packed(layer.attention.out.weight, layer.attention.out.bias, dtype)
-        self._up = _packed(layer.up.weight, layer.up.bias, dtype)
-        self._down = _packed(layer.down.weight, layer.down.bias, dtype)
+            self._q = packed(weight[:size], bias[:size], dtype)
+            self._kv = packed(weight[size:], bias[size:], dtype)
+        self._out = packed(layer.attention.out.weight, layer.attention.out.bias, dtype)
+        self._up = packed(layer.up.weight, layer.up.bias, dtype)
+        self._down = packed(layer.down.weight, layer.down.bias, dtype)
         self._attention_norm = norm_of(layer.attention_norm)
         self._output_norm = norm_of(layer.output_norm)
-        self._fused = FUSED_ACTIVATIONS.get(act) if has_packed(dtype) else None
-        self._act = ACTIVATIONS[act]
+        self._act_name = act
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """x [N, H] → [N, H]."""
-        qkv = _linear(x, self._qkv)
+        qkv = linear(x, self._qkv)
         return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """x [N, H] → [at least B, H], what the layer gives for the first token of each sequence."""
         first = rows.first(x)
-        q, kv = _linear(first, self._q), _linear(x, self._kv)
+        q, kv = linear(first, self._q), linear(x, self._kv)
         return self._rest(first, first_attention(q, kv, rows, self.heads))
 
     def weights(self) -> list[Any]:
@@ -229,35 +248,46 @@ class FloatLayer:
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Return what follows the attention; x, mixed [M, H]."""
-        x = self._attention_norm(_linear_add(mixed, x, self._out))
-        if self._fused:
-            inner = _linear(x, self._up, *self._fused)
-        else:
-            inner = self._act(_linear(x, self._up))
-        return self._output_norm(_linear_add(inner, x, self._down))
+        x = self._attention_norm(linear_add(mixed, x, self._out))
+        inner = linear_act(x, self._up, self._act_name)
+        return self._output_norm(linear_add(inner, x, self._down))
 
 
 #: A weight as oneDNN wants it, or as it is where oneDNN cannot; and the bias.
-_Packed = tuple[Tensor, Tensor]
+Packed = tuple[Tensor, Tensor]
 #: Rows that a weight's layout is chosen for.
 _TYPICAL_ROWS = 1024
 
 
-def _packed(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> _Packed:
+def packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Packed:
+    """Return a copy of `weight` [F, K] and of `bias` [F] (None: zeros), laid out for `dtype`."""
+    if bias is None:
+        bias = weight.new_zeros(len(weight))
     weight, bias = weight.detach().to(dtype).contiguous(), bias.detach().to(dtype, copy=True)
     if not has_packed(dtype):
         return weight.clone(), bias
     return torch_private.pack(weight, _TYPICAL_ROWS), bias
 
 
-def _linear(x: Tensor, packed: _Packed, act: str = "none", algorithm: str = "") -> Tensor:
+def linear(x: Tensor, packed: Packed) -> Tensor:
+    """Return x W' + b; x [N, K] in the type of the weight."""
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias)
-    return torch_private.linear(x, weight, bias, act, algorithm)
+    return torch_private.linear(x, weight, bias, "none", "")
 
 
-def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
+def linear_act(x: Tensor, packed: Packed, act: str) -> Tensor:
+    """Return the activation, a hidden_act of ``config.json``, of x W' + b, in the same pass where
+    oneDNN has it."""
+    weight, bias = packed
+    if weight.is_mkldnn and act in FUSED_ACTIVATIONS:
+        return torch_private.linear(x, weight, bias, *FUSED_ACTIVATIONS[act])
+    return ACTIVATIONS[act](linear(x, packed))
+
+
+def linear_add(x: Tensor, other: Tensor, packed: Packed) -> Tensor:
+    """Return x W' + b + other, in a tensor of its own."""
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias).add_(other)
@@ -267,7 +297,8 @@ def _linear_add(x: Tensor, other: Tensor, packed: _Packed) -> Tensor:
 def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """Return a layer norm with weights of its own, in fp32 within; its result is divided by
     `divisor` (fp32 [H])."""
-    weight, bias = norm.weight.detach().float(), norm.bias.detach().float()
+    weight = norm.weight.detach().float()
+    bias = torch.zeros_like(weight) if norm.bias is None else norm.bias.detach().float()
     weight, bias = (w.clone() if divisor is None else w / divisor for w in (weight, bias))
     shape: Any = list(norm.normalized_shape)
     eps = norm.eps

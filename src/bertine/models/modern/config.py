@@ -137,6 +137,14 @@ class ModernBertConfig(Config):
         return tuple(None if kind == GLOBAL else self.local_attention // 2 for kind in self.kinds)
 
     @property
+    def rope_thetas(self) -> dict[int | None, float]:
+        """The base of the rotations' wavelengths, by the window of the layers."""
+        return {
+            window: self.global_rope_theta if window is None else self.local_rope_theta
+            for window in self.windows
+        }
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The kind of attention of each layer, :data:`GLOBAL` or :data:`LOCAL`."""
         count = self.num_hidden_layers

@@ -65,7 +65,7 @@ class ModernEncoder(Backbone):
         x = self.embeddings(input_ids, None, layout.real, word_vectors)
         around = {
             window: Surroundings.of(layout, self.config.head_size, theta, window, x)
-            for window, theta in self._kinds().items()
+            for window, theta in self.config.rope_thetas.items()
         }
         return self._encoded(x, layout, around, attention_mask, output_hidden_states)
 
@@ -82,7 +82,7 @@ class ModernEncoder(Backbone):
         layout = RowLayout(b, t)
         places = torch.arange(t, device=input_ids.device)
         around = {}
-        for window, theta in self._kinds().items():
+        for window, theta in self.config.rope_thetas.items():
             seen = attention_mask.bool()[:, None, None, :]
             if window is not None:
                 seen = seen & band(t, window, input_ids.device)
@@ -99,21 +99,13 @@ class ModernEncoder(Backbone):
         assert isinstance(chosen, ModernLayer)
         window = self.config.windows[layer]
         places = torch.arange(states.shape[1], device=states.device)
-        by = angles(places, self.config.head_size, self._kinds()[window])
+        by = angles(places, self.config.head_size, self.config.rope_thetas[window])
         return chosen.attention.scores(chosen.attention_input(states), by, window)
 
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, H]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
-
-    def _kinds(self) -> dict[int | None, float]:
-        """Return the window of each kind of layers, and the base of their wavelengths."""
-        config = self.config
-        return {
-            window: config.global_rope_theta if window is None else config.local_rope_theta
-            for window in config.windows
-        }
 
     def _encoded(
         self,
@@ -134,14 +126,15 @@ class ModernEncoder(Backbone):
         x = layout.pad(self.final_norm(x).to(x.dtype))
         if output_hidden_states:
             states.append(x)
-        return BackboneOutput(x, self._pooled(x, mask), tuple(states) or None)
+        pooled = x[:, 0] if self.config.classifier_pooling == "cls" else mean_of_tokens(x, mask)
+        return BackboneOutput(x, pooled, tuple(states) or None)
 
-    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """states [B, T, H], mask [B, T]. Returns [B, H]."""
-        if self.config.classifier_pooling == "cls":
-            return states[:, 0]
-        states = states.float()
-        if mask is None:
-            return states.mean(1)
-        weights = mask.to(states.dtype)[..., None]
-        return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+
+def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean of the real tokens' states: states [B, T, H], mask [B, T] (None: all are
+    real). fp32 [B, H]."""
+    states = states.float()
+    if mask is None:
+        return states.mean(1)
+    weights = mask.to(states.dtype)[..., None]
+    return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)

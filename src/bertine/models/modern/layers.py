@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _BLOCKS_FROM, _REACHES = 192, 4
 
 
+def blocks_from(window: int) -> int:
+    """Return from how many tokens on local attention on a CPU is computed in blocks."""
+    return max(_BLOCKS_FROM, _REACHES * window)
+
+
 def norm(config: ModernBertConfig) -> nn.LayerNorm:
     """Return a new layer norm."""
     return nn.LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.norm_bias)
@@ -78,7 +83,7 @@ class Surroundings:
         if window is None or window >= length - 1:
             return cls(layout, by, bias=layout.bias)
         real = None if layout.bias is None else layout.bias[:, 0, 0] == 0
-        if device.type == "cpu" and length >= max(_BLOCKS_FROM, _REACHES * window):
+        if device.type == "cpu" and length >= blocks_from(window):
             return cls(layout, by, window, blocks=Blocks.of(length, window, real, dtype))
         return cls(layout, by, window, band_bias(length, window, real, dtype, device))
 

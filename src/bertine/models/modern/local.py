@@ -109,14 +109,16 @@ class _BlockAttention(torch.autograd.Function):
     lie in memory."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, p: float) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, p: float, scale: float
+    ) -> Tensor:
         # q, k, v [R, M * S, D]
         ctx.save_for_backward(q, k, v)
-        ctx.blocks, ctx.p, ctx.keep = blocks, p, 1.0 / (1.0 - p)
+        ctx.blocks, ctx.p, ctx.keep, ctx.scale = blocks, p, 1.0 / (1.0 - p), scale
         ctx.tickets = [stream.ticket() if p else 0 for _ in _groups(q, blocks)]
         out = torch.empty_like(q)
         for here, ticket in zip(_groups(q, blocks), ctx.tickets, strict=True):
-            probs = _probs(q, k, blocks, here)
+            probs = _probs(q, k, blocks, here, scale)
             if p:
                 probs *= stream.mask(ticket, probs.shape, p, probs.dtype)
             values = _neighbours(v[here], blocks.size).flatten(0, 1)
@@ -132,10 +134,9 @@ class _BlockAttention(torch.autograd.Function):
         if ctx.p:
             grad = grad * ctx.keep
         grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
-        scale = q.shape[-1] ** -0.5
         for here, ticket in zip(_groups(q, blocks), ctx.tickets, strict=True):
             rows = q[here].shape[0]
-            probs = _probs(q, k, blocks, here)
+            probs = _probs(q, k, blocks, here, ctx.scale)
             dropped = probs
             of_out = grad[here].reshape(rows * blocks.count, size, -1)
             grad_probs = torch.bmm(of_out, _neighbours(v[here], size).flatten(0, 1).transpose(1, 2))
@@ -145,13 +146,13 @@ class _BlockAttention(torch.autograd.Function):
                 grad_probs *= mask
             of_values = torch.bmm(dropped.transpose(1, 2), of_out)
             grad_v[here] = _added(of_values.view(rows, blocks.count, 3 * size, -1))
-            scores = softmax_backward(grad_probs, probs).mul_(scale)
+            scores = softmax_backward(grad_probs, probs).mul_(ctx.scale)
             keys = _neighbours(k[here], size).flatten(0, 1)
             grad_q[here] = torch.bmm(scores, keys).view(grad_q[here].shape)
             queries = q[here].view(rows * blocks.count, size, -1)
             of_keys = torch.bmm(scores.transpose(1, 2), queries)
             grad_k[here] = _added(of_keys.view(rows, blocks.count, 3 * size, -1))
-        return grad_q, grad_k, grad_v, None, None
+        return grad_q, grad_k, grad_v, None, None, None
 
 
 def _groups(q: Tensor, blocks: Blocks) -> Iterator[slice]:
@@ -162,7 +163,7 @@ def _groups(q: Tensor, blocks: Blocks) -> Iterator[slice]:
         yield slice(begin, min(rows, begin + together))
 
 
-def _probs(q: Tensor, k: Tensor, blocks: Blocks, here: slice) -> Tensor:
+def _probs(q: Tensor, k: Tensor, blocks: Blocks, here: slice, scale: float) -> Tensor:
     """Return the probabilities of some rows, [rows * M, S, 3 S]."""
     size, count = blocks.size, blocks.count
     queries = q[here].reshape(-1, size, q.shape[-1])
@@ -172,23 +173,27 @@ def _probs(q: Tensor, k: Tensor, blocks: Blocks, here: slice) -> Tensor:
         heads = q.shape[0] // bias.shape[0]
         bias = bias[torch.arange(here.start, here.stop) // heads]
     bias = bias.expand(here.stop - here.start, count, size, 3 * size).reshape(-1, size, 3 * size)
-    scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
+    scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scale)
     return torch.softmax(scores, -1)
 
 
-def block_attention(q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, p: float) -> Tensor:
+def block_attention(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, p: float = 0.0, scale: float | None = None
+) -> Tensor:
     """Compute attention within the window of `blocks`.
 
     Args:
         q, k, v: [R, T, D], on a CPU; R is a multiple of the bias's B.
         p: dropout rate of the probabilities.
+        scale: of the scores; None: 1 / sqrt(D).
 
     Returns:
         [R, T, D].
     """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     length = q.shape[1]
     fill = blocks.count * blocks.size - length
     if fill:
         q, k, v = (F.pad(x, (0, 0, 0, fill)) for x in (q, k, v))
-    mixed: Tensor = _BlockAttention.apply(q, k, v, blocks, p)
+    mixed: Tensor = _BlockAttention.apply(q, k, v, blocks, p, scale)
     return mixed[:, :length] if fill else mixed

@@ -55,8 +55,9 @@ def turn(x: Tensor, by: Angles) -> Tensor:
     return torch.cat((first * cosines - second * sines, second * cosines + first * sines), -1)
 
 
-def _turn_into(out: Tensor, x: Tensor, cosines: Tensor, sines: Tensor, sign: int) -> None:
-    """Put x [..., D], turned by `sign` times the angles, into `out`."""
+def turn_into(out: Tensor, x: Tensor, cosines: Tensor, sines: Tensor, sign: int = 1) -> None:
+    """Put x [..., T, D], turned by `sign` times the angles of cosines and sines [T, D / 2], into
+    `out`, of the same shape and type."""
     half = x.shape[-1] // 2
     first, second = x[..., :half], x[..., half:]
     torch.mul(first, cosines, out=out[..., :half]).addcmul_(second, sines, value=-sign)
@@ -75,7 +76,7 @@ class _TurnedParts(torch.autograd.Function):
         ctx.heads = a
         parts = qkv.new_empty(3, b, a, t, d)
         laid = qkv.permute(2, 0, 3, 1, 4)
-        _turn_into(parts[:2], laid[:2], cosines, sines, 1)
+        turn_into(parts[:2], laid[:2], cosines, sines, 1)
         parts[2].copy_(laid[2])
         q, k, v = parts.view(3, b * a, t, d).unbind()
         return q, k, v
@@ -88,7 +89,7 @@ class _TurnedParts(torch.autograd.Function):
         b = grads[0].shape[0] // a
         laid = grads[0].new_empty(3, b, a, t, d)
         for part, grad in zip(laid[:2], grads[:2], strict=True):
-            _turn_into(part, grad.view(b, a, t, d), cosines, sines, -1)
+            turn_into(part, grad.view(b, a, t, d), cosines, sines, -1)
         laid[2].copy_(grads[2].view(b, a, t, d))
         # Turned where it lies close together, and moved after that: four passes over parts of rows
         # that lie apart take six times as long.
