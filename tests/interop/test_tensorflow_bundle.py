@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow are read without it, and what is none ends in one line."""
+"""Checkpoints of TensorFlow are read without it, and other files end in one line."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Layout:
 def _goes_on_in_albert(token: str) -> bool:
     """Follow google-research/albert, ``create_pretraining_data.py`` (``_is_start_piece_sp``): what
     begins with a space or ``<`` begins a word, and so does a mark by itself and whatever has a
-    digit or another character that is none of a word.
+    digit or another character that belongs to no word.
 
     There, letters are a to z. Here they are those of every script that puts spaces between words,
     which makes no difference to the published vocabulary: it has no others without a space.
@@ -145,7 +145,7 @@ def layout_of(tokens: Collection[str], source: str) -> Layout:
     """Tell whose special tokens a vocabulary has.
 
     Raises:
-        BertineError: nobody's that is known.
+        BertineError: they are of no tokenizer that is known.
     """
     for layout in LAYOUTS:
         if all(token in tokens for token in layout.special.tokens):
@@ -247,7 +247,7 @@ def publication_of(pieces: Sequence[Piece], names: Collection[str], source: obje
         source: names the file in messages.
 
     Raises:
-        BertineError: its special tokens are nobody's that is known.
+        BertineError: its special tokens are of no tokenizer that is known.
     """
     texts = {piece.text for piece in pieces}
     if all(token in texts for token in ALBERT.special.tokens):

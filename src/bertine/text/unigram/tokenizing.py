@@ -322,7 +322,7 @@ def _check_model(file: Path, value: dict[str, Any]) -> Layout:
                 "score"
             )
     tokens = [token for token, _ in vocab]
-    # DeBERTa's mask is none of the pieces, but added to them.
+    # DeBERTa's mask is not one of the pieces, but added to them.
     added = [
         token["content"] for token in value.get("added_tokens") or [] if token["id"] >= len(tokens)
     ]
