@@ -1171,7 +1171,7 @@ def pretrain(
     save_best: bool = False,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    with masked LM alone, or by detecting tokens that a generator has replaced; by default as the
     paper of the model does.
 
     Args:

@@ -39,7 +39,7 @@ from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, guessing, terms_among
+from bertine.terms import TERMS, rarer_answers, terms_among
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -73,11 +73,11 @@ def score_batches(
         on_batch: called with the real tokens of each batch that is done.
 
     Returns:
-        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``): ``T_loss`` in nats,
-        the mean over all its targets; ``T_accuracy`` (where it has one) and other shares of the
-        targets such as ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the
-        weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and
-        ``sequences`` that were seen.
+        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``, ``generator``):
+        ``T_loss`` in nats, the mean over all its targets; ``T_accuracy`` (where it has one) and
+        other shares of the targets such as ``rtd_replaced``, shares of 1; ``T_count``, the
+        targets. ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of
+        words; and ``tokens`` and ``sequences`` that were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or
@@ -244,7 +244,8 @@ class HeldOutReport(Shown):
         """Return the scores for people."""
         metrics = self.metrics
         hidden = ", ".join(
-            f"{metrics[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
+            f"{metrics[f'{name}_count']:,.0f} of them "
+            + ("hidden" if TERMS[name].copied else "predicted")
             for name in terms_among(metrics)
             if TERMS[name].words
         )
@@ -258,11 +259,10 @@ class HeldOutReport(Shown):
                 line += f", perplexity {metrics[f'{name}_perplexity']:.2f}"
             if f"{name}_accuracy" in metrics:
                 line += f", accuracy {metrics[f'{name}_accuracy']:.2%}"
-            rarer = TERMS[name].rarer
-            if rarer is not None and f"{name}_{rarer}" in metrics:
-                share = metrics[f"{name}_{rarer}"]
-                by_share = guessing(TERMS[name], share) or (0.0, 0.0)
-                line += f" ({share:.2%} {rarer}; saying the same of all is {by_share[1]:.2%})"
+            if rarer := rarer_answers(name, metrics):
+                share, detected, guessed = rarer
+                line += f" ({share:.2%} {TERMS[name].rarer}, {detected:.2%} of these detected; "
+                line += f"guessing gives an accuracy of {guessed:.2%})"
             lines.append(line)
         return [*lines, *self.notes]
 
@@ -286,7 +286,7 @@ def evaluate_store(
 ) -> HeldOutReport:
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
 
-    A model that tells replaced tokens is scored with the generator that its run wrote beside it.
+    A model that detects replaced tokens is scored with the generator that its run wrote beside it.
     Sequences are made as the model's pre-training here made them, so that the scores are those of
     its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
     tokens, in order or swapped for a SOP head, or full sentences where it has neither that nor a
@@ -301,7 +301,7 @@ def evaluate_store(
     for line in loaded.report.lines():
         say(line)
     objective = objective_of(loaded.model)
-    if objective is None and "rtd" in loaded.model.heads:
+    if objective is None and loaded.model.missing_partners():
         objective = _with_generator(Path(model), loaded)
     if objective is None:
         raise BertineError(
@@ -330,7 +330,7 @@ def evaluate_store(
 
 
 def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
-    """Give a model that tells replaced tokens the generator of its run, which lies beside it in
+    """Give a model that detects replaced tokens the generator of its run, which lies beside it in
     ``generator``, and return the objective of both.
 
     Raises:
@@ -339,7 +339,7 @@ def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
     beside = model_folder(model).parent / "generator"
     if not beside.is_dir():
         raise BertineError(
-            f"{model}: tells which tokens were replaced, and has no generator to replace any: "
+            f"{model}: detects replaced tokens, and has no generator to replace any: "
             f"{beside} is not there ({option('save_generator', True)} of 'bertine pretrain' writes "
             "it); give a masked language model, or labelled examples"
         )

@@ -75,21 +75,21 @@ def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list
 
 
 def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
-    """Draw how many targets have the rarer answer, and how many of these are found."""
+    """Draw how many targets have the rarer answer, and how many of these are detected."""
     if term.rarer is None:
         return []
-    key, found = f"{name}_{term.rarer}", f"{name}_found"
+    key, detected = f"{name}_{term.rarer}", f"{name}_detected"
     caption = f"Share of the {term.targets} that are {term.rarer}."
     figures = _curve(log, f"{term.title}: {term.rarer}", key, caption, percent=True, from_zero=True)
     of_all = dict(zip(*series(log, key), strict=True))
     shares = [
-        {"step": step, found: number / of_all[step]}
-        for step, number in zip(*series(log, found), strict=True)
+        {"step": step, detected: number / of_all[step]}
+        for step, number in zip(*series(log, detected), strict=True)
         if of_all.get(step, 0.0) > 0.0
     ]
     caption = f"Share of the {term.rarer} {term.targets} that the model says are {term.rarer}."
     return figures + _curve(
-        shares, f"{term.title}: found", found, caption, percent=True, from_zero=True
+        shares, f"{term.title}: detected", detected, caption, percent=True, from_zero=True
     )
 
 

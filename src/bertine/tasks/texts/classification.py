@@ -228,8 +228,8 @@ class TextClassification(WholeTextTask[Prediction]):
     def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
         """Compute the cross-entropy of logits [K]; of soft labels its mean under these."""
         if isinstance(label, np.ndarray):
-            each = [cross_entropy(output, number) for number in range(len(label))]
-            return float(label.astype(np.float64) @ each)
+            losses = [cross_entropy(output, number) for number in range(len(label))]
+            return float(label.astype(np.float64) @ losses)
         return cross_entropy(output, label)
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
