@@ -164,17 +164,18 @@ def evaluate_pretraining(
     """Score a pre-trained `model` on a held-out `store`: MLM loss, perplexity and accuracy, NSP
     accuracy, with the same instances and masks every time.
 
-    Masks are 80/10/10 whatever the model was trained with, so that models can be compared. At
-    most one epoch of the store is seen (the last batch of it may reach into the next one). For
-    instances of another making, call :func:`score_batches`.
+    Masks are those of the objective's paper (80/10/10; for replaced tokens 85/0/15) whatever the
+    model was trained with, so that models can be compared. At most one epoch of the store is seen
+    (the last batch of it may reach into the next one). For instances of another making, call
+    :func:`score_batches`.
 
     Args:
         tokenizer: of the model, and of the store.
         objective: None: the first of the model's family that it has the heads of.
         settings: of the instances; lengths above the model's positions become as many. Segment
-            pairs are not made shorter, and masks are drawn anew with 80/10/10. Whole words are
-            harder, so compare like with like; leave the seed as it is to compare with other
-            evaluations. Of `batch_size` sequences `max_tokens` are computed at a time.
+            pairs are not made shorter, and masks are drawn anew. Whole words are harder, so
+            compare like with like; leave the seed as it is to compare with other evaluations. Of
+            `batch_size` sequences `max_tokens` are computed at a time.
         tokens: real tokens to see, at least.
 
     The others, and what is returned, are described at :func:`score_batches`.
@@ -197,7 +198,7 @@ def evaluate_pretraining(
         settings,
         max_seq_length=min(settings.max_seq_length, model.config.longest_input),
         masking=usual.masking,
-        mask_split=usual.mask_split,
+        mask_split=objective.mask_split,
         short_seq_prob=0.0,
     )
     data = PretrainingData(store, tokenizer, settings, corruption=objective.corruption)
