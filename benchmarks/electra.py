@@ -63,7 +63,13 @@ class Bench:
         """What decides the results; a folder holds those of one."""
         names = [
             *("minutes", "layers", "hidden_size", "embedding_size", "vocab_size", "batch_size"),
-            *("max_seq_length", "generator_size", "learning_rates", "finetuning_rate"),
+            *(
+                "max_seq_length",
+                "generator_size",
+                "generator_layers",
+                "learning_rates",
+                "finetuning_rate",
+            ),
             *("layer_decay", "initializer_range", "initialization", "dropout", "epochs", "threads"),
         ]
         values = {name: getattr(self.args, name) for name in names}
@@ -106,7 +112,9 @@ class Bench:
         rate = args.learning_rates[WAYS.index(way)]
         print(f"{way}, seed {seed}: machine {calibrate() / 1e9:,.0f} GFLOP/s", flush=True)
         # With another objective the size of a generator is warned of, for it does nothing.
-        size = args.generator_size if way == "rtd" else ObjectiveOptions.generator_size
+        size, layers = ObjectiveOptions.generator_size, ObjectiveOptions.generator_layers
+        if way == "rtd":
+            size, layers = args.generator_size, args.generator_layers
         with quietly():
             bertine.pretrain(
                 self.out / "store",
@@ -123,6 +131,7 @@ class Bench:
                 seed=seed,
                 resume=True,
                 generator_size=size,
+                generator_layers=layers,
                 initialization=args.initialization,
                 held_out=self.out / "held-out" if args.held_out else None,
             )
@@ -242,7 +251,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--hidden-size", type=int, default=256)
     options.add_argument("--embedding-size", type=int, default=256)
     options.add_argument("--vocab-size", type=int, default=8192)
-    options.add_argument("--generator-size", type=float, default=0.25)
+    options.add_argument("--generator-size", type=float, default=1.0)
+    options.add_argument("--generator-layers", type=float, default=0.25)
     options.add_argument("--initializer-range", type=float, default=0.02)
     options.add_argument("--initialization", default="mimetic", help="of the encoders")
     options.add_argument("--batch-size", type=int, default=64)

@@ -281,6 +281,23 @@ def test_held_out_tokens_are_hidden_as_in_training(store: Path, trained: Path) -
     assert 0.8 < masked / len(shown) < 0.9
 
 
+@pytest.mark.parametrize(("size", "replaced"), [(1.0, True), (0.5, False)])
+def test_a_generator_that_reads_the_embeddings_as_they_are_gets_mimetic_weights(
+    store: Path, tmp_path: Path, size: float, replaced: bool
+) -> None:
+    sizes = toys.config_for("rtd")
+    sizes = sizes.replace(embedding_size=sizes.hidden_size)
+    file = toys.write_config(tmp_path / "config.json", sizes)
+    for kind in ("normal", "mimetic"):
+        options = {"initialization": kind, "generator_size": size, "save_generator": True}
+        pretrain(store, model=file, out=tmp_path / kind, **options, **STILL)
+    for folder in ("model", "generator"):
+        normal, mimetic = (toys.weights(tmp_path / kind / folder) for kind in ("normal", "mimetic"))
+        queries = next(name for name in normal if name.endswith("self.query.weight"))
+        same = torch.equal(normal[queries], mimetic[queries])
+        assert same == (folder == "generator" and not replaced)
+
+
 def test_new_pieces_are_new_to_both() -> None:
     old = Tokenizer.from_vocab([*SPECIAL_TOKENS, *toys.WORDS])
     new = Tokenizer.from_vocab([*old.tokens, "§"])
