@@ -245,3 +245,26 @@ def test_a_config_that_it_does_not_compute_is_refused(published: Path) -> None:
         path.write_text(json.dumps(values | change))
         with pytest.raises(bertine.BertineError, match=message):
             load_model(published)
+
+
+def test_a_classifier_without_a_bias_has_as_many_labels_as_rows(
+    published: Path, tmp_path: Path
+) -> None:
+    """As transformers saves it; a file and a config.json of different models are refused."""
+    bertine.convert(published, tmp_path / "base")
+    theirs = transformers.OpenAIGPTForSequenceClassification.from_pretrained(
+        tmp_path / "base", num_labels=3
+    )
+    theirs.save_pretrained(tmp_path / "classifier")
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "base" / name, tmp_path / "classifier")
+    loaded = load_model(tmp_path / "classifier")
+    assert set(loaded.model.heads) == {"lm", "classifier"}
+    assert loaded.report.new == []
+    path = tmp_path / "classifier" / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"id2label": {"0": "a", "1": "b"}}))
+    with pytest.raises(
+        bertine.BertineError, match=r"score.weight has shape \[3, 32\], but id2label"
+    ):
+        load_model(tmp_path / "classifier")
