@@ -29,6 +29,7 @@ ENOUGH = {
     "serve": ["m"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
+    "word2vec": ["a.txt", "--out", "o"],
 }
 
 
@@ -55,6 +56,7 @@ VERBS = {
     "serve": "serve",
     "glue-submission": "glue_submission",
     "feature-based": "feature_based",
+    "word2vec": "word2vec",
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
-from bertine.inference.convert import Conversion
+from bertine.inference.convert import Conversion, VectorConversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import Neighbours
@@ -48,6 +48,7 @@ from bertine.names import (
     TokenTypesOfTeacher,
     VectorPooling,
     VectorType,
+    WordVectorModel,
 )
 from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
@@ -59,20 +60,25 @@ from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+from bertine.word_vectors.train import Word2VecReport
 
 def convert(
     model: Path | str,
     output: Path | str,
     *,
     hidden_act: ActivationName | None = None,
-) -> Conversion:
+) -> Conversion | VectorConversion:
     """Write a model as a Hugging Face model directory, which `transformers` opens too: its
-    ``config.json``, ``model.safetensors`` and the files of its tokenizer.
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer. Or write vectors of words
+    in another format.
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
-            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
-        output: the folder; a model directory that is there is replaced.
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors. Or vectors of
+            words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
+            binary (``.bin``) or text (``.txt``, ``.vec``).
+        output: the folder; a model directory that is there is replaced. Of vectors of words a
+            folder, or a file ``.bin``, ``.txt`` or ``.vec``.
         hidden_act: the activation, in place of the one that the model directory says, or that a
             checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
             tanh. The weights stay the same.
@@ -1629,4 +1635,66 @@ def train_vocab(
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
             alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
             something else.
+    """
+
+def word2vec(
+    corpus: Sequence[Path | str] | Path | str,
+    out: Path | str,
+    *,
+    show_progress: bool = True,
+    method: WordVectorModel = "skip-gram",
+    dimensions: int = 100,
+    window: int = 5,
+    min_count: int = 5,
+    max_words: int | None = None,
+    lowercase: bool = True,
+    negatives: int = 5,
+    negative_exponent: float = 0.75,
+    subsample: float = 0.001,
+    epochs: int = 5,
+    learning_rate: float | None = None,
+    document_per_file: bool = False,
+    text_column: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    seed: int = 0,
+) -> Word2VecReport:
+    """Train a vector for each word of a corpus, with negative sampling, on one thread.
+
+    The same corpus, options and seed give the same vectors on the same machine. The corpus is read
+    twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
+    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
+    no ``resume``.
+
+    Args:
+        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
+        out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
+            ``.bin``, ``.txt`` or ``.vec``. Vectors that are there are replaced.
+        show_progress: on stderr.
+        method: skip-gram: a word is to predict each word around it; cbow: the mean of those around
+            is to predict it, which is quicker and has less of rare words.
+        dimensions: numbers of a vector.
+        window: words to each side, at most. For each word a number from 1 to this is drawn.
+        min_count: rarer words get no vector, and are left out of the text.
+        max_words: only so many of the most frequent words get a vector; None: all.
+        lowercase: one case.
+        negatives: drawn for each pair, to be told from it.
+        negative_exponent: of the counts that negatives are drawn by.
+        subsample: of words that are a larger share of the text than this, occurrences are left out
+            by chance; 0 keeps all.
+        epochs: passes over the text.
+        learning_rate: at first; it falls to nothing; None: 0.025 of skip-gram, 0.05 of cbow.
+        document_per_file: take each plain-text file as one document, blank lines and all.
+        text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
+            sentence, or the only column.
+        quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
+        seed: random seed.
+
+    Returns:
+        The report; its `lines()` are for people.
+
+    Raises:
+        BertineError: something is wrong with the corpus; too few words come often enough; the
+            learning rate is too high; `out` is a folder of something else.
     """
