@@ -23,7 +23,7 @@ ENOUGH = {
     "explain": ["m", "a text"],
     "fill-mask": ["m", "a [MASK]"],
     "embed": ["m", "--input", "-", "--output", "v.npy"],
-    "similar": ["a query", "--in", "t.txt", "--model", "m"],
+    "similar": ["a query", "--model", "m"],
     "export": ["m", "--output", "o"],
     "convert": ["m", "--out", "o"],
     "serve": ["m"],

@@ -61,6 +61,7 @@ from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
 from bertine.word_vectors.train import Word2VecReport
+from bertine.word_vectors.vectors import NearestWords
 
 def convert(
     model: Path | str,
@@ -356,7 +357,8 @@ def embed(
     (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
 
     Args:
-        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
@@ -1513,7 +1515,7 @@ def serve(
 
 def similar(
     query: str,
-    input: Path | str | TableLike,
+    input: Path | str | TableLike | None = None,
     *,
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
@@ -1529,17 +1531,19 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
-) -> Neighbours:
+) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
-    memory.
+    memory. With vectors of words and no file, find the nearest words.
 
     Args:
         query: a text.
         input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
             that it has written with the same model, pooling and layer, which the JSON file beside
             it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
-            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns.
-        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns. None: the words
+            of the vectors themselves.
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
         texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
