@@ -86,7 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {
         *BASE,
         *("tables", "records", "text", "data", *MODEL, "objectives", "tasks", "datasets"),
-        *("inference", "runs", "reports"),
+        *("inference", "runs", "reports", "word_vectors"),
     },
     "serving": {*BASE, "text", "records", "data", *MODEL, "tasks", "inference"},
     "demo": {

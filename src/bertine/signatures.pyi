@@ -580,6 +580,7 @@ def feature_based(
     device: str | None = None,
     resume: bool = False,
     rows: Sequence[str] | None = None,
+    word_vectors: Path | str | None = None,
     format: TaggedFormat | None = None,
     strict: bool = False,
     max_length: int = 128,
@@ -617,6 +618,8 @@ def feature_based(
             settings.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
             sum-all; None: all.
+        word_vectors: vectors of words for one row more, in the place of states: a folder of
+            word2vec, or a .bin, .txt or .vec file; None: no such row.
         format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         max_length: tokens of an input.

@@ -94,6 +94,6 @@ def test_batches_see_the_text_once() -> None:
 
 def test_few_words_make_small_batches() -> None:
     settings = {"negatives": 5, "window": 5, "learning_rate": 0.025}
-    assert batch_words(0.01, 0.01, **settings) == 512  # type: ignore[arg-type]
-    assert batch_words(0.05, 0.05, **settings) == 96  # type: ignore[arg-type]
-    assert batch_words(0.5, 0.5, **settings) == 8  # type: ignore[arg-type]
+    assert batch_words("skip-gram", 0.001, 0.005, **settings) == 512  # type: ignore[arg-type]
+    assert batch_words("skip-gram", 0.05, 0.05, **settings) == 64  # type: ignore[arg-type]
+    assert batch_words("skip-gram", 0.5, 0.5, **settings) == 4  # type: ignore[arg-type]

@@ -22,29 +22,44 @@ from bertine.names import WordVectorModel
 from bertine.rng import generator
 from bertine.word_vectors.sampling import BREAK, BlockDraws
 
-#: L, and N: words that share their negatives, and how many those are.
-CHUNK, SHARED = 32, 64
+#: L, the words that share their negatives, and N, how many those are; of cbow, which has one pair
+#: for each word, fewer do.
+CHUNK = 32
+SHARED: dict[WordVectorModel, int] = {"skip-gram": 64, "cbow": 32}
 #: Words of a batch, at most.
 _LARGEST = 512
-#: How often a word's vector may move in one batch, on average, times the rate. Beyond twice this
-#: the moves, all of which see the vector as it was before, begin to overshoot.
-_MOVES = 5.0
+#: How often a word's vector may move in one batch, on average, times the rate. All moves see the
+#: vector as it was before: at 8, vectors of Wikipedia's words overshot.
+_MOVES = 3.0
 
 
 def batch_words(
-    share: float, negative_share: float, *, negatives: int, window: int, learning_rate: float
+    model: WordVectorModel,
+    share: float,
+    negative_share: float,
+    *,
+    negatives: int,
+    window: int,
+    learning_rate: float,
 ) -> int:
     """Return B, a multiple of L or a power of 2 below it: fewer where a text has few different
     words, whose vectors would move too often in one batch.
 
     Args:
+        model: "skip-gram" or "cbow".
         share: of the most frequent word among the words that stay.
         negative_share: of the most frequent negative.
         negatives: K.
         window: W.
         learning_rate: the highest.
     """
-    moves = (window + 1) * (share + negatives * negative_share) * learning_rate
+    # A word is in window + 1 contexts, on average. Of skip-gram each is a pair with its negatives;
+    # cbow has one pair for all of them, whose gradient each of them gets.
+    if model == "skip-gram":
+        moves = (window + 1) * (share + negatives * negative_share)
+    else:
+        moves = (window + 1) * share + share + negatives * negative_share
+    moves *= learning_rate
     most = min(_LARGEST, int(_MOVES / max(moves, 1e-12)))
     if most >= CHUNK:
         return most // CHUNK * CHUNK
@@ -115,9 +130,9 @@ class Steps:
         """words int64 [B + 2W], pairs fp32 [M, L, L + 2W] of 0 and 1, negatives int64 [M, N]."""
         weights, chunks = self._weights, len(pairs)
         centres = words[self._window : self._window + self._batch]
-        v = weights.words[centres].view(chunks, self._chunk, -1)
-        u = self._chunked(weights.contexts[words])
-        n = weights.contexts[negatives.view(-1)].view(chunks, negatives.shape[1], -1)
+        v = weights.words.index_select(0, centres).view(chunks, self._chunk, -1)
+        u = self._chunked(weights.contexts.index_select(0, words))
+        n = weights.contexts.index_select(0, negatives.view(-1)).view(*negatives.shape, -1)
         # d/dx log σ(x) = σ(-x), and d/dx log σ(-x) = -σ(x).
         right = torch.bmm(v, u.mT).neg_().sigmoid_().mul_(pairs).mul_(rate)
         share = pairs.sum(2, keepdim=True) * (-rate * self._negatives / negatives.shape[1])
@@ -133,12 +148,12 @@ class Steps:
         the whole gradient of the mean, not by its part of it (word2vec.c)."""
         weights, chunks = self._weights, len(pairs)
         centres = words[self._window : self._window + self._batch]
-        context = self._chunked(weights.words[words])
+        context = self._chunked(weights.words.index_select(0, words))
         sizes = pairs.sum(2, keepdim=True)
         some = (sizes > 0).float()
         mean = torch.bmm(pairs / sizes.clamp(min=1), context)
-        u = weights.contexts[centres].view(chunks, self._chunk, -1)
-        n = weights.contexts[negatives.view(-1)].view(chunks, negatives.shape[1], -1)
+        u = weights.contexts.index_select(0, centres).view(chunks, self._chunk, -1)
+        n = weights.contexts.index_select(0, negatives.view(-1)).view(*negatives.shape, -1)
         right = (mean * u).sum(2, keepdim=True).neg_().sigmoid_().mul_(some * rate)
         share = some * (-rate * self._negatives / negatives.shape[1])
         wrong = torch.bmm(mean, n.mT).sigmoid_().mul_(share)

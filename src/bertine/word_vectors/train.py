@@ -212,13 +212,14 @@ def train_vectors(
     rate = recipe.learning_rate or _RATES[recipe.method]
     staying = counts * keep
     batch = batch_words(
+        recipe.method,
         float(staying.max() / staying.sum()),
         float(negative.max()),
         negatives=recipe.negatives,
         window=recipe.window,
         learning_rate=rate,
     )
-    sampler = Sampler(keep, negative, recipe.window, min(CHUNK, batch), SHARED, seed)
+    sampler = Sampler(keep, negative, recipe.window, min(CHUNK, batch), SHARED[recipe.method], seed)
     weights = Weights(len(counts), recipe.dimensions, seed)
     steps = Steps(
         weights, recipe.method, window=recipe.window, negatives=recipe.negatives, batch=batch
