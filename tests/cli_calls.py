@@ -23,12 +23,13 @@ ENOUGH = {
     "explain": ["m", "a text"],
     "fill-mask": ["m", "a [MASK]"],
     "embed": ["m", "--input", "-", "--output", "v.npy"],
-    "similar": ["a query", "--in", "t.txt", "--model", "m"],
+    "similar": ["a query", "--model", "m"],
     "export": ["m", "--output", "o"],
     "convert": ["m", "--out", "o"],
     "serve": ["m"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
+    "word2vec": ["a.txt", "--out", "o"],
 }
 
 
@@ -55,6 +56,7 @@ VERBS = {
     "serve": "serve",
     "glue-submission": "glue_submission",
     "feature-based": "feature_based",
+    "word2vec": "word2vec",
 }
 
 

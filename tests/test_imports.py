@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tables": BASE,
     "text": {*BASE, "tables"},
     "records": {*BASE, "tables"},
+    "word_vectors": {*BASE, "tables", "text"},
     "data": {*BASE, "text"},
     "models": BASE,
     "recipes": set(),
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "datasets": {*BASE, "tables", "records", "tasks"},
     "inference": {
         *BASE,
+        "word_vectors",
         *("tables", "records", "text", "data", *MODEL, "objectives", "tasks", "datasets"),
     },
     "runs": BASE,
@@ -84,7 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {
         *BASE,
         *("tables", "records", "text", "data", *MODEL, "objectives", "tasks", "datasets"),
-        *("inference", "runs", "reports"),
+        *("inference", "runs", "reports", "word_vectors"),
     },
     "serving": {*BASE, "text", "records", "data", *MODEL, "tasks", "inference"},
     "demo": {

@@ -49,8 +49,10 @@ if TYPE_CHECKING:
         serve,
         similar,
         train_vocab,
+        word2vec,
     )
     from bertine.text.tokenizer import Tokenizer
+    from bertine.word_vectors.vectors import WordVectors
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
@@ -61,6 +63,7 @@ _HOME = {
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
+    "WordVectors": "bertine.word_vectors.vectors",
     "convert": "bertine.inference.convert",
     "distill": "bertine.training.distillation.distill",
     "embed": "bertine.inference.embedding.embed",
@@ -85,6 +88,7 @@ _HOME = {
     "serve": "bertine.serving.serve",
     "similar": "bertine.inference.embedding.similar",
     "train_vocab": "bertine.text.vocab",
+    "word2vec": "bertine.word_vectors.train",
 }
 
 __all__ = [
@@ -96,6 +100,7 @@ __all__ = [
     "Predictor",
     "TokenStore",
     "Tokenizer",
+    "WordVectors",
     "__version__",
     "convert",
     "distill",
@@ -121,6 +126,7 @@ __all__ = [
     "serve",
     "similar",
     "train_vocab",
+    "word2vec",
 ]
 
 

@@ -83,6 +83,8 @@ SegmenterName = Literal["jieba"]
 SpecialStyle = Literal["roberta", "bert"]
 #: Activations of the layers (:mod:`bertine.models.layers`).
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
+#: How word2vec learns (:mod:`bertine.word_vectors.steps`).
+WordVectorModel = Literal["skip-gram", "cbow"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.attribution`).

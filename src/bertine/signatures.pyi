@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
-from bertine.inference.convert import Conversion
+from bertine.inference.convert import Conversion, VectorConversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import Neighbours
@@ -49,6 +49,7 @@ from bertine.names import (
     TokenTypesOfTeacher,
     VectorPooling,
     VectorType,
+    WordVectorModel,
 )
 from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
@@ -60,20 +61,26 @@ from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+from bertine.word_vectors.train import Word2VecReport
+from bertine.word_vectors.vectors import NearestWords
 
 def convert(
     model: Path | str,
     output: Path | str,
     *,
     hidden_act: ActivationName | None = None,
-) -> Conversion:
+) -> Conversion | VectorConversion:
     """Write a model as a Hugging Face model directory, which `transformers` opens too: its
-    ``config.json``, ``model.safetensors`` and the files of its tokenizer.
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer. Or write vectors of words
+    in another format.
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
-            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
-        output: the folder; a model directory that is there is replaced.
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors. Or vectors of
+            words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
+            binary (``.bin``) or text (``.txt``, ``.vec``).
+        output: the folder; a model directory that is there is replaced. Of vectors of words a
+            folder, or a file ``.bin``, ``.txt`` or ``.vec``.
         hidden_act: the activation, in place of the one that the model directory says, or that a
             checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
             tanh. The weights stay the same.
@@ -358,7 +365,8 @@ def embed(
     (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
 
     Args:
-        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
@@ -585,6 +593,7 @@ def feature_based(
     device: str | None = None,
     resume: bool = False,
     rows: Sequence[str] | None = None,
+    word_vectors: Path | str | None = None,
     format: TaggedFormat | None = None,
     strict: bool = False,
     max_length: int = 128,
@@ -622,6 +631,8 @@ def feature_based(
             settings.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
             sum-all; None: all.
+        word_vectors: vectors of words for one row more, in the place of states: a folder of
+            word2vec, or a .bin, .txt or .vec file; None: no such row.
         format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         max_length: tokens of an input.
@@ -1522,7 +1533,7 @@ def serve(
 
 def similar(
     query: str,
-    input: Path | str | TableLike,
+    input: Path | str | TableLike | None = None,
     *,
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
@@ -1538,17 +1549,19 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
-) -> Neighbours:
+) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
-    memory.
+    memory. With vectors of words and no file, find the nearest words.
 
     Args:
         query: a text.
         input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
             that it has written with the same model, pooling and layer, which the JSON file beside
             it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
-            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns.
-        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns. None: the words
+            of the vectors themselves.
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
         texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
@@ -1645,4 +1658,66 @@ def train_vocab(
         BertineError: something is wrong with the corpus, `vocab_size` is too small for its
             alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
             something else.
+    """
+
+def word2vec(
+    corpus: Sequence[Path | str] | Path | str,
+    out: Path | str,
+    *,
+    show_progress: bool = True,
+    method: WordVectorModel = "skip-gram",
+    dimensions: int = 100,
+    window: int = 5,
+    min_count: int = 5,
+    max_words: int | None = None,
+    lowercase: bool = True,
+    negatives: int = 5,
+    negative_exponent: float = 0.75,
+    subsample: float = 0.001,
+    epochs: int = 5,
+    learning_rate: float | None = None,
+    document_per_file: bool = False,
+    text_column: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    seed: int = 0,
+) -> Word2VecReport:
+    """Train a vector for each word of a corpus, with negative sampling, on one thread.
+
+    The same corpus, options and seed give the same vectors on the same machine. The corpus is read
+    twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
+    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
+    no ``resume``.
+
+    Args:
+        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
+        out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
+            ``.bin``, ``.txt`` or ``.vec``. Vectors that are there are replaced.
+        show_progress: on stderr.
+        method: skip-gram: a word is to predict each word around it; cbow: the mean of those around
+            is to predict it, which is quicker and has less of rare words.
+        dimensions: numbers of a vector.
+        window: words to each side, at most. For each word a number from 1 to this is drawn.
+        min_count: rarer words get no vector, and are left out of the text.
+        max_words: only so many of the most frequent words get a vector; None: all.
+        lowercase: one case.
+        negatives: drawn for each pair, to be told from it.
+        negative_exponent: of the counts that negatives are drawn by.
+        subsample: of words that are a larger share of the text than this, occurrences are left out
+            by chance; 0 keeps all.
+        epochs: passes over the text.
+        learning_rate: at first; it falls to nothing; None: 0.025 of skip-gram, 0.05 of cbow.
+        document_per_file: take each plain-text file as one document, blank lines and all.
+        text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
+            sentence, or the only column.
+        quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
+        seed: random seed.
+
+    Returns:
+        The report; its `lines()` are for people.
+
+    Raises:
+        BertineError: something is wrong with the corpus; too few words come often enough; the
+            learning rate is too high; `out` is a folder of something else.
     """

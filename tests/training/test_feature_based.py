@@ -18,7 +18,7 @@ import tagged
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.inference.evaluate import evaluate
-from bertine.inference.word_states import word_states
+from bertine.inference.word_states import StaticStates, word_states
 from bertine.modeldir import load_model
 from bertine.models.precision import precision_name
 from bertine.models.recurrent.bilstm import BiLstmTagger, LayerMix
@@ -259,3 +259,30 @@ def test_padding_changes_no_word() -> None:
         together = tagger(both, torch.tensor([7, 3]))
         torch.testing.assert_close(together[0], tagger(long, torch.tensor([7]))[0])
         torch.testing.assert_close(together[1, :3], tagger(short, torch.tensor([3]))[0])
+
+
+def test_vectors_of_words_are_a_row_more(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentences = read_sentences(data / "train.conll")
+    words = sorted({word.lower() for item in sentences.items for word in item.words})
+    table = np.random.default_rng(0).standard_normal((len(words), 32)).astype(np.float32)
+    bertine.WordVectors(words[1:], table[1:]).save(tmp_path / "v")
+    settings = {**QUICK, "rows": ["embeddings"], "word_vectors": tmp_path / "v"}
+    made = bertine.feature_based(model, data=data, out=tmp_path / "out", **settings)
+    assert list(made.rows) == ["embeddings", "word-vectors"]
+    assert made.rows["word-vectors"]["validation"]["f1"] > 0.5
+    assert "vectors of words" in made.lines()[2]
+    states = StaticStates.of(bertine.WordVectors.load(tmp_path / "v"), sentences)
+    missing = sum(word.lower() == words[0] for item in sentences.items for word in item.words)
+    assert states.unknown == missing > 0
+    assert f"{missing} of {states.starts[-1]} words have no vector" in capsys.readouterr().err
+    first = sentences.items[1].words[0]
+    row = states.layers([0])[0][int(states.starts[1])].numpy()
+    assert np.array_equal(row, table[words.index(first.lower())] * (first.lower() != words[0]))
+
+    again = bertine.feature_based(model, data=data, out=tmp_path / "out", resume=True, **settings)
+    assert again.rows == json.loads(json.dumps(made.rows))
+    bertine.WordVectors(words, table).save(tmp_path / "v")
+    with pytest.raises(BertineError, match="was made with other vectors"):
+        bertine.feature_based(model, data=data, out=tmp_path / "out", resume=True, **settings)

@@ -23,6 +23,7 @@ from bertine.commands.train.lr_find import LR_FIND
 from bertine.commands.train.pretrain import PRETRAIN
 from bertine.commands.train.search import SEARCH
 from bertine.commands.vocab import VOCAB
+from bertine.commands.word2vec import WORD2VEC
 
 COMMANDS: dict[str, Command] = {
     command.name: command
@@ -48,5 +49,6 @@ COMMANDS: dict[str, Command] = {
         SERVE,
         GLUE_SUBMISSION,
         FEATURE_BASED,
+        WORD2VEC,
     )
 }

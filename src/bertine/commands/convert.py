@@ -16,7 +16,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="MODEL",
         type=Path,
         help="a model directory of any kind: Google's with a TensorFlow checkpoint, or one with "
-        "pytorch_model.bin",
+        "pytorch_model.bin; or vectors of words, a folder of word2vec or a .bin, .txt or .vec file",
     )
     parser.add_argument(
         "--output",
@@ -24,7 +24,8 @@ def _add_arguments(parser: Parser) -> None:
         metavar="DIR",
         type=Path,
         required=True,
-        help="folder to write; a model directory there is replaced",
+        help="folder to write; a model directory there is replaced (of vectors of words a folder, "
+        "or a .bin, .txt or .vec file)",
     )
     parser.add_argument(
         "--hidden-act",

@@ -18,10 +18,10 @@ def _add_arguments(parser: Parser) -> None:
         "--input",
         dest="input",
         metavar="FILE",
-        required=True,
-        help="texts (csv, tsv, jsonl, Parquet, plain text), or a .npy that 'bertine embed' wrote",
+        help="texts (csv, tsv, jsonl, Parquet, plain text), or a .npy that 'bertine embed' wrote "
+        "(not given: with vectors of words, the words themselves)",
     )
-    parser.require_path("--model", "MODEL", "a model directory of any kind")
+    parser.require_path("--model", "MODEL", "a model directory of any kind, or vectors of words")
     parser.add_argument(
         "--texts",
         metavar="FILE",
@@ -37,6 +37,7 @@ SIMILAR = Command(
     summary="find the texts of a file nearest to a text",
     description="Find the texts of a file that are nearest to a text, by the cosine of their\n"
     "vectors:\n\n"
-    '    bertine similar "a late delivery" --in reviews.csv --model MODEL',
+    '    bertine similar "a late delivery" --in reviews.csv --model MODEL\n\n'
+    "With vectors of words (bertine word2vec) and no --in, find the nearest words.",
     add_arguments=_add_arguments,
 )

@@ -1,7 +1,7 @@
 """Write a model directory of any kind as Hugging Face's: ``convert``.
 
 The weights' old formats become ``model.safetensors``, a folder of Google's a model directory that
-`transformers` opens.
+`transformers` opens. Vectors of words go from one of their formats to another.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from bertine.options.verbs import takes_options
 from bertine.terminal.console import visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.kinds import FILES
+from bertine.word_vectors.files import file_format
+from bertine.word_vectors.vectors import WordVectors, is_word_vectors
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,20 +57,48 @@ class Conversion(Shown):
         return lines
 
 
+@dataclass(frozen=True, repr=False)
+class VectorConversion(Shown):
+    """Vectors of words that were written in another format.
+
+    Attributes:
+        output: the folder or file.
+        words: that have a vector.
+        dimensions: numbers of a vector.
+        notes: what was mended while they were read.
+    """
+
+    output: Path
+    words: int
+    dimensions: int
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """List what the command prints."""
+        return [
+            *self.notes,
+            f"written to {self.output}: {self.words:,} words, vectors of {self.dimensions} numbers",
+        ]
+
+
 @takes_options()
 def convert(
     model: Path | str,
     output: Path | str,
     *,
     hidden_act: ActivationName | None = None,
-) -> Conversion:
+) -> Conversion | VectorConversion:
     """Write a model as a Hugging Face model directory, which `transformers` opens too: its
-    ``config.json``, ``model.safetensors`` and the files of its tokenizer.
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer. Or write vectors of words
+    in another format.
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
-            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
-        output: the folder; a model directory that is there is replaced.
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors. Or vectors of
+            words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
+            binary (``.bin``) or text (``.txt``, ``.vec``).
+        output: the folder; a model directory that is there is replaced. Of vectors of words a
+            folder, or a file ``.bin``, ``.txt`` or ``.vec``.
         hidden_act: the activation, in place of the one that the model directory says, or that a
             checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
             tanh. The weights stay the same.
@@ -80,6 +110,8 @@ def convert(
         BertineError: an unknown activation; no such model, or a damaged one; `output` holds
             something else, or is the model's own folder.
     """
+    if is_word_vectors(model) or (file_format(model) is not None and Path(model).is_file()):
+        return _convert_vectors(model, Path(output), hidden_act)
     if hidden_act not in (None, *ACTIVATIONS):
         raise BertineError(
             f"hidden_act {hidden_act!r} is not known; known: {', '.join(ACTIVATIONS)}"
@@ -105,6 +137,21 @@ def convert(
         loaded.model.config.hidden_act,
         list(_not_in(there, read)),
     )
+
+
+def _convert_vectors(
+    source: Path | str, output: Path, hidden_act: ActivationName | None
+) -> VectorConversion:
+    if hidden_act is not None:
+        raise BertineError(
+            f"{source}: is vectors of words, which have no activation; leave out "
+            f"{option('hidden_act', hidden_act)}"
+        )
+    if output.resolve() == Path(source).resolve():
+        raise BertineError(f"{output}: is what is read; choose another ({option('output')})")
+    vectors = WordVectors.load(source)
+    vectors.save(output)
+    return VectorConversion(output, len(vectors), vectors.dimensions, vectors.notes)
 
 
 def _not_in(names: Iterable[str], known: set[str]) -> Iterable[str]:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -35,9 +35,54 @@ from bertine.tasks.features import Features
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.text.tokenizer import Tokenizer
+from bertine.word_vectors.vectors import WordVectors
 
 #: Version of what is in the files; another one is another hash.
 _FORMAT = 2
+
+
+class KnownStates(Protocol):
+    """The states of the words of some sentences, one after the other."""
+
+    @property
+    def starts(self) -> np.ndarray:
+        """int64 [N + 1], the first word of each sentence, and the number of all words."""
+        ...
+
+    def layers(self, numbers: Sequence[int]) -> list[Tensor]:
+        """Return the tensors [words, H] of these layers."""
+        ...
+
+
+@dataclass(frozen=True)
+class StaticStates:
+    """Vectors of words in the place of states: a word's is the same in all sentences.
+
+    Attributes:
+        starts: int64 [N + 1], the first word of each sentence, and the number of all words.
+        vectors: fp32 [words, D]; zeros of words that have none.
+        unknown: how many words have none.
+    """
+
+    starts: np.ndarray
+    vectors: Tensor
+    unknown: int
+
+    @classmethod
+    def of(cls, vectors: WordVectors, sentences: Sentences) -> StaticStates:
+        """Look up the words of `sentences`, as they stand or in lower case."""
+        sizes = [len(item.words) for item in sentences.items]
+        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        rows = [vectors.row(word) for item in sentences.items for word in item.words]
+        table = np.zeros((len(rows), vectors.dimensions), dtype=np.float32)
+        for at, row in enumerate(rows):
+            if row is not None:
+                table[at] = vectors.vectors[row]
+        return cls(starts, torch.from_numpy(table), rows.count(None))
+
+    def layers(self, numbers: Sequence[int]) -> list[Tensor]:
+        """Return the vectors, for each of `numbers`."""
+        return [self.vectors for _ in numbers]
 
 
 @dataclass(frozen=True)

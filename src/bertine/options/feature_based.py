@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from bertine.names import TaggedFormat
 from bertine.options.fields import declare, like
@@ -37,6 +38,13 @@ class FeatureBasedOptions(
         "of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four, "
         "sum-all",
         otherwise="all",
+    )
+    word_vectors: Path | str | None = declare(
+        None,
+        "vectors of words for one row more, in the place of states: a folder of word2vec, or a "
+        ".bin, .txt or .vec file",
+        otherwise="no such row",
+        metavar="VECTORS",
     )
     format: TaggedFormat | None = declare(
         None,

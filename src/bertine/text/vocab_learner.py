@@ -102,7 +102,7 @@ class VocabLearner:
         # Specials in brackets count as words here; in a corpus they are hardly ever met.
         is_word = parts | np.array([any(c.isalnum() for c in text) for text in texts])
         is_single = parts | np.array([len(text) == 1 for text in texts])
-        begins_word = is_word & ~tokenizer.continues
+        begins_word = is_word & self.marks_word(tokenizer)
         pieces = words = unknown = word_pieces = singles = 0
         for begin in range(0, len(lines), _MEASURED):
             measured = lines[begin : begin + _MEASURED]
@@ -117,6 +117,10 @@ class VocabLearner:
     def is_part(self, token: str) -> bool:
         """Tell whether a token is a part of a character."""
         return False
+
+    def marks_word(self, tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
+        """Return which pieces stand once in each word, bool [V]: its first ones."""
+        return ~tokenizer.continues
 
     def count_words(self, lines: Sequence[str], begins_word: npt.NDArray[Any]) -> int:
         """Count the words of some lines; `begins_word` says of each of their pieces whether a word

@@ -12,6 +12,7 @@ import numpy as np
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.mean_words import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
     VectorPart,
@@ -100,7 +101,8 @@ def embed(
     (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
 
     Args:
-        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
@@ -116,11 +118,8 @@ def embed(
     input = as_source(input, "input")
     dtype, kind = options.dtype, DTYPES[options.dtype]
     size = bytes_to_come(input)
-    embedder = Embedder.opened(
-        model,
-        **VectorOptions.of(options).values(),
-        **unmeasured(model, size, options.device, options.precision),
-    )
+    unread = unmeasured(model, size, options.device, options.precision)
+    embedder = open_embedder(model, **VectorOptions.of(options).values(), **unread)
     started = time.monotonic()
     report = EmbedReport(
         dimensions=embedder.dimensions,
@@ -142,7 +141,7 @@ def embed(
             with os_errors(output, "writing it"):
                 origin_path(output).unlink(missing_ok=True)
         VectorOrigin.of(embedder, dtype=dtype, rows=report.rows).write(output)
-        report.notes = table.stats.notes(table.name)
+        report.notes = embedder.notes() + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
     return report
 

@@ -204,6 +204,24 @@ class Embedder(Shown):
         """D, the numbers of a vector."""
         return self.pooling.width(self.model.config)
 
+    def fingerprints(self) -> tuple[str, str]:
+        """Return the SHA-256 of the weights and of the tokenizer, as hex digits. It takes about a
+        third of a second for bert-base."""
+        return self.model.fingerprint(), self.tokenizer.fingerprint
+
+    @property
+    def pooled_layer(self) -> int | None:
+        """The layer whose states are pooled, counted from 0, the embeddings; None: several."""
+        if "mean-last-4" in self.pooling.modes:
+            return None
+        layers = len(self.model.config.passes)
+        last = layers if self.pooling.layer is None else self.pooling.layer
+        return last if last >= 0 else layers + 1 + last
+
+    def notes(self) -> list[str]:
+        """Return what to know of the texts that were computed."""
+        return []
+
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """Compute the vector of each text, fp32 [N, D], in their order; of one string or dictionary
         fp32 [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or

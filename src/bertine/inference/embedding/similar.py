@@ -11,6 +11,11 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
 from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.mean_words import (
+    MeanWordEmbedder,
+    holds_word_vectors,
+    open_embedder,
+)
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
@@ -26,6 +31,7 @@ from bertine.options.verbs import takes_options
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
+from bertine.word_vectors.vectors import NearestWords
 
 #: Vectors that are read at once.
 _ROWS = 1 << 14
@@ -100,24 +106,26 @@ class _Best:
 @takes_options()
 def similar(
     query: str,
-    input: Path | str | TableLike,
+    input: Path | str | TableLike | None = None,
     *,
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
     top: int = 10,
     show_progress: bool = True,
     options: SimilarOptions,
-) -> Neighbours:
+) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
-    memory.
+    memory. With vectors of words and no file, find the nearest words.
 
     Args:
         query: a text.
         input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
             that it has written with the same model, pooling and layer, which the JSON file beside
             it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
-            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns.
-        model: a model directory, or a loaded :class:`~bertine.Embedder`, whose
+            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns. None: the words
+            of the vectors themselves.
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
         texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
@@ -133,6 +141,8 @@ def similar(
     """
     if top < 1:
         raise BertineError(f"top is {top}, but must be at least 1")
+    if input is None:
+        return _nearest_words(query, model, texts, top, options)
     input = as_source(input, "input")
     texts = None if texts is None else as_source(texts, "texts")
     ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
@@ -147,12 +157,14 @@ def similar(
             )
     # Where the vectors are ready, the query is all that is computed.
     size = len(query) if ready else bytes_to_come(input)
-    embedder = Embedder.opened(
+    embedder = open_embedder(
         model,
         **VectorOptions.of(options, normalize=None).values(),
         **unmeasured(model, size, options.device, options.precision),
     )
     asked = unit(embedder.embed([query]))[0]
+    if isinstance(embedder, MeanWordEmbedder) and not asked.any():
+        raise BertineError(f"{query!r}: none of its words has a vector")
     best = _Best(top)
     notes = []
     cut = embedder.features([query])[0].num_truncated
@@ -181,12 +193,36 @@ def similar(
                     best.add(unit(embedder.run(features)) @ asked, read)
                     advance(len(rows))
             report.notes = table.stats.notes(table.name)
-        notes += report.warnings()
+        notes += embedder.notes() + report.warnings()
     neighbours = [
         Neighbour(row + 1, min(1.0, score), best.texts.get(row))
         for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]
     return Neighbours(query, best.seen, neighbours, notes)
+
+
+def _nearest_words(
+    query: str,
+    model: Embedder | Path | str,
+    texts: Path | str | TableLike | None,
+    top: int,
+    options: SimilarOptions,
+) -> NearestWords:
+    """Compare with the words of the vectors themselves.
+
+    Raises:
+        BertineError: `model` is none of words; something is said of a file, and there is none.
+    """
+    if not holds_word_vectors(model):
+        raise BertineError(
+            f"nothing to compare with; give the texts ({option('input')}), or vectors of words as "
+            "the model"
+        )
+    for name in [*PlainTexts.of(options).changed(), *(["texts"] if texts is not None else [])]:
+        raise BertineError(f"{option(name)} is for a file of texts, and there is none")
+    embedder = open_embedder(model, **VectorOptions.of(options, normalize=None).values())
+    assert isinstance(embedder, MeanWordEmbedder)
+    return embedder.vectors.nearest(query, top)
 
 
 def _opened(path: Path | str, dimensions: int) -> np.ndarray:

@@ -53,15 +53,14 @@ class VectorOrigin:
     def of(cls, embedder: Embedder, *, dtype: str, rows: int) -> VectorOrigin:
         """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
         takes about a third of a second for bert-base."""
-        pooling, layers = embedder.pooling, len(embedder.model.config.passes)
-        last = layers if pooling.layer is None else pooling.layer
-        several = "mean-last-4" in pooling.modes
+        pooling = embedder.pooling
+        weights, tokenizer = embedder.fingerprints()
         return cls(
             model=embedder.name,
-            weights=embedder.model.fingerprint(),
-            tokenizer=embedder.tokenizer.fingerprint,
+            weights=weights,
+            tokenizer=tokenizer,
             pooling=pooling.modes,
-            layer=None if several else last if last >= 0 else layers + 1 + last,
+            layer=embedder.pooled_layer,
             keep=pooling.dimensions,
             normalize=pooling.normalize,
             prompt=embedder.prompt,

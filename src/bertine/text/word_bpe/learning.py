@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 from bertine.errors import BertineError
 from bertine.options.corpus import Vocabulary
 from bertine.options.names import option
@@ -79,6 +82,10 @@ class WordBpeLearner(VocabLearner):
         self.alphabet_size = len({t.removesuffix(END) for t in tokens if _is_character(t)})
         self.characters_seen = self.alphabet_size
         return Tokenizer(kind, "vocabulary")
+
+    def marks_word(self, tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
+        """Return which pieces stand once in each word, bool [V]: its last ones."""
+        return np.array([token.endswith(END) for token in tokenizer.tokens])
 
 
 def _is_character(token: str) -> bool:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.data.batching import grouped_by_length
-from bertine.inference.word_states import WordStates
+from bertine.inference.word_states import KnownStates
 from bertine.models.precision import autocast
 from bertine.models.recurrent.bilstm import BiLstmTagger
 from bertine.models.seeding import torch_seed
@@ -23,7 +23,7 @@ from bertine.tasks.tagging.report import TaggingReport
 from bertine.tasks.tagging.tagged_text import Tags
 from bertine.tasks.tagging.task import Tagging
 from bertine.terminal.console import progress
-from bertine.training.feature_based.table import ROWS
+from bertine.training.feature_based.table import row_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TaggedStates:
     """Sentences that have words, the ids of their tags, and the states of their words."""
 
     sentences: Sentences
-    states: WordStates
+    states: KnownStates
     tags: list[np.ndarray]
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ def train_row(
             states["train"][0].shape[1],
             len(layers),
             len(task.labels),
-            concatenate=ROWS[name].concatenate,
+            concatenate=row_of(name).concatenate,
             lstm_size=recipe.lstm_size,
             lstm_layers=recipe.lstm_layers,
             dropout=recipe.dropout,

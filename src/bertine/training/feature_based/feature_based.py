@@ -21,7 +21,7 @@ from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
 from bertine.inference.evaluate import evaluate
-from bertine.inference.word_states import word_states
+from bertine.inference.word_states import StaticStates, word_states
 from bertine.modeldir import load_config, load_model
 from bertine.models.model import weights_fingerprint
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
@@ -39,12 +39,14 @@ from bertine.training.feature_based.table import (
     FINE_TUNING,
     ROWS,
     TABLE,
+    WORD_VECTORS,
     FeatureBasedReport,
     chosen_rows,
 )
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.setup import fitting
 from bertine.training.run import refuse_changes
+from bertine.word_vectors.vectors import WordVectors
 
 #: Arguments that fine-tuning is given as they are.
 _OF_FINETUNE = (
@@ -80,6 +82,7 @@ def feature_based(
     if launched():
         raise BertineError("feature-based is one process; start it without torchrun")
     wanted = chosen_rows(options.rows)
+    static = None if options.word_vectors is None else WordVectors.load(options.word_vectors)
     folder = Path(out)
     where = resolve_device(options.device)
     config = load_config(model)
@@ -120,13 +123,21 @@ def feature_based(
         "sentences": {name: tagged.fingerprint() for name, tagged in sets.items()},
     }
     results = _begun(folder, settings, resume)
+    if static is not None:
+        wanted.append(WORD_VECTORS)
+        row = results.get(WORD_VECTORS)
+        if row is not None and row.get("vectors") != list(static.fingerprint()):
+            raise BertineError(
+                f"{folder / TABLE}: its row {WORD_VECTORS} was made with other vectors than "
+                f"{options.word_vectors}; choose another folder"
+            )
     report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
     num_layers = len(config.passes)
     if num_layers < 4:
         report.notes.append(f"the encoder has {num_layers} layers: the last four are all of them")
     dtype = resolve_precision(precision, where)
     prepared: dict[str, TaggedStates] = {}
-    if any(name not in results for name in wanted if name != FINE_TUNING):
+    if any(name not in results for name in wanted if name in ROWS):
         loaded.model.to(where)
         for name, sentences in sets.items():
             began = time.monotonic()
@@ -146,7 +157,19 @@ def feature_based(
             say(f"{name}: done before")
         else:
             say(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
-            if name == FINE_TUNING:
+            if name == WORD_VECTORS:
+                assert static is not None
+                results[name] = train_row(
+                    name,
+                    [0],
+                    _static_sets(static, sets, tags),
+                    task,
+                    recipe,
+                    where,
+                    dtype,
+                    report.metric,
+                ) | {"vectors": list(static.fingerprint())}
+            elif name == FINE_TUNING:
                 assert not isinstance(test_file, GivenTable)
                 results[name] = _finetuned(
                     model,
@@ -170,6 +193,22 @@ def feature_based(
         report.rows[name] = results[name]
         write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})
     return report
+
+
+def _static_sets(
+    vectors: WordVectors, sets: dict[str, Sentences], tags: dict[str, list[np.ndarray]]
+) -> dict[str, TaggedStates]:
+    """Return the vectors of the words of each of `sets`, with their tags; say how many words have
+    none."""
+    tagged = {}
+    for name, sentences in sets.items():
+        states = StaticStates.of(vectors, sentences)
+        say(
+            f"{sentences.source}: {states.unknown:,} of {states.starts[-1]:,} words have no "
+            "vector: zeros"
+        )
+        tagged[name] = TaggedStates(sentences, states, tags[name])
+    return tagged
 
 
 def _without_training(task: Tagging) -> dict[str, Any]:

@@ -37,6 +37,16 @@ ROWS: dict[str, StatesRow] = {
 }
 
 
+#: The row of vectors of words, which is there where such vectors are given.
+WORD_VECTORS = "word-vectors"
+_STATIC = StatesRow("vectors of words", lambda count: [0])
+
+
+def row_of(name: str) -> StatesRow:
+    """Return the row called `name`; not that of fine-tuning."""
+    return _STATIC if name == WORD_VECTORS else ROWS[name]
+
+
 def _last(count: int, wanted: int) -> list[int]:
     return list(range(max(1, count - wanted + 1), count + 1))
 
@@ -60,7 +70,9 @@ class FeatureBasedReport(Shown):
 
     def lines(self) -> list[str]:
         """Return a row each: the main metric, times 100, on the validation and test sentences."""
-        titles = {FINE_TUNING: "fine-tuning", **{name: row.title for name, row in ROWS.items()}}
+        titles = {
+            name: "fine-tuning" if name == FINE_TUNING else row_of(name).title for name in self.rows
+        }
         width = max(len(titles[name]) for name in self.rows)
         test = any("test" in row for row in self.rows.values())
         head = f"{'':{width}}  {'dev ' + self.metric:>9}" + ("  test " + self.metric) * test

@@ -1,0 +1,157 @@
+"""Word vectors on disk: word2vec's formats, the folder of ours, and files that lie."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertine import WordVectors
+from bertine.errors import BertineError
+from bertine.word_vectors.vectors import SETTINGS, TENSORS, WORDS
+
+WORDS_HERE = ["the", "naïve", "new_york", "北"]
+
+
+def vectors(**others: object) -> WordVectors:
+    table = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    table[1, 0] = 1e-30
+    return WordVectors(WORDS_HERE, table, **others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["v.bin", "v.txt", "v.vec"])
+def test_word2vecs_files_give_back_the_same_bits(tmp_path: Path, name: str) -> None:
+    before = vectors()
+    before.save(tmp_path / name)
+    after = WordVectors.load(tmp_path / name)
+    assert after.words == before.words
+    assert after.vectors.tobytes() == before.vectors.tobytes()
+    assert not after.notes
+
+
+def test_a_folder_gives_back_all_of_it(tmp_path: Path) -> None:
+    counts = np.array([9, 5, 5, 1])
+    before = vectors(counts=counts, lowercase=True, training={"seed": 3})
+    before.save(tmp_path / "v")
+    after = WordVectors.load(tmp_path / "v")
+    assert (after.words, after.lowercase, after.training) == (WORDS_HERE, True, {"seed": 3})
+    assert after.vectors.tobytes() == before.vectors.tobytes()
+    assert after.counts is not None
+    assert after.counts.tolist() == counts.tolist()
+    after.save(tmp_path / "v")  # one of ours may be replaced
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("x")
+    with pytest.raises(BertineError, match="not a folder of word vectors"):
+        after.save(tmp_path / "mine")
+
+
+def test_the_programs_bytes(tmp_path: Path) -> None:
+    """As word2vec.c prints them: "%s " and the floats, then a line break; other writers leave the
+    line break out."""
+    numbers = struct.pack("<2f", 0.5, -2.0), struct.pack("<2f", 1.0, 3.0)
+    for end in (b"\n", b""):
+        path = tmp_path / "v.bin"
+        path.write_bytes(b"2 2\n" + b"a " + numbers[0] + end + b"b " + numbers[1] + end)
+        assert WordVectors.load(path).vectors.tolist() == [[0.5, -2.0], [1.0, 3.0]]
+    text = tmp_path / "v.txt"
+    text.write_bytes(b"2 2\na 0.500000 -2.000000 \nb 1 3e0 \n")  # with the program's last space
+    assert WordVectors.load(text).vectors.tolist() == [[0.5, -2.0], [1.0, 3.0]]
+
+
+def test_what_is_mended_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "v.txt"
+    path.write_bytes(b"4 1\na 1\na 2\n\xe4 3\nb 4\n")
+    read = WordVectors.load(path)
+    assert read.words == ["a", "\ufffd", "b"]
+    assert read.vectors[:, 0].tolist() == [1, 3, 4]
+    assert read.notes == [
+        "1 word with invalid UTF-8, replaced by U+FFFD",
+        "1 word came twice; the first vector is kept",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("v.gz", b"1 1\na 1\n", "not known as word vectors"),
+        ("v.txt", b"", "does not begin with a line of two numbers"),
+        ("v.txt", b"a 0.1 0.2\n", "does not begin with a line of two numbers"),
+        ("v.txt", b"999999999999 999999\na 1\n", "do not fit into"),
+        ("v.bin", b"999999999999 300\na 1234", "do not fit into"),
+        ("v.bin", b"0 3\n", "do not fit into"),
+        ("v.txt", b"2 1\na 1\n     ", "says 2 words, but ends here"),
+        ("v.txt", b"1 2\na 1       \n", "must be a word and 2 numbers"),
+        ("v.txt", b"1 2\na b c\n", "could not convert"),
+        ("v.txt", b"1 1\na 1\nb 2\n", "more than the 1 words"),
+        ("v.txt", b"1 1\na nan\n", "not finite"),
+        ("v.txt", b"1 1\na " + b"1" * 9000, "must be a word and 1 numbers"),
+        ("v.txt", b"1 1\n\ta 1\n", "empty, has a blank in it"),
+        ("v.bin", b"1 1\n" + b"a" * 5000, "cut short or damaged"),
+        ("v.bin", b"2 1\na \0\0\0\0b  \0\0", "cut short or damaged"),
+        ("v.bin", b"1 1\na \0\0\xc0\x7f", "not finite"),
+        ("v.bin", b"1 1\na \0\0\0\0\nmore", "more than the 1 words"),
+        ("v.bin", b"1 1\n  \0\0\0\0", "empty, has a blank in it"),
+    ],
+)
+def test_files_that_lie(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(BertineError, match=message) as caught:
+        WordVectors.load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def _json(folder: Path, **changes: object) -> None:
+    values = json.loads((folder / SETTINGS).read_text())
+    (folder / SETTINGS).write_text(json.dumps(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: _json(folder, format=9), "another version"),
+        (lambda folder: _json(folder, lowercase="yes"), "does not say what the vectors are"),
+        (lambda folder: (folder / WORDS).write_text("the\na\nb\n"), "3 words, but there are 4"),
+        (lambda folder: (folder / WORDS).write_text("a\nb\nc\nd\ne\n"), "more words than the 4"),
+        (lambda folder: (folder / WORDS).write_text("a\na\nb\nc\n"), "a word comes twice"),
+        (lambda folder: (folder / WORDS).write_text("a\n\nb\nc\n"), ":2: is no word"),
+        (lambda folder: (folder / WORDS).write_text("a\nb\nc\n" + "d" * 9999), ":4: is no word"),
+        (lambda folder: (folder / WORDS).write_bytes(b"a\nb\nc\n\xff\n"), ":4: is not UTF-8"),
+        (lambda folder: (folder / WORDS).unlink(), "No such file"),
+        (lambda folder: (folder / TENSORS).write_bytes(b"\xff" * 99), "damaged or no safetensors"),
+    ],
+)
+def test_folders_that_lie(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+    vectors().save(tmp_path / "v")
+    damage(tmp_path / "v")
+    with pytest.raises(BertineError, match=message):
+        WordVectors.load(tmp_path / "v")
+
+
+def test_words_that_a_format_cannot_hold(tmp_path: Path) -> None:
+    odd = WordVectors(["new york"], np.ones((1, 2)))
+    with pytest.raises(BertineError, match="cannot stand in a file"):
+        odd.save(tmp_path / "v.txt")
+    odd.save(tmp_path / "v")  # a line may have a space
+    assert WordVectors.load(tmp_path / "v").words == ["new york"]
+    with pytest.raises(BertineError, match="cannot stand in a line"):
+        WordVectors(["a\nb"], np.ones((1, 2))).save(tmp_path / "w")
+
+
+def test_nearest_words() -> None:
+    table = np.array([[1, 0], [1, 0.1], [0, 1], [-1, 0]], dtype=np.float32)
+    four = WordVectors(["bank", "river", "money", "sky"], table, lowercase=True)
+    assert [each.word for each in four.nearest("Bank").nearest] == ["river", "money", "sky"]
+    # Of several words the mean, and none of them is in the answer.
+    several = four.nearest("the river, money", top=1)
+    assert [each.word for each in several.nearest] == ["bank"]
+    assert several.notes == ["1 word of the query without a vector"]
+    with pytest.raises(BertineError, match="none of its words"):
+        four.nearest("ocean")
+    assert four.embed("River bank") == pytest.approx([1, 0.05])
+    assert four.embed(["", "ocean"]).tolist() == [[0, 0], [0, 0]]
