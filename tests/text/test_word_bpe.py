@@ -46,6 +46,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "vocab"
 
 
+def test_the_report_counts_words_as_they_end(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("low lower lowest new newer newest wide wider widest\n" * 300)
+    report = bertine.train_vocab(tmp_path / "c.txt", tmp_path / "v", kind="word-bpe", vocab_size=40)
+    assert report.held_out_words % 9 == 0
+    assert report.fertility > 1.2
+
+
 def test_a_new_vocabulary_has_the_special_tokens_around_texts(folder: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.kind == "word-bpe"
