@@ -18,6 +18,12 @@ FAMILIES = {
     "modernbert": "bertine.interop.modernbert:FAMILY",
 }
 
+#: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
+#: into vectors with one (:class:`bertine.inference.embedding.opened.TextEmbedder`).
+WORD_MODELS = {
+    "elmo": "bertine.inference.embedding.elmo_embedder:ElmoEmbedder",
+}
+
 #: Preset → model type.
 PRESETS = {
     "bert-tiny": "bert",

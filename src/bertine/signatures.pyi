@@ -7,7 +7,7 @@ from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
 from bertine.inference.convert import Conversion
 from bertine.inference.embedding.embed import EmbedReport
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.opened import TextEmbedder
 from bertine.inference.embedding.similar import Neighbours
 from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
@@ -71,7 +71,8 @@ def convert(
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
-            checkpoint, or one with ``pytorch_model.bin`` or several safetensors.
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors; or ELMo's
+            published options and weights, which become a directory of Bertine's own.
         output: the folder; a model directory that is there is replaced.
         hidden_act: the activation, in place of the one that the model directory says, or that a
             checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
@@ -322,7 +323,7 @@ def distill(
     """
 
 def embed(
-    model: Embedder | Path | str,
+    model: TextEmbedder | Path | str,
     input: Path | str | TableLike,
     output: Path | str,
     *,
@@ -1509,7 +1510,7 @@ def similar(
     query: str,
     input: Path | str | TableLike,
     *,
-    model: Embedder | Path | str,
+    model: TextEmbedder | Path | str,
     texts: Path | str | TableLike | None = None,
     top: int = 10,
     show_progress: bool = True,

@@ -16,7 +16,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="MODEL",
         type=Path,
         help="a model directory of any kind: Google's with a TensorFlow checkpoint, or one with "
-        "pytorch_model.bin",
+        "pytorch_model.bin, or a folder of ELMo's published options and weights",
     )
     parser.add_argument(
         "--output",

@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.opened import TextEmbedder, open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
     VectorPart,
@@ -35,7 +36,6 @@ from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
 from bertine.tables.table import TableRow
-from bertine.tasks.features import Features
 from bertine.terminal.console import counted
 
 #: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at
@@ -57,6 +57,7 @@ class EmbedReport(TextReport):
         agreement: the cosines of some texts' vectors with those that fp32 gives; None where fp32
             was computed in.
         compared: how many texts these were.
+        shortened: words that were not read to their end.
     """
 
     dimensions: int = 0
@@ -64,6 +65,7 @@ class EmbedReport(TextReport):
     precision: str = "fp32"
     agreement: Cosines | None = None
     compared: int = 0
+    shortened: int = 0
 
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
@@ -78,12 +80,14 @@ class EmbedReport(TextReport):
                 f"{counted(self.compared, 'sample text')}{tokens}: {self.agreement.text()} "
                 f"({option('precision', 'fp32')} computes in that)"
             )
+        if self.shortened:
+            lines.append(f"of {counted(self.shortened, 'word')} only the beginning was read")
         return lines + self.warnings()
 
 
 @takes_options()
 def embed(
-    model: Embedder | Path | str,
+    model: TextEmbedder | Path | str,
     input: Path | str | TableLike,
     output: Path | str,
     *,
@@ -116,7 +120,7 @@ def embed(
     input = as_source(input, "input")
     dtype, kind = options.dtype, DTYPES[options.dtype]
     size = bytes_to_come(input)
-    embedder = Embedder.opened(
+    embedder = open_embedder(
         model,
         **VectorOptions.of(options).values(),
         **unmeasured(model, size, options.device, options.precision),
@@ -127,6 +131,7 @@ def embed(
         dtype=dtype,
         max_length=embedder.max_length,
         precision=embedder.precision,
+        unit=embedder.unit,
     )
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
@@ -147,7 +152,7 @@ def embed(
     return report
 
 
-def _sample(features: Sequence[Features]) -> list[Features]:
+def _sample(features: Sequence[Any]) -> list[Any]:
     """Choose those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where
     there are few, since fp32 takes several times as long."""
     most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
@@ -155,7 +160,7 @@ def _sample(features: Sequence[Features]) -> list[Features]:
 
 
 def _embed_chunk(
-    embedder: Embedder,
+    embedder: TextEmbedder,
     source: str,
     rows: Sequence[TableRow],
     texts: Sequence[str],
@@ -171,11 +176,11 @@ def _embed_chunk(
     vectors: list[np.ndarray]
     pieces: list[list[str]] | None = None
     if embedder.pooling.tokens:
-        names = embedder.tokenizer.tokens
         vectors = [as_dtype(each, kind) for each in embedder.run_tokens(features)]
-        pieces = [[names[index] for index in feature.input_ids] for feature in features]
+        pieces = [embedder.pieces(feature) for feature in features]
     else:
         vectors = list(as_dtype(embedder.run(features), kind))
     writer.write(VectorPart(source, rows, vectors, pieces))
     report.count(len(rows), features)
+    report.shortened += embedder.shortened(features)
     report.empty += sum(1 for text in texts if not text.strip())

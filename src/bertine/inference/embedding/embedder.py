@@ -65,6 +65,7 @@ class Embedder(Shown):
     """
 
     name = ""
+    unit = "piece"
 
     def __init__(
         self,
@@ -246,6 +247,29 @@ class Embedder(Shown):
             tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
             results.append(TokenVectors(tokens, offsets, vectors))
         return results[0] if is_one(texts) else results
+
+    @property
+    def layer_number(self) -> int | None:
+        """Whose states are pooled; 0 are the embeddings. None: several layers'."""
+        if "mean-last-4" in self.pooling.modes:
+            return None
+        layers, layer = len(self.model.config.passes), self.pooling.layer
+        last = layers if layer is None else layer
+        return last if last >= 0 else layers + 1 + last
+
+    def fingerprints(self) -> tuple[str, str]:
+        """Return the SHA-256 of the weights and of the tokenizer, as hex digits. Takes about a
+        third of a second for bert-base."""
+        return self.model.fingerprint(), self.tokenizer.fingerprint
+
+    def pieces(self, features: Features) -> list[str]:
+        """Return the pieces of a text."""
+        names = self.tokenizer.tokens
+        return [names[index] for index in features.input_ids]
+
+    def shortened(self, features: Sequence[Features]) -> int:
+        """Count the words that are not read to their end: none, for they are several pieces."""
+        return 0
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the pieces of each text after the prompt, cut to the maximum length; one string is

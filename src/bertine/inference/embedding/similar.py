@@ -10,7 +10,8 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
-from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.embedder import unit
+from bertine.inference.embedding.opened import TextEmbedder, open_embedder
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
@@ -102,7 +103,7 @@ def similar(
     query: str,
     input: Path | str | TableLike,
     *,
-    model: Embedder | Path | str,
+    model: TextEmbedder | Path | str,
     texts: Path | str | TableLike | None = None,
     top: int = 10,
     show_progress: bool = True,
@@ -147,7 +148,7 @@ def similar(
             )
     # Where the vectors are ready, the query is all that is computed.
     size = len(query) if ready else bytes_to_come(input)
-    embedder = Embedder.opened(
+    embedder = open_embedder(
         model,
         **VectorOptions.of(options, normalize=None).values(),
         **unmeasured(model, size, options.device, options.precision),
@@ -158,7 +159,8 @@ def similar(
     cut = embedder.features([query])[0].num_truncated
     if cut:
         notes.append(
-            f"the query was cut at {embedder.max_length} pieces ({counted(cut, 'piece')} lost)"
+            f"the query was cut at {embedder.max_length} {embedder.unit}s "
+            f"({counted(cut, embedder.unit)} lost)"
         )
     if ready and not isinstance(input, GivenTable):
         vectors = _opened(input, embedder.dimensions)
@@ -171,7 +173,7 @@ def similar(
         if texts is not None:
             notes += _read_texts(best, texts, reading, input)
     else:
-        report = TextReport(max_length=embedder.max_length)
+        report = TextReport(max_length=embedder.max_length, unit=embedder.unit)
         with open_texts(input, reading) as (table, column):
             with text_progress("compare", input, table.layout, show=show_progress) as advance:
                 for rows, read in text_chunks(table, column):

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.opened import TextEmbedder
 
 #: Version of the layout of the file; a reader refuses another one.
 _FORMAT = 1
@@ -50,18 +50,17 @@ class VectorOrigin:
     dimensions: int
 
     @classmethod
-    def of(cls, embedder: Embedder, *, dtype: str, rows: int) -> VectorOrigin:
+    def of(cls, embedder: TextEmbedder, *, dtype: str, rows: int) -> VectorOrigin:
         """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
         takes about a third of a second for bert-base."""
-        pooling, layers = embedder.pooling, len(embedder.model.config.passes)
-        last = layers if pooling.layer is None else pooling.layer
-        several = "mean-last-4" in pooling.modes
+        pooling = embedder.pooling
+        weights, tokenizer = embedder.fingerprints()
         return cls(
             model=embedder.name,
-            weights=embedder.model.fingerprint(),
-            tokenizer=embedder.tokenizer.fingerprint,
+            weights=weights,
+            tokenizer=tokenizer,
             pooling=pooling.modes,
-            layer=None if several else last if last >= 0 else layers + 1 + last,
+            layer=embedder.layer_number,
             keep=pooling.dimensions,
             normalize=pooling.normalize,
             prompt=embedder.prompt,
@@ -99,7 +98,7 @@ class VectorOrigin:
             )
         return cls(**{**values, "pooling": tuple(values["pooling"])})
 
-    def check(self, vectors: Path | str, embedder: Embedder, shape: Sequence[int]) -> list[str]:
+    def check(self, vectors: Path | str, embedder: TextEmbedder, shape: Sequence[int]) -> list[str]:
         """Refuse an embedder that does not give vectors like these.
 
         Args:
