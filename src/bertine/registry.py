@@ -19,7 +19,7 @@ FAMILIES = {
 }
 
 #: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
-#: into vectors with one (:class:`bertine.inference.embedding.opened.TextEmbedder`).
+#: into vectors with one (a subclass of :class:`bertine.Embedder`).
 WORD_MODELS = {
     "elmo": "bertine.inference.embedding.elmo_embedder:ElmoEmbedder",
 }

@@ -14,16 +14,19 @@ from torch import Tensor
 
 from bertine.errors import BertineError
 from bertine.inference.embedding.cosines import Cosines
+from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.interop.elmo.directory import load_elmo
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.characters import BEGIN, END, character_ids, is_cut
 from bertine.models.model import weights_fingerprint
+from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
 from bertine.options.types import check_types
 from bertine.records.words import split_words
-from bertine.terminal.shown import Shown
+from bertine.tasks.features import Features
+from bertine.terminal.console import counted
 
 #: Words of a text, where nothing is said: what a text takes in memory grows with them.
 _MOST_WORDS = 4096
@@ -33,65 +36,31 @@ _BATCH_WORDS = 2048
 _POOLINGS = ("mean", "max", "tokens")
 
 
-@dataclass(frozen=True)
-class WordFeatures:
-    """The words of a text.
+@dataclass(frozen=True, slots=True)
+class TextWords(Features):
+    """The words of a text; ``input_ids`` only count them.
 
     Attributes:
         words: n of them.
-        row: index of the text.
-        num_truncated: words that were cut off.
     """
 
-    words: list[str]
-    row: int
-    num_truncated: int
+    words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class WordPooling:
-    """A way to make vectors of the states of a text's words.
-
-    Attributes:
-        modes: "mean", "max", or "tokens": each keeps its own.
-        layer: whose states; 0 are the words by themselves, -1 the last LSTM's. None: the mean of
-            all layers, which is their mix before a task has weighted it.
-        normalize: to length 1.
-        dimensions: all of them are kept.
-    """
-
-    modes: tuple[str, ...]
-    layer: int | None
-    normalize: bool
-    dimensions: None = None
-
-    @property
-    def tokens(self) -> bool:
-        """Whether every word keeps a vector of its own."""
-        return self.modes == ("tokens",)
-
-    def describe(self) -> str:
-        """Describe it in words."""
-        of = "mean of all layers" if self.layer is None else f"layer {self.layer}"
-        name = "words" if self.tokens else f"{self.modes[0]} over words"
-        return f"{name}, {of}" + ", normalized" * self.normalize
-
-
-class ElmoEmbedder(Shown):
+class ElmoEmbedder(Embedder):
     """An ELMo and the way from words to a vector. Each text is read by itself, from a state of 0;
     :meth:`~bertine.models.elmo.bilm.BidirectionalLm.layers_of` of the model carries states over.
 
     Attributes:
-        model: in evaluation mode, on its device.
-        pooling: what becomes of the words' states.
+        elmo: in evaluation mode, on its device.
+        pooling: what becomes of the words' states; of no layer, that is the mean of all of them,
+            their mix before a task has weighted it.
         max_length: words of a text; longer ones are cut at the end.
         precision: what it computes in, "fp32" or "bf16".
         name: of the folder it was loaded from.
         load_lines: what a person should know of how it was loaded.
     """
 
-    name = ""
-    prompt = ""
     unit = "word"
 
     def __init__(
@@ -124,16 +93,18 @@ class ElmoEmbedder(Shown):
             raise BertineError(f"precision {precision!r} is not for ELMo; choose fp32 or bf16")
         if max_length is not None and max_length < 1:
             raise BertineError(f"max_length is {max_length}, but must be at least 1")
-        self.model = model.eval()
-        self.pooling = WordPooling((pooling,), layer, normalize)
+        self.elmo = model.eval()
+        self.pooling = Pooling((pooling,), layer, normalize)
+        self.prompt, self.on_cpu = "", True
         self.max_length = _MOST_WORDS if max_length is None else max_length
         self.precision = "fp32" if precision == "auto" else precision
         self._device = next(model.parameters()).device
-        self.load_lines: list[str] = []
+        self.load_lines = []
+        self._shortened = 0
 
     @classmethod
     @check_types
-    def load(
+    def load(  # type: ignore[override]
         cls,
         path: str | Path,
         *,
@@ -173,7 +144,7 @@ class ElmoEmbedder(Shown):
         )
         embedder.load_lines = [
             f"{loaded.source}: {loaded.model.config.num_parameters:,} parameters",
-            f"vectors of {embedder.dimensions} numbers: {embedder.pooling.describe()}; {words}; "
+            f"vectors of {embedder.dimensions} numbers: {embedder._described()}; {words}; "
             f"texts are cut at {embedder.max_length:,} words",
         ]
         return embedder
@@ -182,55 +153,63 @@ class ElmoEmbedder(Shown):
         """Return what its vectors are."""
         return [
             f"ElmoEmbedder {self.name}: vectors of {self.dimensions} numbers, "
-            f"{self.pooling.describe()}; computes in {self.precision}"
+            f"{self._described()}; computes in {self.precision}"
         ]
+
+    def _described(self) -> str:
+        which = ", mean of all layers" if self.pooling.layer is None else ""
+        return f"{self.pooling.describe()}{which}"
 
     @property
     def dimensions(self) -> int:
         """D, the numbers of a vector."""
-        return self.model.config.width
+        return self.elmo.config.width
 
     @property
-    def layer_number(self) -> int | None:
+    def pooled_layer(self) -> int | None:
         """Whose states are pooled, counted from 0; None: all layers'."""
         layer = self.pooling.layer
         if layer is None or layer >= 0:
             return layer
-        return self.model.config.num_hidden_layers + 1 + layer
+        return self.elmo.config.num_hidden_layers + 1 + layer
 
     def fingerprints(self) -> tuple[str, str]:
         """Return the SHA-256 of the weights, and of how texts become ids, as hex digits."""
-        config = self.model.config
+        config = self.elmo.config
         way = f"elmo characters, {config.max_characters} places, words by {config.word_splitting}"
-        return weights_fingerprint(self.model), hashlib.sha256(way.encode()).hexdigest()
+        return weights_fingerprint(self.elmo), hashlib.sha256(way.encode()).hexdigest()
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text, as the model was trained to see them."""
-        if self.model.config.word_splitting == "spaces":
+        if self.elmo.config.word_splitting == "spaces":
             return text.split()
         return [text[begin:end] for begin, end in split_words(text)]
 
-    def features(self, texts: Sequence[Single] | Single) -> list[WordFeatures]:
+    def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the words of each text, cut to the maximum length; one string is one text.
 
         Raises:
             BertineError: something that is not a text.
         """
-        features = []
+        features: list[Features] = []
+        places = self.elmo.config.max_characters
         for row, text in enumerate(checked_singles([texts] if is_one(texts) else texts)):
             words = self.words(text)
             cut = max(0, len(words) - self.max_length)
-            features.append(WordFeatures(words[: self.max_length], row, cut))
+            kept = tuple(words[: self.max_length])
+            self._shortened += sum(is_cut(word, places) for word in kept)
+            ids, types = np.arange(len(kept), dtype=np.int32), np.zeros(len(kept), np.int8)
+            features.append(TextWords(ids, types, row=row, num_truncated=cut, words=kept))
         return features
 
-    def pieces(self, features: WordFeatures) -> list[str]:
+    def pieces(self, features: Features) -> list[str]:
         """Return the words."""
-        return features.words
+        return list(_words(features))
 
-    def shortened(self, features: Sequence[WordFeatures]) -> int:
-        """Count the words that have more bytes than are read."""
-        places = self.model.config.max_characters
-        return sum(is_cut(word, places) for feature in features for word in feature.words)
+    def notes(self) -> list[str]:
+        if not self._shortened:
+            return []
+        return [f"of {counted(self._shortened, 'word')} only the beginning was read"]
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """Compute the vector of each text, fp32 [N, D]; of one string fp32 [D].
@@ -254,29 +233,29 @@ class ElmoEmbedder(Shown):
         return results
 
     def run(
-        self, features: Sequence[WordFeatures], on_batch: Callable[[int], None] | None = None
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:
         """Compute vectors fp32 [N, D]; `on_batch` is called with the texts of each batch."""
         vectors = self.run_tokens(features, on_batch)
         return np.stack(vectors) if vectors else np.zeros((0, self.dimensions), np.float32)
 
     def run_tokens(
-        self, features: Sequence[WordFeatures], on_batch: Callable[[int], None] | None = None
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> list[np.ndarray]:
         """Compute the vector [D] of each of `features`; of ``tokens`` [n, D]."""
         results: list[np.ndarray] = [np.zeros(0)] * len(features)
-        for numbers in _batches([len(feature.words) for feature in features]):
-            states = self._compute([features[number].words for number in numbers])
+        for numbers in _batches([len(feature.input_ids) for feature in features]):
+            states = self._compute([_words(features[number]) for number in numbers])
             for number, state in zip(numbers, states, strict=True):
-                results[number] = self._pooled(state).cpu().numpy()
+                results[number] = self._vectors_of(state).cpu().numpy()
             if on_batch is not None:
                 on_batch(len(numbers))
         return results
 
-    def agreement(self, features: Sequence[WordFeatures]) -> Cosines | None:
+    def agreement(self, features: Sequence[Features]) -> Cosines | None:
         """Compute the cosines between the vectors of bf16 and of fp32; None where fp32 is what is
         computed in, or there are no features."""
-        features = [feature for feature in features if feature.words]
+        features = [feature for feature in features if len(feature.input_ids)]
         if self.precision == "fp32" or not features:
             return None
         rows = [np.atleast_2d(vector) for vector in self.run_tokens(features)]
@@ -289,7 +268,7 @@ class ElmoEmbedder(Shown):
 
     def _compute(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
         """Return fp32 [n, L + 1, D] of the n words of each sentence."""
-        places = self.model.config.max_characters
+        places = self.elmo.config.max_characters
         lengths = torch.tensor([len(sentence) + 2 for sentence in sentences])
         ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
         for row, sentence in zip(ids, sentences, strict=True):
@@ -297,12 +276,12 @@ class ElmoEmbedder(Shown):
             row[: len(numbers)] = torch.from_numpy(numbers)
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         with torch.inference_mode(), autocast(dtype, self._device):
-            states, _ = self.model.layers_of(ids.to(self._device), lengths)
+            states, _ = self.elmo.layers_of(ids.to(self._device), lengths)
         return [
             state[1 : length - 1] for state, length in zip(states, lengths.tolist(), strict=True)
         ]
 
-    def _pooled(self, states: Tensor) -> Tensor:
+    def _vectors_of(self, states: Tensor) -> Tensor:
         """states fp32 [n, L + 1, D]. Returns [D], of ``tokens`` [n, D]; of no words 0."""
         layer = self.pooling.layer
         vectors = states.mean(1) if layer is None else states[:, layer]
@@ -312,6 +291,11 @@ class ElmoEmbedder(Shown):
             else:
                 vectors = vectors.amax(0) if self.pooling.modes == ("max",) else vectors.mean(0)
         return F.normalize(vectors, dim=-1) if self.pooling.normalize else vectors.clone()
+
+
+def _words(features: Features) -> tuple[str, ...]:
+    assert isinstance(features, TextWords)
+    return features.words
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.embedding.opened import TextEmbedder, open_embedder
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
     VectorPart,
@@ -57,7 +58,6 @@ class EmbedReport(TextReport):
         agreement: the cosines of some texts' vectors with those that fp32 gives; None where fp32
             was computed in.
         compared: how many texts these were.
-        shortened: words that were not read to their end.
     """
 
     dimensions: int = 0
@@ -65,7 +65,6 @@ class EmbedReport(TextReport):
     precision: str = "fp32"
     agreement: Cosines | None = None
     compared: int = 0
-    shortened: int = 0
 
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
@@ -80,14 +79,12 @@ class EmbedReport(TextReport):
                 f"{counted(self.compared, 'sample text')}{tokens}: {self.agreement.text()} "
                 f"({option('precision', 'fp32')} computes in that)"
             )
-        if self.shortened:
-            lines.append(f"of {counted(self.shortened, 'word')} only the beginning was read")
         return lines + self.warnings()
 
 
 @takes_options()
 def embed(
-    model: TextEmbedder | Path | str,
+    model: Embedder | Path | str,
     input: Path | str | TableLike,
     output: Path | str,
     *,
@@ -147,7 +144,7 @@ def embed(
             with os_errors(output, "writing it"):
                 origin_path(output).unlink(missing_ok=True)
         VectorOrigin.of(embedder, dtype=dtype, rows=report.rows).write(output)
-        report.notes = table.stats.notes(table.name)
+        report.notes = embedder.notes() + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
     return report
 
@@ -160,7 +157,7 @@ def _sample(features: Sequence[Any]) -> list[Any]:
 
 
 def _embed_chunk(
-    embedder: TextEmbedder,
+    embedder: Embedder,
     source: str,
     rows: Sequence[TableRow],
     texts: Sequence[str],
@@ -182,5 +179,4 @@ def _embed_chunk(
         vectors = list(as_dtype(embedder.run(features), kind))
     writer.write(VectorPart(source, rows, vectors, pieces))
     report.count(len(rows), features)
-    report.shortened += embedder.shortened(features)
     report.empty += sum(1 for text in texts if not text.strip())

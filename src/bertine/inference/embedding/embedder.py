@@ -249,7 +249,7 @@ class Embedder(Shown):
         return results[0] if is_one(texts) else results
 
     @property
-    def layer_number(self) -> int | None:
+    def pooled_layer(self) -> int | None:
         """Whose states are pooled; 0 are the embeddings. None: several layers'."""
         if "mean-last-4" in self.pooling.modes:
             return None
@@ -267,9 +267,9 @@ class Embedder(Shown):
         names = self.tokenizer.tokens
         return [names[index] for index in features.input_ids]
 
-    def shortened(self, features: Sequence[Features]) -> int:
-        """Count the words that are not read to their end: none, for they are several pieces."""
-        return 0
+    def notes(self) -> list[str]:
+        """Return what to know of the texts that were computed."""
+        return []
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the pieces of each text after the prompt, cut to the maximum length; one string is

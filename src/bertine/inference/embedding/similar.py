@@ -10,8 +10,8 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
-from bertine.inference.embedding.embedder import unit
-from bertine.inference.embedding.opened import TextEmbedder, open_embedder
+from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
@@ -103,7 +103,7 @@ def similar(
     query: str,
     input: Path | str | TableLike,
     *,
-    model: TextEmbedder | Path | str,
+    model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
     top: int = 10,
     show_progress: bool = True,

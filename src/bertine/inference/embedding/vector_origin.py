@@ -10,7 +10,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
-from bertine.inference.embedding.opened import TextEmbedder
+from bertine.inference.embedding.embedder import Embedder
 
 #: Version of the layout of the file; a reader refuses another one.
 _FORMAT = 1
@@ -50,7 +50,7 @@ class VectorOrigin:
     dimensions: int
 
     @classmethod
-    def of(cls, embedder: TextEmbedder, *, dtype: str, rows: int) -> VectorOrigin:
+    def of(cls, embedder: Embedder, *, dtype: str, rows: int) -> VectorOrigin:
         """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
         takes about a third of a second for bert-base."""
         pooling = embedder.pooling
@@ -60,7 +60,7 @@ class VectorOrigin:
             weights=weights,
             tokenizer=tokenizer,
             pooling=pooling.modes,
-            layer=embedder.layer_number,
+            layer=embedder.pooled_layer,
             keep=pooling.dimensions,
             normalize=pooling.normalize,
             prompt=embedder.prompt,
@@ -98,7 +98,7 @@ class VectorOrigin:
             )
         return cls(**{**values, "pooling": tuple(values["pooling"])})
 
-    def check(self, vectors: Path | str, embedder: TextEmbedder, shape: Sequence[int]) -> list[str]:
+    def check(self, vectors: Path | str, embedder: Embedder, shape: Sequence[int]) -> list[str]:
         """Refuse an embedder that does not give vectors like these.
 
         Args:

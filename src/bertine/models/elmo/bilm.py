@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.models.elmo.config import ElmoConfig
@@ -173,8 +172,3 @@ def _rows_at(
     where = torch.zeros(len(lengths), longest, dtype=torch.int64)
     where[row, place] = torch.arange(len(row))
     return words[where[row, back].to(words.device)]
-
-
-def dropout_masks(count: int, shape: Sequence[int], rate: float, device: torch.device) -> Tensor:
-    """Draw `count` masks fp32 of `shape`: 0, or what keeps the mean."""
-    return F.dropout(torch.ones(count, *shape, device=device), rate)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 from bertine.errors import BertineError
 from bertine.models.elmo.characters import NUM_CHARACTERS
-
-#: How a text becomes words: at spaces, or with punctuation as words of its own.
-WordSplitting = Literal["spaces", "punctuation"]
+from bertine.names import WordSplitting
 
 #: A size beyond this is a mistake, or means harm.
 _LARGEST = 10**7

@@ -81,9 +81,14 @@ class WordSoftmax(nn.Module):
         how often a word is expected in the sample; a sampled word that is the target itself does
         not count."""
         drawn = sampled.ids.to(states.device)
-        own = (states * self.weight[targets]).sum(-1).float() + self.bias[targets]
+        # Rows that are looked up have a sparse gradient: a table of 800,000 words has few of them.
+        rows, which = torch.unique(torch.cat([targets, drawn]), return_inverse=True)
+        weight = F.embedding(rows, self.weight, sparse=states.device.type == "cpu")
+        bias = self.bias[rows]
+        at, others_at = which.split([len(targets), len(drawn)])
+        own = (states.float() * weight[at]).sum(-1) + bias[at]
         own = own - sampled.log_expected(targets)
-        others = F.linear(states, self.weight[drawn], self.bias[drawn]).float()
+        others = F.linear(states, weight[others_at], bias[others_at]).float()
         others = others - sampled.log_expected(drawn)
         others = others.masked_fill(drawn[None, :] == targets[:, None], float("-inf"))
         return (torch.logsumexp(torch.cat([own[:, None], others], 1), 1) - own).sum()
