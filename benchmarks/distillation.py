@@ -33,7 +33,7 @@ from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import load_config
 from bertine.terminal.console import quietly
 from bertine.training.distillation.comparison import speed_ratio
-from bertine.training.distillation.on_task import Distilled
+from bertine.training.distillation.result import Distilled
 from bertine.training.distillation.student import every_other
 from bertine.training.pretraining.result import PretrainResult
 

@@ -42,7 +42,7 @@ class GlueRun(NamedTuple):
 
 TASKS = (
     GlueRun("CoLA", "matthews", 10),
-    GlueRun("SST-2", "accuracy", 3),
+    GlueRun("SST-2", "accuracy", 1),
     GlueRun("MRPC", "f1", 3),
     GlueRun("STS-B", "spearman", 10),
     GlueRun("RTE", "accuracy", 3),
@@ -63,12 +63,18 @@ class Bench:
         """What decides the results; a folder holds those of one."""
         names = [
             *("minutes", "layers", "hidden_size", "embedding_size", "vocab_size", "batch_size"),
-            *("max_seq_length", "generator_size", "learning_rates", "finetuning_rate"),
+            *(
+                "max_seq_length",
+                "generator_size",
+                "generator_layers",
+                "learning_rates",
+                "finetuning_rate",
+            ),
             *("layer_decay", "initializer_range", "initialization", "dropout", "epochs", "threads"),
         ]
-        found = {name: getattr(self.args, name) for name in names}
+        values = {name: getattr(self.args, name) for name in names}
         paths = (*self.args.corpus, *([self.args.held_out] if self.args.held_out else []))
-        return {**found, "texts": [path.name for path in paths]}
+        return {**values, "texts": [path.name for path in paths]}
 
     def prepare(self) -> None:
         """Make the vocabulary, the stores and the configuration that both ways share."""
@@ -106,7 +112,9 @@ class Bench:
         rate = args.learning_rates[WAYS.index(way)]
         print(f"{way}, seed {seed}: machine {calibrate() / 1e9:,.0f} GFLOP/s", flush=True)
         # With another objective the size of a generator is warned of, for it does nothing.
-        size = args.generator_size if way == "rtd" else ObjectiveOptions.generator_size
+        size, layers = ObjectiveOptions.generator_size, ObjectiveOptions.generator_layers
+        if way == "rtd":
+            size, layers = args.generator_size, args.generator_layers
         with quietly():
             bertine.pretrain(
                 self.out / "store",
@@ -123,6 +131,7 @@ class Bench:
                 seed=seed,
                 resume=True,
                 generator_size=size,
+                generator_layers=layers,
                 initialization=args.initialization,
                 held_out=self.out / "held-out" if args.held_out else None,
             )
@@ -162,33 +171,33 @@ def curves(bench: Bench, seed: int) -> None:
     """Print the losses of both ways at the same times."""
     logs = {way: read_log(bench.out / f"{way}-{seed}" / "log.jsonl") for way in WAYS}
     rows = []
-    detector = ("rtd_loss", "rtd_accuracy", "rtd_replaced", "rtd_found")
+    detector = ("rtd_loss", "rtd_accuracy", "rtd_replaced", "rtd_detected")
     columns: list[tuple[ObjectiveName, str]] = [("mlm", "mlm_loss"), ("mlm", "mlm_accuracy")]
-    columns += [("rtd", name) for name in ("mlm_loss", *detector)]
+    columns += [("rtd", name) for name in ("generator_loss", *detector)]
     for point in range(1, _POINTS + 1):
         until = bench.args.minutes * 60 * point / _POINTS
         cells = [f"{until / 60:.3g}"]
         for way, name in columns:
             cells.append(_at(logs[way], name, until))
         rows.append(cells)
-    told = "held-out text" if bench.args.held_out else "training text"
-    print(f"\nlosses (nats) and shares on {told}, seed {seed}; {_steps(logs)}")
+    text = "held-out text" if bench.args.held_out else "training text"
+    print(f"\nlosses (nats) and shares on {text}, seed {seed}; {_steps(logs)}")
     headers = ["minutes", *(f"{way}: {name}" for way, name in columns)]
     print_table(headers, rows)
 
 
 def _at(log: Sequence[dict[str, Any]], name: str, until: float) -> str:
     """The last value of a score by that time: on held-out text where there is any."""
-    elapsed, found, held = 0.0, None, None
+    elapsed, trained, held = 0.0, None, None
     for line in log:
         elapsed = line.get("elapsed", elapsed)
         if elapsed > until:
             break
         # Of one term the log has "loss" and "accuracy".
         kind = name.partition("_")[2]
-        found = line.get(name, line.get(kind, found))
+        trained = line.get(name, line.get(kind, trained))
         held = line.get(f"eval_{name}", held)
-    value = found if held is None else held
+    value = trained if held is None else held
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -226,34 +235,37 @@ def _spread(values: Sequence[float]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    found = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    found.add_argument("--corpus", type=Path, nargs="+", required=True, help="texts to train on")
-    found.add_argument("--held-out", type=Path, help="text to evaluate on along the way")
-    found.add_argument("--glue", type=Path, required=True, help="the folder with CoLA, SST-2, ...")
-    found.add_argument("--out", type=Path, required=True, help="what is kept of the runs")
-    found.add_argument("--minutes", type=float, default=60.0, help="of pre-training, each way")
-    found.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of fine-tuning")
-    found.add_argument(
+    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options.add_argument("--corpus", type=Path, nargs="+", required=True, help="texts to train on")
+    options.add_argument("--held-out", type=Path, help="text to evaluate on along the way")
+    options.add_argument(
+        "--glue", type=Path, required=True, help="the folder with CoLA, SST-2, ..."
+    )
+    options.add_argument("--out", type=Path, required=True, help="what is kept of the runs")
+    options.add_argument("--minutes", type=float, default=60.0, help="of pre-training, each way")
+    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of fine-tuning")
+    options.add_argument(
         "--pretraining-seeds", type=int, default=1, help="models a way; seeds take them in turns"
     )
-    found.add_argument("--layers", type=int, default=4)
-    found.add_argument("--hidden-size", type=int, default=256)
-    found.add_argument("--embedding-size", type=int, default=256)
-    found.add_argument("--vocab-size", type=int, default=8192)
-    found.add_argument("--generator-size", type=float, default=0.25)
-    found.add_argument("--initializer-range", type=float, default=0.02)
-    found.add_argument("--initialization", default="mimetic", help="of the encoders")
-    found.add_argument("--batch-size", type=int, default=64)
-    found.add_argument("--max-seq-length", type=int, default=128)
-    found.add_argument(
+    options.add_argument("--layers", type=int, default=4)
+    options.add_argument("--hidden-size", type=int, default=256)
+    options.add_argument("--embedding-size", type=int, default=256)
+    options.add_argument("--vocab-size", type=int, default=8192)
+    options.add_argument("--generator-size", type=float, default=1.0)
+    options.add_argument("--generator-layers", type=float, default=0.25)
+    options.add_argument("--initializer-range", type=float, default=0.02)
+    options.add_argument("--initialization", default="mimetic", help="of the encoders")
+    options.add_argument("--batch-size", type=int, default=64)
+    options.add_argument("--max-seq-length", type=int, default=128)
+    options.add_argument(
         "--learning-rates", type=float, nargs=2, default=[1e-3, 1e-3], metavar=("MLM", "RTD")
     )
-    found.add_argument("--dropout", type=float, default=0.0, help="of pre-training")
-    found.add_argument("--finetuning-rate", type=float, default=1.5e-4)
-    found.add_argument("--layer-decay", type=float, default=1.0, help="the paper's is 0.8")
-    found.add_argument("--epochs", type=int, help="of fine-tuning, in place of each task's own")
-    found.add_argument("--threads", type=int, default=2)
-    return found
+    options.add_argument("--dropout", type=float, default=0.0, help="of pre-training")
+    options.add_argument("--finetuning-rate", type=float, default=1.5e-4)
+    options.add_argument("--layer-decay", type=float, default=1.0, help="the paper's is 0.8")
+    options.add_argument("--epochs", type=int, help="of fine-tuning, in place of each task's own")
+    options.add_argument("--threads", type=int, default=2)
+    return options
 
 
 def main() -> None:

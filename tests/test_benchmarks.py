@@ -435,8 +435,8 @@ def test_replaced_tokens_are_compared_at_equal_time(run: Run, tmp_path: Path) ->
     out = tmp_path / "out"
     where = ["--corpus", corpus, "--held-out", corpus, "--glue", glue, "--out", out]
     shape = ["--layers", 1, "--hidden-size", 16, "--embedding-size", 16, "--vocab-size", 300]
-    given = [*where, *shape, "--minutes", 0.02, "--seeds", 0, 1, "--epochs", 1, "--batch-size", 4]
-    printed = run("electra", *ONE, *given)
+    options = [*where, *shape, "--minutes", 0.02, "--seeds", 0, 1, "--epochs", 1, "--batch-size", 4]
+    printed = run("electra", *ONE, *options)
     _, losses, scores = printed.split("\n\n")
     lines = losses.splitlines()
     assert lines[0].startswith("losses (nats) and shares on held-out text, seed 0; mlm ")
@@ -449,6 +449,6 @@ def test_replaced_tokens_are_compared_at_equal_time(run: Run, tmp_path: Path) ->
     assert len(rows) == 6
     assert rows[-1].startswith("average")
     # What is done is not done again; another comparison has another folder.
-    assert run("electra", *ONE, *given).split("\n\n")[2] == scores
+    assert run("electra", *ONE, *options).split("\n\n")[2] == scores
     with pytest.raises(SystemExit, match="other settings; name another folder"):
-        run("electra", *ONE, *given, "--layer-decay", 0.8)
+        run("electra", *ONE, *options, "--layer-decay", 0.8)

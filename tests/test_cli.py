@@ -166,6 +166,25 @@ def test_predict_takes_the_names_of_squads_tools() -> None:
         assert values("--data", "d.json", "--out", "o.json", option) == best
 
 
+def test_what_follows_a_list_of_numbers_is_read() -> None:
+    """Of other lists nobody can tell where they end: the line says what to do."""
+    parse = COMMANDS["distill"].parser().parse
+    first = ["store", "--teacher", "t", "--layers", "0", "2", "4", "--out", "o"]
+    for words in (
+        ["--teacher", "t", "--layers", "0", "2", "4", "store", "--out", "o"],
+        ["--out", "o", "--teacher", "t", "--layers", "0", "2", "4", "store"],
+    ):
+        assert parse(words) == parse(first)
+    with pytest.raises(BertineError, match="layers: 'x' is not a whole number"):
+        parse([*first[:3], "--layers", "0", "x", "--out", "o"])
+    with pytest.raises(BertineError, match=r"layers: '1\.5' is not a whole number"):
+        parse(["--layers", "0", "1.5", "--out", "o"])
+    with pytest.raises(BertineError, match=r"missing: DATA; .* \(is it 'store'\? --labels takes"):
+        parse(["--out", "o", "--labels", "a", "b", "store"])
+    with pytest.raises(BertineError, match=r"^missing: --out; see 'bertine distill --help'$"):
+        parse(["store", "--labels", "a", "b"])
+
+
 def test_switches_and_their_opposites() -> None:
     def bias_correction(*options: str) -> bool:
         values = parse_arguments(COMMANDS["pretrain"], [*ENOUGH["pretrain"], *options])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,10 +20,8 @@ import processes
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface
 from bertine.modeldir import save_model
 from bertine.models.dropout import stream
-from bertine.models.electra.config import ElectraConfig
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.training.distributed.parallel import Team
@@ -111,6 +108,17 @@ def assert_close_runs(run: Path, single: Path) -> None:
         torch.testing.assert_close(value, expected[name], rtol=0, atol=2e-5, msg=name)
 
 
+def assert_as_one_process(
+    tmp_path: Path, size: int = 2, *, shard: bool = False, **options: Any
+) -> None:
+    """Pre-train in one process and in `size` of them, into the folders "single" and "run"."""
+    options = {**SETTINGS, **options}
+    pretrain(**options, out=tmp_path / "single")
+    for end in together(size, tmp_path, **options, out=tmp_path / "run", shard=shard):
+        assert end.status == 0, end.output
+    assert_close_runs(tmp_path / "run", tmp_path / "single")
+
+
 def assert_same_runs(run: Path, other: Path) -> None:
     """Bit for bit."""
     assert toys.log(run) == toys.log(other)
@@ -168,12 +176,9 @@ def test_layers_that_share_weights_are_sharded_too(store: Path, tmp_path: Path, 
     torch.manual_seed(0)
     model = Model(config, choose(config)[0].heads(config))
     save_model(tmp_path / "model", model, toys.tokenizer())
-    given = {"store": store, "model": tmp_path / "model", "held_out": store}
-    pretrain(**given, out=tmp_path / "single", **SETTINGS)
-    ends = together(2, tmp_path, **given, out=tmp_path / "two", shard=True, **SETTINGS)
-    for end in ends:
-        assert end.status == 0, end.output
-    assert_close_runs(tmp_path / "two", tmp_path / "single")
+    assert_as_one_process(
+        tmp_path, shard=True, store=store, model=tmp_path / "model", held_out=store
+    )
 
 
 @pytest.mark.slow
@@ -181,24 +186,14 @@ def test_layers_that_share_weights_are_sharded_too(store: Path, tmp_path: Path, 
 def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, shard: bool) -> None:
     """Each process draws for its own sequences what one process draws for them. A last bit of the
     generator's scores may be another one, and so, once in a million, a token."""
-    config = ElectraConfig(
-        vocab_size=toys.tokenizer().vocab_size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=40,
+    config = toys.config_for("rtd").replace(
         embedding_size=24,
         initializer_range=0.1,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    (tmp_path / "config.json").write_text(json.dumps(config_to_huggingface(config)))
-    given = {"store": store, "model": tmp_path / "config.json", "save_generator": True, **SETTINGS}
-    pretrain(**given, out=tmp_path / "single")
-    for end in together(2, tmp_path, **given, out=tmp_path / "run", shard=shard):
-        assert end.status == 0, end.output
-    assert_close_runs(tmp_path / "run", tmp_path / "single")
+    model = toys.write_config(tmp_path / "config.json", config)
+    assert_as_one_process(tmp_path, shard=shard, store=store, model=model, save_generator=True)
     expected = toys.weights(tmp_path / "single" / "generator")
     for name, value in toys.weights(tmp_path / "run" / "generator").items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=2e-5, msg=name)
@@ -209,11 +204,7 @@ def test_replaced_tokens_are_those_of_one_process(store: Path, tmp_path: Path, s
 def test_replicas_with_another_optimizer(
     store: Path, model: Path, tmp_path: Path, name: str
 ) -> None:
-    given = {"store": store, "model": model, "optimizer": name, **SETTINGS, "held_out": store}
-    pretrain(**given, out=tmp_path / "single")
-    for end in together(2, tmp_path, **given, out=tmp_path / "run"):
-        assert end.status == 0, end.output
-    assert_close_runs(tmp_path / "run", tmp_path / "single")
+    assert_as_one_process(tmp_path, store=store, model=model, optimizer=name, held_out=store)
 
 
 @pytest.mark.slow
@@ -221,11 +212,7 @@ def test_replicas_with_another_optimizer(
 def test_a_batch_smaller_than_the_world(
     store: Path, model: Path, tmp_path: Path, shard: bool
 ) -> None:
-    given = {"store": store, "model": model, **SETTINGS, "batch_size": 3}
-    pretrain(**given, out=tmp_path / "single")
-    for end in together(4, tmp_path, **given, out=tmp_path / "run", shard=shard):
-        assert end.status == 0, end.output
-    assert_close_runs(tmp_path / "run", tmp_path / "single")
+    assert_as_one_process(tmp_path, 4, shard=shard, store=store, model=model, batch_size=3)
 
 
 @pytest.mark.slow

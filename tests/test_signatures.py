@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def test_arguments_and_defaults_are_those_of_the_verb(name: str) -> None:
             assert parameters[key].default is inspect.Parameter.empty
         else:
             assert ast.literal_eval(default) == parameters[key].default
+
+
+@pytest.mark.parametrize("name", STUBS)
+def test_results_are_those_of_the_verb(name: str) -> None:
+    """By names that the file imports, or a type checker takes them for anything."""
+    returns = STUBS[name].returns
+    assert returns is not None
+    verb = inspect.unwrap(getattr(bertine, name))
+    assert ast.unparse(returns) == str(inspect.signature(verb).return_annotation)
+    tree = ast.parse((SOURCE / "signatures.pyi").read_text(encoding="utf-8"))
+    known = {a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    names = {node.id for node in ast.walk(returns) if isinstance(node, ast.Name)}
+    assert "Any" not in names
+    assert names <= known | set(dir(builtins))
 
 
 def test_type_checkers_are_led_to_it() -> None:

@@ -21,7 +21,7 @@ from bertine.data.batch import Batch
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.preparation.writer import StoreWriter, write_manifest
 from bertine.data.store import TokenStore
-from bertine.interop.family import family_of
+from bertine.interop.family import config_to_huggingface, family_of
 from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
 from bertine.models.config import Config
@@ -160,6 +160,12 @@ def config_for(objective: str) -> Config:
     bert = config().to_dict()
     known = {name: bert[name] for name in (*sizes, "intermediate_size")}
     return kind(**known, max_position_embeddings=40)
+
+
+def write_config(path: Path, config: Config) -> Path:
+    """A configuration file, for models with new weights."""
+    path.write_text(json.dumps(config_to_huggingface(config)))
+    return path
 
 
 def pretraining_model(seed: int = 0, **changes: Any) -> Model:

@@ -50,6 +50,8 @@ ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
 SoftTokens = Literal["all", "masked"]
 #: How hidden maps and attention maps are compared (:mod:`bertine.objectives.distillation.maps`).
 MapKind = Literal["tinybert", "mobilebert"]
+#: The task of another model whose answers are a file, in place of a teacher.
+TeacherTask = Literal["text", "multi-label", "regression"]
 #: What becomes of a teacher's token types in a student that has none.
 TokenTypesOfTeacher = Literal["fold", "drop"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).

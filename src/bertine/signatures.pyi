@@ -44,6 +44,7 @@ from bertine.names import (
     TaggedFormat,
     TagScheme,
     TaskName,
+    TeacherTask,
     TextFormat,
     TokenizerKind,
     TokenTypesOfTeacher,
@@ -55,7 +56,7 @@ from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
-from bertine.training.distillation.on_task import Distilled
+from bertine.training.distillation.result import Distilled
 from bertine.training.elmo.pretrain_elmo import ElmoResult
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
@@ -95,8 +96,10 @@ def distill(
     out: Path | str,
     teacher: Path | str | None = None,
     probabilities: Path | str | None = None,
+    teacher_task: TeacherTask | None = None,
     probability_column: str | None = None,
     labels: Sequence[str] | None = None,
+    label_separator: str | None = None,
     student: Path | str | None = None,
     layers: Sequence[int] | None = None,
     token_types: TokenTypesOfTeacher = "fold",
@@ -179,7 +182,7 @@ def distill(
     On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    what another model holds likely; where texts have labels, these count too.
+    another model's answers; where texts have labels, these count too.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
@@ -188,13 +191,17 @@ def distill(
         out: the run's folder; the model directory is ``out/model``.
         teacher: model directory to learn from: on a store one that fills masks, on texts a
             fine-tuned one of any task.
-        probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another
-            model holds likely: a row for each row of DATA, a column for each label, or one with a
-            dictionary or a list; of texts that have one label each.
+        probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another
+            model's probabilities: a row for each row of DATA, a column for each label, or one with
+            a dictionary or a list; or a column of scores.
+        teacher_task: of `probabilities`: what the other model answers: one label a text (text), any
+            number of them (multi-label), or a score (regression); None: text.
         probability_column: of `probabilities`: the column with a dictionary, or a list in the order
-            of `labels`; None: the usual names, or a column for each label.
+            of `labels`; or with the score; None: the usual names, or a column for each label.
         labels: of `probabilities`: the labels, in the order of a list; None: the names of the
             columns, or the keys of the dictionaries.
+        label_separator: of `probabilities` of the task multi-label: between labels in one column of
+            DATA; None: |.
         student: what is trained: a model type such as distilbert (with the teacher's sizes), a
             preset, a config.json, or a model directory to begin from; None: a model of the
             teacher's type with fewer layers.
@@ -318,7 +325,7 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.on_task.Distilled`.
+        :class:`~bertine.training.distillation.result.Distilled`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit
@@ -398,6 +405,7 @@ def evaluate(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     format: LabelledFormat | None = None,
     worst: int = 0,
     baselines: bool = False,
@@ -422,6 +430,10 @@ def evaluate(
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        probability_columns: of a model with one label a text: a column for each of its labels with
+            the probability, in place of `label_column`; named as the label, or probability_LABEL;
+            None: recognized where the table has no column of labels. The most probable label counts
+            as the label of a row; the loss is the cross-entropy with the probabilities.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
         worst: also list so many examples with the highest loss, with file and line; wrong labels
@@ -1163,7 +1175,7 @@ def pretrain(
     save_best: bool = False,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    with masked LM alone, or by detecting tokens that a generator has replaced; by default as the
     paper of the model does.
 
     Args:

@@ -7,7 +7,7 @@ term as ``loss`` and ``accuracy``. Imports nothing heavy.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 
@@ -25,8 +25,9 @@ class TermTexts:
             to beat, and e to the loss a perplexity.
         copied: whether some of the words are left in place, to be copied (``mask_split``).
         choices: among how many answers each target is one; None: as many as there are words.
-        rarer: where there are two answers of which one is rarer, the share of the targets that
-            have it, by its name in logs: guessing is to say the other one of all.
+        rarer: where there are two answers of which one is rarer, its name: logs have the share of
+            the targets that have it (``rtd_replaced``) and of those that have it and get it
+            (``rtd_detected``). A model that guesses gives all targets the other answer.
     """
 
     title: str
@@ -56,7 +57,7 @@ TERMS = {
         title="NSP",
         loss="Mean cross-entropy of next-sentence prediction, in nats.",
         accuracy="Does the second segment follow the first, or not?",
-        right="next sentences told right",
+        right="next sentences predicted correctly",
         targets="pairs",
         choices=2,
     ),
@@ -64,7 +65,7 @@ TERMS = {
         title="SOP",
         loss="Mean cross-entropy of sentence-order prediction, in nats.",
         accuracy="Do the two segments stand in the order of the text, or swapped?",
-        right="orders of sentences told right",
+        right="sentence orders predicted correctly",
         targets="pairs",
         choices=2,
     ),
@@ -72,14 +73,23 @@ TERMS = {
         title="RTD",
         loss="Mean cross-entropy of replaced-token detection over all tokens, in nats.",
         accuracy="Is the token that of the text, or did the generator put it there?",
-        right="tokens judged right",
+        right="tokens classified correctly",
         targets="tokens",
         rarer="replaced",
     ),
+    "generator": TermTexts(
+        title="Generator MLM",
+        loss="Mean cross-entropy of the generator at the tokens that are hidden from it, in nats.",
+        accuracy="Hidden tokens of which the generator's best guess is right.",
+        right="hidden tokens guessed right by the generator",
+        targets="hidden tokens",
+        words=True,
+        copied=True,
+    ),
     "soft": TermTexts(
         title="Soft targets",
-        loss="Mean divergence of what the student holds likely from what the teacher does, both at "
-        "the temperature, times its square; 0 where they agree.",
+        loss="Mean divergence of the student's probabilities from the teacher's, both at the "
+        "temperature, times its square; 0 where they agree.",
         accuracy="Where the best guess of the student is that of its teacher.",
         right="best guesses that are the teacher's",
         targets="soft targets",
@@ -122,13 +132,12 @@ TERMS = {
 }
 #: Those of them that a teacher adds.
 OF_TEACHERS = ("soft", "cosine", "hidden", "hidden_mean", "hidden_variance", "attention")
-#: The terms of each objective, that by which a run is judged first: whether words are guessed from
-#: their context can be compared with their frequencies.
+#: The terms of each objective, that by which the model is judged first.
 OBJECTIVE_TERMS = {
     "mlm-nsp": ("mlm", "nsp"),
     "mlm": ("mlm",),
     "mlm-sop": ("mlm", "sop"),
-    "rtd": ("mlm", "rtd"),
+    "rtd": ("rtd", "generator"),
 }
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's
 #: own loss falls when its generator gets worse, and the generator's says nothing of the detector;
@@ -139,7 +148,19 @@ _CHOOSING = {"rtd": "loss"}
 def main_term(objective: object) -> str:
     """Return the term by which runs of an objective are judged; "mlm" where the name of the
     objective is not known, as in old runs."""
-    return OBJECTIVE_TERMS.get(str(objective), ("mlm",))[0]
+    return _terms(objective)[0]
+
+
+def word_term(objective: object) -> str:
+    """Return the term of an objective whose loss is watched while it trains: the first one whose
+    targets are words, since the entropy of their frequencies says what its loss means; the main
+    term where no words are guessed."""
+    words = (name for name in _terms(objective) if TERMS[name].words)
+    return next(words, main_term(objective))
+
+
+def _terms(objective: object) -> tuple[str, ...]:
+    return OBJECTIVE_TERMS.get(str(objective), ("mlm",))
 
 
 def choosing_score(objective: object) -> str:
@@ -161,6 +182,16 @@ def guessing(term: TermTexts, rarer: float | None = None) -> tuple[float, float]
         return None
     shares = [share for share in (rarer, 1 - rarer) if share > 0]
     return -sum(share * math.log(share) for share in shares), max(shares)
+
+
+def rarer_answers(name: str, scores: Mapping[str, float]) -> tuple[float, float, float] | None:
+    """Return of a term with a rarer answer the share of the targets that have it, which share of
+    these was detected, and the accuracy of guessing; None where the `scores` do not say."""
+    share = scores.get(f"{name}_{TERMS[name].rarer}")
+    by_frequency = guessing(TERMS[name], share)
+    if share is None or by_frequency is None:
+        return None
+    return share, scores.get(f"{name}_detected", 0.0) / max(share, 1e-12), by_frequency[1]
 
 
 def terms_among(keys: Collection[str]) -> list[str]:

@@ -45,8 +45,8 @@ def test_a_run_of_n_comes_with_a_probability_proportional_to_one_over_n(ngrams: 
     lengths = np.bincount(runs(chosen_of(choosable, [200] * 100, ngrams)), minlength=ngrams + 1)
     shares = 1 / np.arange(1, ngrams + 1)
     shares /= shares.sum()
-    found = lengths[1 : ngrams + 1] / lengths.sum()
-    assert np.abs(found - shares).max() < 0.02
+    measured = lengths[1 : ngrams + 1] / lengths.sum()
+    assert np.abs(measured - shares).max() < 0.02
 
 
 def published(length: int, wanted: int, ngrams: int, rng: np.random.Generator) -> np.ndarray:
@@ -117,8 +117,8 @@ def test_every_token_of_a_run_is_replaced_for_itself():
     n, hidden = len(now), (now == MASK)
     assert n == 2000 * 19
     kept = (now == masked.labels).mean()
-    for found, rate in zip((hidden.mean(), kept), (0.8, 0.1), strict=True):
-        assert abs(found - rate) < 4.5 * (rate * (1 - rate) / n) ** 0.5 + 1e-3
+    for share, rate in zip((hidden.mean(), kept), (0.8, 0.1), strict=True):
+        assert abs(share - rate) < 4.5 * (rate * (1 - rate) / n) ** 0.5 + 1e-3
     # Of two neighbours both are masked as often as two that are decided one by one.
     beside = np.diff(masked.positions) == 1
     both = (hidden[1:] & hidden[:-1])[beside].mean()

@@ -33,9 +33,9 @@ def chosen(rng: np.random.Generator | InstanceDraws, rows: int, share: float) ->
         odds=rarer_first(COUNTS, 0.7)[ids],
         masked_lm_prob=share,
     )
-    found = np.zeros(ids.size, bool)
-    found[masked.positions] = True
-    return found.reshape(ids.shape)
+    hidden = np.zeros(ids.size, bool)
+    hidden[masked.positions] = True
+    return hidden.reshape(ids.shape)
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -52,9 +52,9 @@ def test_tokens_are_drawn_one_after_the_other_by_their_odds(static: bool) -> Non
     for a, b in permutations(range(5), 2):
         share = odds[a] / odds.sum() * odds[b] / (odds.sum() - odds[a])
         expected[[a, b]] += share
-    found = chosen(rng, rows, 2 / 6)
-    assert (found.sum(1) == 2).all()
-    np.testing.assert_allclose(found.mean(0), expected, atol=4 * 0.5 / rows**0.5)
+    hidden = chosen(rng, rows, 2 / 6)
+    assert (hidden.sum(1) == 2).all()
+    np.testing.assert_allclose(hidden.mean(0), expected, atol=4 * 0.5 / rows**0.5)
 
 
 def test_all_alike_is_a_uniform_draw() -> None:

@@ -2,43 +2,27 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from bertine.data.instances.instance import Instance
 from bertine.data.instances.segments import NspSegments, kept_lengths
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 
 from .conftest import FIRST_ID, MakeStore
-
-SENTENCES = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=50), min_size=2, max_size=12)
-
-
-def spans(pair: Instance) -> tuple[int, int, int, int]:
-    """Where A and B stand in the store, having checked that each is in one piece."""
-    a, b = pair.segments[0].astype(int), pair.segments[1].astype(int)
-    assert (np.diff(a) == 1).all()
-    assert (np.diff(b) == 1).all()
-    return a[0] - FIRST_ID, a[-1] + 1 - FIRST_ID, b[0] - FIRST_ID, b[-1] + 1 - FIRST_ID
-
-
-def bounds(store: TokenStore) -> np.ndarray:
-    """Where each document starts, and the end of the last."""
-    sizes = [store.document(i).input_ids.size for i in range(store.num_documents)]
-    return np.cumsum([0, *sizes])
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+from .segment_pairs import (
+    any_documents,
+    assert_share,
+    bounds,
+    mixed_documents,
+    share_of_shorter,
+    spans,
+    spans_inside,
 )
-@given(
-    documents=SENTENCES,
-    max_tokens=st.integers(5, 197),
-    short=st.sampled_from([0.0, 0.1, 1.0]),
-    seed=st.integers(0, 1000),
-)
+
+
+@any_documents
 def test_every_pair_is_what_its_label_says(
     make_store: MakeStore, documents, max_tokens, short, seed
 ):
@@ -46,11 +30,7 @@ def test_every_pair_is_what_its_label_says(
     segments = NspSegments(store, max_tokens=max_tokens, short_seq_prob=short, seed=seed)
     starts = bounds(store)
     for pair in segments.instances(0, 60):
-        a, a_end, b, b_end = spans(pair)
-        assert 2 <= (a_end - a) + (b_end - b) <= max_tokens
-        # Neither segment crosses a document.
-        assert starts[pair.documents[0]] <= a < a_end <= starts[pair.documents[0] + 1]
-        assert starts[pair.documents[1]] <= b < b_end <= starts[pair.documents[1] + 1]
+        _, a_end, b, _ = spans_inside(pair, starts, max_tokens)
         if pair.label:
             assert pair.documents[0] != pair.documents[1]
         else:
@@ -78,13 +58,9 @@ def test_uncut_segments_are_whole_sentences_and_true_b_follows_at_once(make_stor
 
 
 def test_half_of_the_pairs_are_random(make_store: MakeStore):
-    rng = np.random.default_rng(0)
-    # Long sentences, so that one often reaches the target alone; documents of two sentences too.
-    documents = [rng.integers(1, 90, size=rng.integers(2, 40)).tolist() for _ in range(60)]
-    store, _ = make_store(documents)
-    n = 20_000
-    random = [p.label for p in NspSegments(store, max_tokens=61).instances(0, n)]
-    assert abs(np.mean(random) - 0.5) < 4 * 0.5 / n**0.5
+    store, _ = make_store(mixed_documents())
+    pairs = NspSegments(store, max_tokens=61).instances(0, 20_000)
+    assert_share([pair.label for pair in pairs], 0.5)
 
 
 def test_random_segments_come_from_all_other_documents_alike(make_store: MakeStore):
@@ -112,9 +88,7 @@ def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeSto
     pairs = NspSegments(store, max_tokens=window).instances(0, 30_000)
     sizes = np.array([len(p.segments[0]) + len(p.segments[1]) for p in pairs if not p.label])
     short = sizes[sizes < window]
-    # One of the window - 1 short targets is the full one.
-    rate = 0.1 * (window - 2) / (window - 1)
-    assert abs(len(short) / len(sizes) - rate) < 4 * (rate * (1 - rate) / len(sizes)) ** 0.5
+    assert_share(sizes < window, share_of_shorter(window))
     assert (short.min(), short.max()) == (2, window - 1)
     assert chisquare(np.bincount(short, minlength=window)[2:]).pvalue > 1e-4
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from bertine.data.instances.sentence_order import OrderedSegments
 from bertine.errors import BertineError
 
 from .conftest import FIRST_ID, MakeStore
-from .test_segments import SENTENCES, bounds, spans
+from .segment_pairs import (
+    any_documents,
+    assert_share,
+    bounds,
+    mixed_documents,
+    share_of_shorter,
+    spans,
+    spans_inside,
+)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    documents=SENTENCES,
-    max_tokens=st.integers(5, 197),
-    short=st.sampled_from([0.0, 0.1, 1.0]),
-    seed=st.integers(0, 1000),
-)
+@any_documents
 def test_every_pair_is_what_its_label_says(
     make_store: MakeStore, documents, max_tokens, short, seed
 ):
@@ -30,10 +28,7 @@ def test_every_pair_is_what_its_label_says(
     segments = OrderedSegments(store, max_tokens=max_tokens, short_seq_prob=short, seed=seed)
     starts = bounds(store)
     for pair in segments.instances(0, 60):
-        a, a_end, b, b_end = spans(pair)
-        assert 2 <= (a_end - a) + (b_end - b) <= max_tokens
-        assert starts[pair.documents[0]] <= a < a_end <= starts[pair.documents[0] + 1]
-        assert starts[pair.documents[1]] <= b < b_end <= starts[pair.documents[1] + 1]
+        a, a_end, b, b_end = spans_inside(pair, starts, max_tokens)
         if len(documents[pair.documents[0]]) == 1:
             # A single sentence: B is of another document, and the label is that of swapped ones.
             assert pair.label == 1
@@ -46,12 +41,11 @@ def test_every_pair_is_what_its_label_says(
 
 
 def test_half_of_the_pairs_are_swapped_at_whole_sentences(make_store: MakeStore):
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(1, 90, size=rng.integers(2, 40)).tolist() for _ in range(60)]
+    documents = mixed_documents()
     store, _ = make_store(documents)
     sentences = set(np.cumsum([0, *(n for lengths in documents for n in lengths)]).tolist())
     pairs = OrderedSegments(store, max_tokens=61).instances(0, 20_000)
-    assert abs(np.mean([pair.label for pair in pairs]) - 0.5) < 4 * 0.5 / len(pairs) ** 0.5
+    assert_share([pair.label for pair in pairs], 0.5)
     for pair in pairs:
         a, a_end, b, b_end = spans(pair)
         if not pair.num_truncated:
@@ -59,7 +53,7 @@ def test_half_of_the_pairs_are_swapped_at_whole_sentences(make_store: MakeStore)
             assert (a_end == b) if pair.label == 0 else (b_end == a)
 
 
-def test_the_order_cannot_be_told_from_lengths_or_places(make_store: MakeStore):
+def test_lengths_and_places_say_nothing_of_the_order(make_store: MakeStore):
     """Segments of both labels are as long, and as far from the beginning of their documents."""
     store, _ = make_store([[4] * 3000] * 3)
     pairs = OrderedSegments(store, max_tokens=61).instances(0, 20_000)
@@ -76,12 +70,10 @@ def test_the_order_cannot_be_told_from_lengths_or_places(make_store: MakeStore):
 def test_a_tenth_is_shorter_whatever_the_label(make_store: MakeStore):
     store, _ = make_store([[1] * 20_000] * 2)
     window = 125
-    rate = 0.1 * (window - 2) / (window - 1)  # one of the short targets is the full one
     pairs = OrderedSegments(store, max_tokens=window).instances(0, 30_000)
     for label in (0, 1):
         sizes = np.array([sum(map(len, p.segments)) for p in pairs if p.label == label])
-        share = (sizes < window).mean()
-        assert abs(share - rate) < 4 * (rate * (1 - rate) / len(sizes)) ** 0.5
+        assert_share(sizes < window, share_of_shorter(window))
 
 
 def test_one_document_is_enough_and_one_sentence_is_not(make_store: MakeStore):

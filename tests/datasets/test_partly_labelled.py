@@ -26,9 +26,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def labels_of(task: Task[Any], path: Path, **reading: Any) -> tuple[list[Any], list[Any]]:
-    found = read_partly_labelled(task, path, Reading(**reading), seed=0)
-    both = [item.label for item in found.train.items], [i.label for i in found.validation.items]
-    assert len(found.held_out) == len(both[1])
+    data = read_partly_labelled(task, path, Reading(**reading), seed=0)
+    both = [item.label for item in data.train.items], [i.label for i in data.validation.items]
+    assert len(data.held_out) == len(both[1])
     return both
 
 
@@ -37,13 +37,30 @@ def test_held_out_examples_have_labels_where_some_have(tmp_path: Path) -> None:
         {"review": f"text {n}", "stars": ["no", "yes", None, ""][n % 4]} for n in range(80)
     ]
     path = write(tmp_path / "some.jsonl", rows)
-    found = read_partly_labelled(TEXT, path, Reading(), seed=0)
-    assert sorted(item.label or "" for item in found.validation.items) == ["no", "no", "yes", "yes"]
-    assert sum(item.label is None for item in found.train.items) == 40
+    data = read_partly_labelled(TEXT, path, Reading(), seed=0)
+    assert sorted(item.label or "" for item in data.validation.items) == ["no", "no", "yes", "yes"]
+    assert sum(item.label is None for item in data.train.items) == 40
     texts = [row["review"] for row in rows]
-    order = [item.texts[0] for item in found.train.items]
-    assert order == [text for n, text in enumerate(texts) if n not in found.held_out]
-    assert [texts[n] for n in found.held_out] == [i.texts[0] for i in found.validation.items]
+    order = [item.texts[0] for item in data.train.items]
+    assert order == [text for n, text in enumerate(texts) if n not in data.held_out]
+    assert [texts[n] for n in data.held_out] == [i.texts[0] for i in data.validation.items]
+
+
+@pytest.mark.parametrize(
+    ("labels", "others", "judged"), [(99, 100, 10), (100, 200, 10), (99, 98, 10)]
+)
+def test_few_labels_are_kept_for_training(
+    tmp_path: Path, labels: int, others: int, judged: int
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"review": f"text {n}", "stars": ["no", "yes"][n % 2] if n < labels else ""}
+        for n in range(labels + others)
+    ]
+    train, held = labels_of(TEXT, write(tmp_path / "some.jsonl", rows))
+    assert len(held) == judged
+    few = labels < min(100, others)
+    assert held.count(None) == (judged if few else 0)
+    assert len(train) - train.count(None) == labels - (0 if few else judged)
 
 
 def test_without_labels_any_tenth_is_held_out(tmp_path: Path) -> None:
@@ -82,9 +99,9 @@ def test_plain_text_is_for_single_texts(tmp_path: Path) -> None:
 def test_a_validation_file_is_judged_on_where_it_has_labels(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [{"review": "a"}] * 10)
     write(tmp_path / "dev.jsonl", [{"review": "b", "stars": "no"}, {"review": "c", "stars": ""}])
-    found = read_partly_labelled(TEXT, tmp_path, Reading(), seed=0)
-    assert (len(found.train), len(found.validation), found.held_out) == (10, 1, ())
-    assert "1 row without a label is not judged on" in found.validation.notes[-1]
+    data = read_partly_labelled(TEXT, tmp_path, Reading(), seed=0)
+    assert (len(data.train), len(data.validation), data.held_out) == (10, 1, ())
+    assert "1 row without a label is not judged on" in data.validation.notes[-1]
     with pytest.raises(BertineError, match="has validation examples of its own"):
         read_partly_labelled(TEXT, tmp_path, Reading(split_seed=1), seed=0)
 

@@ -255,7 +255,7 @@ def test_packed_layers_answer_alike_and_a_shared_one_is_packed_once(
             expected = model.encode(batch, all_states=True)
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}[precision]
         packed = PackedBackbone(model.backbone, dtype, seen.ranges)  # type: ignore[arg-type]
-        found = packed(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        output = packed(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         states = packed(batch.input_ids, batch.attention_mask, batch.token_type_ids, True)
     limit = {"fp32": 1e-4, "bf16": 0.1, "int8": 0.15}[precision]
     real = batch.attention_mask
@@ -264,9 +264,9 @@ def test_packed_layers_answer_alike_and_a_shared_one_is_packed_once(
     for ours, theirs in zip(states.hidden_states, expected.hidden_states or (), strict=True):
         assert (ours[real] - theirs[real]).abs().max() < limit * 4
         assert (ours[real] - theirs[real]).square().mean() < limit**2
-    difference = (found.last_hidden_state[real] - expected.last_hidden_state[real]).square()
+    difference = (output.last_hidden_state[real] - expected.last_hidden_state[real]).square()
     assert difference.mean() < limit**2
-    assert (found.first_token - expected.first_token).square().mean() < limit**2
+    assert (output.first_token - expected.first_token).square().mean() < limit**2
     # Five passes, two layers with their products: each weight is there once.
     products = {id(weight) for layer in packed.layers for weight in layer.weights()}
     assert len(packed.layers) == 5
@@ -379,11 +379,11 @@ def test_a_student_begins_as_the_layers_that_the_teacher_goes_through(
     batch = random_batch(teacher.config, 0)
     states = teacher.encode(batch, all_states=True).hidden_states
     assert states is not None
-    found = student.encode(batch, all_states=True).hidden_states
-    assert found is not None
-    close(found[0], states[0], "what goes into the layers")
+    learned = student.encode(batch, all_states=True).hidden_states
+    assert learned is not None
+    close(learned[0], states[0], "what goes into the layers")
     layers = [*teacher.config.passes][inner : 3 * inner]  # those of the second and third time
-    assert len(found) == len(layers) + 1
+    assert len(learned) == len(layers) + 1
     for ours, theirs in zip(student.config.passes, layers, strict=True):
         own, other = (m.backbone.layers[n] for m, n in ((student, ours), (teacher, theirs)))
         for name, tensor in other.state_dict().items():

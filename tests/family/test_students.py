@@ -15,7 +15,7 @@ from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.objectives.distillation.around_mlm import teacher_of
 from bertine.objectives.distillation.maps import ATTENTION, HIDDEN, MapLosses, check_maps
-from bertine.tasks.distilled import LABELLED, TAUGHT, DistilledTask
+from bertine.tasks.distilled import HAS_LABEL, TEACHER_OUTPUTS, DistilledTask
 from bertine.tasks.texts.classification import TextClassification
 from bertine.training.distillation.student import every_other, make_student, plan_student
 
@@ -46,8 +46,8 @@ def teacher_and_batch(variant: Variant) -> tuple[Model, Batch]:
     ids[~mask] = config.pad_token_id
     targets = {
         "labels": torch.tensor([0, 2, 1]),
-        TAUGHT: torch.randn(3, 3),
-        LABELLED: torch.tensor([True, False, True]),
+        TEACHER_OUTPUTS: torch.randn(3, 3),
+        HAS_LABEL: torch.tensor([True, False, True]),
     }
     return model.eval(), Batch(ids, mask, torch.zeros_like(ids), targets, [0, 1, 2])
 

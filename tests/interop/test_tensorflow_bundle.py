@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow are read without it, and what is none ends in one line."""
+"""Checkpoints of TensorFlow are read without it, and other files end in one line."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ ONE = bundles.entry(np.zeros(4, np.float32), 1, 0)
         ),
         (
             [(b"", bundles.header()), (b"w", bundles.entry(np.ones(4, np.float32), 1, 0, shard=3))],
-            "is in a place that cannot be",
+            "the place of 'w' is impossible",
         ),
         ([(b"", bundles.header()), (b"w", ONE), (b"v", ONE)], "names are not in order"),
     ],

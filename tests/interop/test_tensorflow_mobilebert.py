@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,10 @@ from bertine.text.tokenizer import SPECIAL_TOKENS
 from . import bundles
 
 WORDS = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(20))]
+MODEL = "mobilebert-uncased"
 #: Of the published configurations, what is said there besides the sizes.
-SAID = {
-    "mobilebert-uncased": {
+SAID: dict[str, dict[str, Any]] = {
+    MODEL: {
         "hidden_act": "relu",
         "hidden_dropout_prob": 0.0,
         "key_query_shared_bottleneck": True,
@@ -75,12 +77,14 @@ def variable(name: str, fake: bool) -> tuple[str, bool]:
     return (name if name.startswith("cls/") else f"bert/{name}"), leaf == "weight"
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_a_folder_of_googles_is_the_model(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "pools"), [*((name, None) for name in SAID), (MODEL, True)])
+def test_a_folder_of_googles_is_the_model(name: str, pools: bool | None, tmp_path: Path) -> None:
     inner = 24 if name.startswith("ib") else 8
     published = preset(name)
     assert isinstance(published, MobileBertConfig)
     config = published.replace(**SIZES, intra_bottleneck_size=inner)
+    if pools is not None:
+        config = config.replace(classifier_activation=pools)
     model = Model(config, new_head(config, "mlm") | new_head(config, "nsp")).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -88,10 +92,10 @@ def test_a_folder_of_googles_is_the_model(name: str, tmp_path: Path) -> None:
     canonical = family_of("mobilebert").names.to_canonical(model.state_dict(), config)
     arrays = {}
     for tensor_name, tensor in canonical.items():
-        found, transposed = variable(tensor_name, config.normalization_type == "no_norm")
+        google_name, transposed = variable(tensor_name, config.normalization_type == "no_norm")
         array = tensor.detach().numpy()
-        arrays[found] = np.ascontiguousarray(array.T if transposed else array)
-        arrays[f"{found}/adam_m"] = np.zeros_like(arrays[found])
+        arrays[google_name] = np.ascontiguousarray(array.T if transposed else array)
+        arrays[f"{google_name}/adam_m"] = np.zeros_like(arrays[google_name])
     bundles.write_bundle(tmp_path / "bert_model.ckpt", arrays)
     said = {
         "attention_probs_dropout_prob": 0.1,
@@ -102,6 +106,8 @@ def test_a_folder_of_googles_is_the_model(name: str, tmp_path: Path) -> None:
         "intra_bottleneck_size": inner,
         **SAID[name],
     }
+    if pools is not None:
+        said["classifier_activation"] = pools
     (tmp_path / "bert_config.json").write_text(json.dumps({**SIZES, **said}))
     (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
 

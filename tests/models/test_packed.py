@@ -112,10 +112,10 @@ def test_embeddings_of_another_width(
     ids, mask, segments = inputs()
     with torch.inference_mode():
         expected = backbone(ids, mask, segments, output_hidden_states=True)
-        found = packed(ids, mask, segments, output_hidden_states=True)
-        assert found.pooler_output is None
+        output = packed(ids, mask, segments, output_hidden_states=True)
+        assert output.pooler_output is None
         real = mask[:, :32]
-        for ours, theirs in zip(found.hidden_states, expected.hidden_states, strict=True):
+        for ours, theirs in zip(output.hidden_states, expected.hidden_states, strict=True):
             assert difference(ours[real], theirs[:, :32][real]) < tolerance
 
 

@@ -102,7 +102,7 @@ def test_the_triple_loss_is_that_of_the_published_code(
     """transformers, research_projects/distillation/distiller.py, ``step``."""
     loss = DistilledMlm(Mlm(), teacher, soft_tokens="masked" if masked else "all")
     assert (loss.soft_weight, loss.mlm_weight, loss.cosine_weight) == (5.0, 2.0, 1.0)
-    found = losses_of(loss, student, batch)
+    losses = losses_of(loss, student, batch)
 
     mask = batch.attention_mask.bool()
     labels = torch.full(mask.shape, -100).flatten()
@@ -116,12 +116,12 @@ def test_the_triple_loss_is_that_of_the_published_code(
     soft = nn.KLDivLoss(reduction="batchmean")(
         F.log_softmax(ours[chosen] / t, -1), F.softmax(theirs[chosen] / t, -1)
     )
-    assert found["soft"] == pytest.approx(float(soft) * t**2, rel=1e-5)
+    assert losses["soft"] == pytest.approx(float(soft) * t**2, rel=1e-5)
     mlm = nn.CrossEntropyLoss(ignore_index=-100)(ours, labels)
-    assert found["mlm"] == pytest.approx(float(mlm), rel=1e-5)
+    assert losses["mlm"] == pytest.approx(float(mlm), rel=1e-5)
     last = [states_of(model, batch)[-1][mask] for model in (student, teacher)]
     cosine = nn.CosineEmbeddingLoss()(*last, torch.ones(len(last[0])))
-    assert found["cosine"] == pytest.approx(float(cosine), rel=1e-4)
+    assert losses["cosine"] == pytest.approx(float(cosine), rel=1e-4)
 
 
 def gradients(model: Model, loss: Loss, parts: list[Batch]) -> dict[str, Tensor]:
@@ -177,10 +177,10 @@ def test_gradients_are_those_of_the_formulas(teacher: Model, batch: Batch) -> No
 def test_impossible_classes_have_no_part() -> None:
     ours = torch.tensor([[1.0, 2.0, -torch.inf]], requires_grad=True)
     theirs = torch.tensor([[0.0, 1.0, -torch.inf]])
-    found = divergences(ours, theirs, 2.0)
+    losses = divergences(ours, theirs, 2.0)
     expected = divergences(ours[:, :2], theirs[:, :2], 2.0)
-    torch.testing.assert_close(found, expected)
-    found.sum().backward()
+    torch.testing.assert_close(losses, expected)
+    losses.sum().backward()
     assert ours.grad is not None
     assert torch.isfinite(ours.grad).all()
     certain = divergences(torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, -torch.inf]]), 1.0)
@@ -210,13 +210,13 @@ def test_tinyberts_maps_are_those_of_the_published_code(
         made = new_projections([HIDDEN], student.config, teacher.config)
         student.add_module(PROJECTIONS, made)
     maps = MapLosses("tinybert", (1, 3), ALL_MAPS)
-    found = losses_of(DistilledMlm(Mlm(), teacher, 0.0, 1.0, 0.0, maps=maps), student, batch)
+    losses = losses_of(DistilledMlm(Mlm(), teacher, 0.0, 1.0, 0.0, maps=maps), student, batch)
     mask = batch.attention_mask.bool()
     ours, theirs = states_of(student, batch), states_of(teacher, batch)
     changed = [student.projections[HIDDEN](x) if width != 32 else x for x in ours]
     pairs = [(changed[0], theirs[0]), (changed[1], theirs[2]), (changed[2], theirs[4])]
     hidden = sum(F.mse_loss(a[mask], b[mask]) for a, b in pairs)
-    assert found["hidden"] == pytest.approx(float(hidden), rel=1e-5)
+    assert losses["hidden"] == pytest.approx(float(hidden), rel=1e-5)
 
     def scores(model: Model, layer: int, states: Tensor) -> Tensor:
         attention = model.backbone.layers[layer].attention
@@ -232,7 +232,7 @@ def test_tinyberts_maps_are_those_of_the_published_code(
         )
         for number, layer in enumerate(maps.layers)
     )
-    assert found["attention"] == pytest.approx(float(attention), rel=1e-4)
+    assert losses["attention"] == pytest.approx(float(attention), rel=1e-4)
 
 
 def test_mobileberts_maps_are_those_of_the_published_code(
@@ -241,7 +241,7 @@ def test_mobileberts_maps_are_those_of_the_published_code(
     """tensorflow/models, projects/mobilebert/distillation.py: a layer norm without weights, the
     squared difference of means, the difference of variances, and the divergence of attention."""
     maps = MapLosses("mobilebert", (1, 3), ALL_MAPS)
-    found = losses_of(DistilledMlm(Mlm(), teacher, 0.0, 1.0, 0.0, maps=maps), student, batch)
+    losses = losses_of(DistilledMlm(Mlm(), teacher, 0.0, 1.0, 0.0, maps=maps), student, batch)
     mask = batch.attention_mask.bool()
     ours, theirs = states_of(student, batch), states_of(teacher, batch)
     expected = {"hidden": 0.0, "hidden_mean": 0.0, "hidden_variance": 0.0, "attention": 0.0}
@@ -260,7 +260,7 @@ def test_mobileberts_maps_are_those_of_the_published_code(
         kl = (rows[1] * (rows[1].clamp_min(1e-30) / rows[0].clamp_min(1e-30)).log()).sum(-1)
         expected["attention"] += float(kl.transpose(1, 2)[mask].mean())
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-4), name
+        assert losses[name] == pytest.approx(value, rel=1e-4), name
 
 
 def test_a_student_that_is_its_teacher_has_no_loss(teacher: Model, batch: Batch) -> None:
@@ -268,9 +268,9 @@ def test_a_student_that_is_its_teacher_has_no_loss(teacher: Model, batch: Batch)
     for kind in ("tinybert", "mobilebert"):
         maps = MapLosses(kind, (0, 1, 2, 3), ALL_MAPS)  # type: ignore[arg-type]
         loss = DistilledMlm(Mlm(), teacher, maps=maps)
-        found = losses_of(loss, student, batch)
-        assert found.pop("mlm") > 0.1
-        assert all(value == pytest.approx(0.0, abs=1e-4) for value in found.values()), found
+        losses = losses_of(loss, student, batch)
+        assert losses.pop("mlm") > 0.1
+        assert all(value == pytest.approx(0.0, abs=1e-4) for value in losses.values()), losses
     assert int(loss.terms(student, batch)["soft"].correct or 0) == int(batch.attention_mask.sum())
 
 
@@ -293,10 +293,10 @@ def test_stages_train_one_layer_each(teacher: Model, student: Model, batch: Batc
         3: ((layer.format(1),), (layer.format(0), "backbone.embeddings.", "heads.")),
         6: ((layer.format(0), layer.format(1), "heads."), ("no such",)),
     }.items():
-        found = gradients(student, loss, split(batches(step), 60))
-        assert not any(name.startswith(outside) for name in found), step
-        assert all(any(name.startswith(start) for name in found) for start in inside), step
-        assert not frozen & found.keys()
+        trained = gradients(student, loss, split(batches(step), 60))
+        assert not any(name.startswith(outside) for name in trained), step
+        assert all(any(name.startswith(start) for name in trained) for start in inside), step
+        assert not frozen & trained.keys()
         terms = loss.terms(student, batches(step))
         assert terms["mlm"].weight == (0.0 if step < 6 else 2.0)
         assert ("soft" in terms) == (step >= 6)

@@ -136,12 +136,12 @@ def test_loss_and_gradients_equal_those_of_transformers(
     generator, discriminator = twins
     discriminator.electra.embeddings = generator.electra.embeddings
     generator.tie_weights()
-    given = {
+    inputs = {
         "attention_mask": batch.attention_mask.long(),
         "token_type_ids": batch.token_type_ids,
     }
     places, labels = batch.targets["mlm_positions"], batch.targets["mlm_labels"]
-    logits = generator(batch.input_ids, **given).logits.flatten(0, 1)[places]
+    logits = generator(batch.input_ids, **inputs).logits.flatten(0, 1)[places]
     mlm = F.cross_entropy(logits, labels)
     # By the inverse of the distribution function, written out.
     sums = torch.softmax(logits.detach().double() / temperature, -1).cumsum(-1)
@@ -150,13 +150,13 @@ def test_loss_and_gradients_equal_those_of_transformers(
     ids = text.flatten().clone()
     ids[places] = drawn
     ids = ids.view_as(text)
-    rtd = discriminator(ids, labels=(ids != text).long(), **given).loss
+    rtd = discriminator(ids, labels=(ids != text).long(), **inputs).loss
     expected = mlm + 50 * rtd
     expected.backward()
 
     terms = objective.terms(model, batch)
     losses = {name: term.total / term.count for name, term in terms.items()}
-    assert losses["mlm"].item() == pytest.approx(mlm.item(), abs=1e-5)
+    assert losses["generator"].item() == pytest.approx(mlm.item(), abs=1e-5)
     assert losses["rtd"].item() == pytest.approx(rtd.item(), abs=1e-5)
     loss = sum(terms[name].weight * losses[name] for name in terms)
     assert isinstance(loss, Tensor)
@@ -187,7 +187,7 @@ def test_no_gradient_goes_through_sampling(data: PretrainingData) -> None:
         touched = parameter.grad is not None and bool(parameter.grad.any())
         assert touched == (not name.startswith("heads.generator.")), name
     model.zero_grad(set_to_none=True)
-    objective.terms(model, batch)["mlm"].total.backward()
+    objective.terms(model, batch)["generator"].total.backward()
     own = ("heads.generator.", "backbone.embeddings.")
     for name, parameter in model.named_parameters():
         touched = parameter.grad is not None and bool(parameter.grad.any())
@@ -202,7 +202,7 @@ def test_samples_are_the_same_however_a_batch_is_cut(data: PretrainingData, toke
     with torch.no_grad():
         expected = objective.terms(model, whole)
         sums = [objective.terms(model, part) for part in parts]
-    for name in ("mlm", "rtd"):
+    for name in ("rtd", "generator"):
         assert sum(terms[name].count for terms in sums) == expected[name].count
         total = sum(float(terms[name].total) for terms in sums)
         assert total == pytest.approx(float(expected[name].total), rel=1e-5)
@@ -227,7 +227,7 @@ def _generator_logits(model: Model, batch: Batch) -> Tensor:
 
 def test_shares_of_processes_make_up_the_batch(data: PretrainingData) -> None:
     batch = data.batch(1)
-    found: dict[str, list[Tensor]] = {}
+    targets: dict[str, list[Tensor]] = {}
     for share in plan(batch, 3, 120):
         for rows in share:
             part = select(batch, rows)
@@ -239,8 +239,8 @@ def test_shares_of_processes_make_up_the_batch(data: PretrainingData) -> None:
             )
             assert ids.numel() > int(part.targets["mlm_positions"].max())
             for name in ("mlm_labels", "mlm_draws", "rtd_labels"):
-                found.setdefault(name, []).append(part.targets[name])
-    for name, parts in found.items():
+                targets.setdefault(name, []).append(part.targets[name])
+    for name, parts in targets.items():
         assert torch.equal(torch.cat(parts).sort().values, batch.targets[name].sort().values), name
 
 
@@ -273,7 +273,7 @@ def test_options_say_weights_and_sizes(data: PretrainingData) -> None:
     assert (generator.config.hidden_size, len(generator.layers)) == (12, 1)
     with torch.no_grad():
         terms = objective.terms(model, data.batch(0))
-    assert {name: term.weight for name, term in terms.items()} == {"mlm": 3.0, "rtd": 7.0}
+    assert {name: term.weight for name, term in terms.items()} == {"rtd": 7.0, "generator": 3.0}
     assert objective.settings() == {
         "generator_size": 0.5,
         "generator_layers": 0.5,
@@ -286,15 +286,15 @@ def test_options_say_weights_and_sizes(data: PretrainingData) -> None:
 
 def test_what_is_kept_is_no_longer_of_the_objective(data: PretrainingData) -> None:
     model = rtd_model(data)
-    found = objective_of(model)
-    assert found is not None
-    assert found.name == "rtd"
+    both = objective_of(model)
+    assert both is not None
+    assert both.name == "rtd"
     assert objective_of(without_generator(model)) is None
-    alone = as_masked_lm(model)
+    generator = as_masked_lm(model)
+    assert generator is not None
+    alone = objective_of(generator)
     assert alone is not None
-    found = objective_of(alone)
-    assert found is not None
-    assert found.name == "mlm"
+    assert alone.name == "mlm"
 
 
 def test_guessing_of_a_rarer_answer() -> None:

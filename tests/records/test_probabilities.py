@@ -84,7 +84,7 @@ def test_rounded_rows_are_made_to_sum_to_one(tmp_path: Path) -> None:
         ([{"probs": [0.5, 0.5]}, {"probs": [1.0]}], {"labels": ["a", "b"]},
          "p.jsonl:2: 'probs' has 1 probabilities, but there are 2 labels"),
         ([{"probs": {"a": 0.5, "b": 0.5}}, {"probs": {"a": 0.5, "c": 0.5}}], {},
-         "p.jsonl:2: 'probs' has the label 'c', which is none of 'a', 'b'"),
+         "p.jsonl:2: 'probs' has the label 'c', which is not among 'a', 'b'"),
         ([{"probs": {"a": 0.4, "b": 0.4}}], {}, "p.jsonl:1: 'probs' sum to 0.8"),
         ([{"probs": 3}], {}, "p.jsonl:1: 'probs' is 3, but must be a dictionary or a list"),
         ([{"probs": "{"}], {}, "p.jsonl:1: 'probs' is '{', but must be a dictionary or a list"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -359,25 +360,29 @@ def test_the_gravest_comes_first() -> None:
 # Replaced tokens
 
 
-def replacing(found: Any, replaced: float = 0.11) -> Log:
-    """A healthy log of a generator, with a detector that finds this share of what it replaced, by
-    the step."""
+def replacing(recall: Callable[[int], float], replaced: float = 0.11) -> Log:
+    """A healthy log of a generator, with a detector that detects the share `recall` of what it
+    replaced, by the step."""
     log = level(healthy(), "rtd_loss", lambda step: 0.35 + wave(step) / 20)
     log = level(log, "rtd_replaced", lambda step: replaced + wave(step) / 100)
-    log = level(log, "rtd_found", lambda step: replaced * found(step))
-    return [{k: v for k, v in row.items() if not k.startswith("nsp")} for row in log]
+    log = level(log, "rtd_detected", lambda step: replaced * recall(step))
+    return [
+        {key.replace("mlm", "generator"): v for key, v in row.items() if not key.startswith("nsp")}
+        for row in log
+    ]
 
 
-def test_a_detector_at_chance_is_told_and_a_learning_one_not() -> None:
+def test_a_detector_at_chance_is_reported_and_a_learning_one_is_not() -> None:
     entropy = -0.11 * math.log(0.11) - 0.89 * math.log(0.89)
     finding = the("rtd-at-chance", replacing(lambda step: 0.004), objective="rtd")
-    assert "0.4% of the replaced tokens were found, which are 11.0% of all" in finding.text
+    assert "0.4% of the replaced tokens were detected, which are 11.0% of all" in finding.text
     assert f"knowing their share alone gives {entropy:.3f}" in finding.text
+    assert "Generator MLM loss has come down" in finding.text
     assert "\n" not in finding.text
     learning = replacing(lambda step: 0.5 * (1 - math.exp(-step / 4000)))
     assert kinds(learning, objective="rtd") == []
-    # Nobody can tell tokens of a generator that has learnt nothing yet.
-    stuck = level(replacing(lambda step: 0.0), "mlm_loss", lambda step: ENTROPY + wave(step))
+    # No detector knows the tokens of a generator that has learnt nothing yet.
+    stuck = level(replacing(lambda step: 0.0), "generator_loss", lambda step: ENTROPY + wave(step))
     assert "rtd-at-chance" not in kinds(stuck, objective="rtd")
 
 
@@ -385,6 +390,16 @@ def test_a_generator_is_judged_as_any_model_of_masked_words() -> None:
     """Of the shares that are left in place it has its own."""
     floor = 0.85 * ENTROPY
     log = replacing(lambda step: 0.3)
-    log = level(log, "mlm_loss", lambda step: floor + 0.02 + wave(step) / 9)
-    found = kinds(log, objective="rtd", mask_split=[0.85, 0.0, 0.15])
-    assert found == ["stalled"]
+    log = level(log, "generator_loss", lambda step: floor + 0.02 + wave(step) / 9)
+    split = [0.85, 0.0, 0.15]
+    assert kinds(log, objective="rtd", mask_split=split) == ["stalled"]
+    stalled = the("stalled", log, objective="rtd", mask_split=split)
+    assert stalled.text.startswith("Generator MLM loss ")
+
+
+def test_a_detector_that_diverges_is_named() -> None:
+    """Its generator goes on as before."""
+    log = replacing(lambda step: 0.3)
+    end = max(row["step"] for row in log)
+    log = level(log, "rtd_loss", lambda step: 0.3 if step < end / 2 else 0.8 + wave(step) / 20)
+    assert "the RTD loss rose from 0.30" in the("diverged", log, objective="rtd").text

@@ -313,25 +313,32 @@ def test_an_objective_with_other_terms_has_a_page_and_a_diagnosis(
 
 def test_replaced_tokens_stand_beside_guessing(tmp_path: Path) -> None:
     log = [
-        {key: value for key, value in line(step).items() if not key.startswith("nsp")}
-        | {"rtd_loss": 0.3, "rtd_accuracy": 0.92, "rtd_replaced": 0.1, "rtd_found": 0.04}
+        {
+            key.replace("mlm", "generator"): value
+            for key, value in line(step).items()
+            if not key.startswith("nsp")
+        }
+        | {"rtd_loss": 0.3, "rtd_accuracy": 0.92, "rtd_replaced": 0.1, "rtd_detected": 0.04}
         for step in range(10, 1001, 10)
     ]
     run = write_run(tmp_path / "run", log, {**SETTINGS, "objective": "rtd"})
-    assert {"MLM loss", "RTD loss", "RTD accuracy", "RTD: replaced", "RTD: found"} <= set(
-        titles(run)
-    )
+    assert titles(run)[:6] == [
+        *("RTD loss", "RTD accuracy", "RTD: replaced", "RTD: detected"),
+        *("Generator MLM loss", "Generator MLM accuracy"),
+    ]
     text = words(run)
     assert "RTD accuracy 92.0% guessing gives 90%" in text
-    assert "MLM loss 4." in text
+    headline = text.index("RTD loss 0.300 nats")
+    assert headline < text.index("Generator MLM loss 4.")
+    assert "unigram entropy" in text
 
 
 def test_shares_that_are_no_numbers_are_not_drawn() -> None:
     log: list[dict[str, Any]] = [
-        {"step": step, "rtd_loss": 0.3, "rtd_replaced": share, "rtd_found": found}
-        for step, (share, found) in enumerate(
+        {"step": step, "rtd_loss": 0.3, "rtd_replaced": share, "rtd_detected": detected}
+        for step, (share, detected) in enumerate(
             [(0.1, 0.05), (0.0, 0.0), ("a", 0.1), (None, None), (0.2, "b"), (0.1, 0.1)], 1
         )
     ]
     figures = pretraining_curves(log, {})
-    assert {figure.title for figure in figures} >= {"RTD: found", "RTD: replaced"}
+    assert {figure.title for figure in figures} >= {"RTD: detected", "RTD: replaced"}

@@ -138,7 +138,7 @@ def test_a_long_text_has_the_same_pieces_in_parts(
 def test_what_is_saved_is_read_alike_here_and_in_transformers(
     ours: Tokenizer, theirs: Any, tmp_path: Path
 ) -> None:
-    ours.save(tmp_path)
+    ours.save(tmp_path, one_type=True)
     again, opened = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert again.fingerprint == ours.fingerprint
     for text in TEXTS:
@@ -147,6 +147,10 @@ def test_what_is_saved_is_read_alike_here_and_in_transformers(
         assert opened(text)["input_ids"] == expected["input_ids"]
         assert set(opened(text)) == {"input_ids", "attention_mask"}
     assert opened.mask_token == "[MASK]"
+    # A model that has two types is given them.
+    ours.save(tmp_path)
+    pair = transformers.AutoTokenizer.from_pretrained(tmp_path)(TEXTS[0], TEXTS[4])
+    assert pair["token_type_ids"] == ours.encode(TEXTS[0], TEXTS[4]).token_type_ids
 
 
 def test_a_vocabulary_with_such_special_tokens_is_trained(tmp_path: Path) -> None:

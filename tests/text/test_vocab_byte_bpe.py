@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -22,19 +20,7 @@ from bertine.text.byte_bpe import ALPHABET, FIRST_TOKENS
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
 
-SENTENCES = [
-    "the lighthouse keeper climbed the narrow stairs",
-    "He carried an old lamp and the keeper's rope; the lamp was narrow!",
-    "Zürich, café, naïve, 你好世界 and 😀 are here",
-    "the stairs of the lighthouse weren't lit in 1893 or 1894",
-]
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(SENTENCES * 40) + "\n", encoding="utf-8")
-    return path
+from .conftest import SENTENCES
 
 
 def merges(folder: Path) -> list[tuple[str, str]]:
@@ -102,19 +88,6 @@ def test_each_merge_is_of_the_pair_that_is_there_most_often(corpus: Path, tmp_pa
         words = merged
 
 
-def test_the_same_corpus_gives_the_same_vocabulary_in_another_process(
-    corpus: Path, tmp_path: Path
-) -> None:
-    train_vocab(corpus, tmp_path / "a", kind="byte-bpe", vocab_size=500)
-    code = (
-        f"from bertine.text.vocab import train_vocab; train_vocab({str(corpus)!r}, "
-        f"{str(tmp_path / 'b')!r}, kind='byte-bpe', vocab_size=500)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    for name in ("vocab.json", "merges.txt", "tokenizer.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
 def test_encoded_data_and_endless_lines_do_not_shape_it(tmp_path: Path) -> None:
     file = tmp_path / "c.txt"
     file.write_text("\n".join(["the cat sat"] * 50 + ["q9" * 100_000] * 3) + "\n", encoding="utf-8")
@@ -138,27 +111,6 @@ def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
     pieces = [piece for ids in tokenizer.encode_plain(held) for piece in ids]
     marks = sum(tokenizer.names[i].strip('#",;.!␣') == "" for i in pieces)
     assert report.fertility == pytest.approx((len(pieces) - marks) / report.held_out_words)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lowercase": True}, "lowercase does not go with byte-level BPE"),
-        ({"strip_accents": True}, "strip_accents does not go"),
-        ({"limit_alphabet": 50}, "limit_alphabet does not go"),
-        ({"extend": "x"}, "extend is for WordPiece"),
-        ({"vocab_size": 261}, "give at least 262"),
-        ({"kind": "bytebpe"}, "kind is 'bytebpe', but must be one of wordpiece, byte-bpe"),
-    ],
-)
-def test_options_that_do_not_go_with_it_are_refused(
-    corpus: Path, tmp_path: Path, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(BertineError, match=message):
-        bertine.train_vocab(
-            corpus, tmp_path / "out", **{"kind": "byte-bpe", "vocab_size": 300, **options}
-        )
-    assert not (tmp_path / "out").exists()
 
 
 def test_it_cannot_be_extended(corpus: Path, tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +16,6 @@ import pytest
 import transformers
 from scipy.special import digamma
 
-import bertine
 import toys
 from bertine.errors import BertineError
 from bertine.rng import generator
@@ -30,19 +27,7 @@ from bertine.text.unigram.layouts import ALBERT
 from bertine.text.vocab import train_vocab
 from bertine.text.vocab_unigram import divide
 
-SENTENCES = [
-    "the lighthouse keeper climbed the narrow stairs",
-    "He carried an old lamp and the keeper's rope; the lamp was narrow!",
-    "Zürich, café, naïve, 你好世界 and 😀 are here",
-    "the stairs of the lighthouse weren't lit in 1893 or 1894",
-]
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(SENTENCES * 40) + "\n", encoding="utf-8")
-    return path
+from .conftest import SENTENCES
 
 
 def divisions(text: str, scores: dict[str, float]) -> list[list[str]]:
@@ -182,19 +167,6 @@ def test_case_and_accents_are_kept_by_option(corpus: Path, tmp_path: Path) -> No
         assert tokenizer.lowercase == shown[0].islower()
 
 
-def test_the_same_corpus_gives_the_same_vocabulary_in_another_process(
-    corpus: Path, tmp_path: Path
-) -> None:
-    train_vocab(corpus, tmp_path / "a", kind="unigram", vocab_size=110)
-    code = (
-        f"from bertine.text.vocab import train_vocab; train_vocab({str(corpus)!r}, "
-        f"{str(tmp_path / 'b')!r}, kind='unigram', vocab_size=110)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
 def test_it_is_as_good_as_that_of_sentencepiece(tmp_path: Path) -> None:
     """As likely a text, with as many pieces, or better."""
     sentencepiece = pytest.importorskip("sentencepiece")
@@ -242,28 +214,6 @@ def test_what_is_not_counted_is_said(
     printed = " ".join(capsys.readouterr().err.split())
     assert "rare words are not counted: there are more than 20 different ones" in printed
     assert "pieces are learnt from the" in printed
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"extend": "x"}, "extend is for WordPiece vocabularies; train a new one of Unigram"),
-        ({"vocab_size": 6}, "too small for the special tokens; give at least 7"),
-        ({"vocab_size": 30}, r"vocab_size 30 is too small for the \d+ characters"),
-        (
-            {"vocab_size": 30, "limit_alphabet": 40},
-            "too small for an alphabet of 36 characters; give at least 42",
-        ),
-    ],
-)
-def test_options_that_do_not_go_with_it_are_refused(
-    corpus: Path, tmp_path: Path, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(BertineError, match=message):
-        bertine.train_vocab(
-            corpus, tmp_path / "out", **{"kind": "unigram", "vocab_size": 300, **options}
-        )
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_size_that_is_asked_for_is_enough(corpus: Path, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class TokenStore:
     Attributes:
         path: the folder.
         manifest: the contents of ``manifest.json``.
-        segmenter: what has found the words; None: the vocabulary alone tells them.
+        segmenter: what divided the text into words; None: the vocabulary alone does.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
@@ -311,7 +311,7 @@ class TokenStore:
         self, ids: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
         """Return stored ids as the vocabulary has them, and which of the pieces go on with the word
-        before; None where the vocabulary alone tells it, and the ids are those that are given."""
+        before; None where the vocabulary alone decides, and the ids are those that are given."""
         if self.segmenter is None:
             return ids, None
         goes_on = ids >= self.vocab_size

@@ -87,8 +87,8 @@ def read_choices(
 
     Raises:
         BertineError: a column is missing or cannot be recognized; a row of JSON lines has a choice
-            that the first has not, where nobody names them; there are choices that SWAG has not;
-            what reading the table raises.
+            that the first does not have, where nobody names them; there are choices that SWAG does
+            not have; what reading the table raises.
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
@@ -144,7 +144,7 @@ def refuse_added(
     swag: bool = False,
     **reading: Any,
 ) -> None:
-    """Refuse a table with a choice that is none of `choices`, which nobody has named.
+    """Refuse a table with a choice that is not one of `choices`, which nobody has named.
 
     Args:
         wanted: columns that show a header to be one, and no text.

@@ -96,11 +96,11 @@ def look_at(
     counts = facts[0].get("labels", {}), facts[1].get("labels", {})
     findings = _of_labels(task, *counts, weighed=weighed)
     findings += _of_texts(task, train)
-    known = {_key(item): item for item in train.items}
-    both = [item for item in validation.items if _key(item) in known]
+    known = {text_key(item): item for item in train.items}
+    both = [item for item in validation.items if text_key(item) in known]
     facts[1]["in_training"] = len(both)
     if both and len(both) >= _LEAK * len(validation):
-        same = sum(known[_key(item)].label == item.label for item in both)
+        same = sum(known[text_key(item)].label == item.label for item in both)
         findings.append(
             f"{counted(len(both), 'validation example', 'is', 'are')} among the training examples "
             f"too ({same} with the same label), of {len(validation):,}: the score is too high for "
@@ -126,7 +126,7 @@ def _facts(
             }
     else:
         facts["labels"] = _counts(task, items)
-    keys = Counter(map(_key, items))
+    keys = Counter(map(text_key, items))
     facts["empty"] = sum(1 for item in items if not any(text.strip() for text in item.texts))
     facts["duplicates"] = len(items) - len(keys)
     facts["conflicts"] = len(_conflicts(items))
@@ -216,7 +216,7 @@ def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
     return findings
 
 
-def _key(item: Any) -> tuple[str, ...]:
+def text_key(item: Any) -> tuple[str, ...]:
     """Return what texts that read the same have in common."""
     return tuple(" ".join(text.split()).casefold() for text in item.texts)
 
@@ -225,14 +225,14 @@ def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
     """Find the examples of each text that is there with different labels."""
     groups: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for item in items:
-        groups[_key(item)].append(item)
+        groups[text_key(item)].append(item)
     return [group for group in groups.values() if len({str(item.label) for item in group}) > 1]
 
 
 def _repeated(items: Sequence[Any]) -> list[Any]:
     """Find the examples whose text came before."""
     first: dict[tuple[str, ...], Any] = {}
-    return [item for item in items if first.setdefault(_key(item), item) is not item]
+    return [item for item in items if first.setdefault(text_key(item), item) is not item]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -85,9 +85,11 @@ def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None)
     on a task of GLUE its official files are known.
 
     Raises:
-        BertineError: options of tagging are given for another task; what reading the files raises.
+        BertineError: options of tagging, or of texts with one label, are given for another task;
+            what reading the files raises.
     """
     reading = reading or Reading()
     reading.refuse_tagging(task.name)
+    reading.options.refuse(task.name)
     kind = "glue" if glue_task_of(task.task_info().dataset) else task.name
     return _READERS.get(kind, TableReader()).evaluation(task, data, reading)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from bertine.datasets.choice_data import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.errors import BertineError
-from bertine.records.examples import Examples, SoftExample, Splits, as_columns, read_examples
+from bertine.options.names import option
+from bertine.records.examples import (
+    LABEL_COLUMNS,
+    Examples,
+    SoftExample,
+    Splits,
+    as_columns,
+    read_examples,
+)
 from bertine.records.label_sets import labels_in, read_label_sets
-from bertine.records.probabilities import PREFIX, read_soft_examples
+from bertine.records.probabilities import PREFIX, columns_of_labels, read_soft_examples
 from bertine.tables.given import Source
 from bertine.tables.layout import quotes_for
 from bertine.tables.table import Table
@@ -80,8 +89,7 @@ class _LabelledTables:
         """Read the training examples; `named` are columns, format, quotes and strictness."""
         columns = as_columns(self.options.probability_columns)
         if columns:
-            if named["label_column"]:
-                raise BertineError("give label_column or probability_columns, not both")
+            _refuse_both_kinds(named["label_column"])
             named = {name: value for name, value in named.items() if name != "label_column"}
             return read_soft_examples(path, columns, **named)
         return read_examples(path, known=() if self.scores else None, **named)
@@ -210,13 +218,16 @@ def read_for(
     *,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     **reading: Any,
 ) -> Examples:
     """Read the labelled examples of a table for a trained `task`; columns that are not named are
-    those of its training.
+    those of its training. Of a classifier that was trained without a column of labels, a table with
+    none of a usual name may have a column for the probability of each label.
 
     Raises:
-        BertineError: a column is missing; what reading the table raises.
+        BertineError: a column is missing; a column of labels and some of probabilities are named;
+            what reading the table raises.
     """
     if isinstance(task, MultipleChoice):
         asked: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column}
@@ -232,5 +243,35 @@ def read_for(
         return read_label_sets(
             path, label_columns=label_columns, separator=task.separator, **named
         )[0]
-    known = task.labels if isinstance(task, TextClassification) else ()
-    return read_examples(path, known=known, **named)
+    if not isinstance(task, TextClassification):
+        return read_examples(path, known=(), **named)
+    columns = as_columns(probability_columns)
+    if columns:
+        _refuse_both_kinds(label_column)
+    elif not named["label_column"]:
+        columns = _unnamed_probabilities(task, path, named)
+    if columns:
+        del named["label_column"]
+        return read_soft_examples(path, columns, known=task.labels, **named)
+    return read_examples(path, known=task.labels, **named)
+
+
+def _refuse_both_kinds(label_column: str | None) -> None:
+    if label_column:
+        raise BertineError(
+            f"give {option('label_column')} or {option('probability_columns')}, not both"
+        )
+
+
+def _unnamed_probabilities(
+    task: TextClassification, path: Source, named: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return the columns of a table with the probability of each of the task's labels; () where it
+    has a column called as that of a label usually is, or lacks one of them."""
+    if isinstance(path, str | Path) and not Path(path).is_file():
+        return ()  # a pipe is read once
+    how = {name: named[name] for name in ("format", "quotes") if name in named}
+    with Table(path, wanted=as_columns(named["text_columns"]), **how) as table:
+        if set(LABEL_COLUMNS) & set(table.columns):
+            return ()
+        return columns_of_labels(table, task.labels)

@@ -12,8 +12,8 @@ from typing import Any, cast
 from bertine.datasets.choice_data import choice_rows, choices_of, open_choices
 from bertine.datasets.glue import glue_task_of
 from bertine.datasets.glue_data import glue_folder
+from bertine.datasets.labelled import read_labelled
 from bertine.datasets.own_data import HOLD_OUT
-from bertine.datasets.readers import GlueReader, SpanReader, TaggedReader
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.options.names import option, text_option
@@ -40,6 +40,9 @@ from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.terminal.console import counted
 
+#: A tenth of fewer labelled rows than that tells little of a student, which needs them to learn.
+FEW_LABELS = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class PartlyLabelled:
@@ -47,7 +50,7 @@ class PartlyLabelled:
 
     Attributes:
         train: with labels, without, or some of each.
-        validation: with labels; or, where no example has any, without.
+        validation: all with labels, or all without.
         others: further validation sets, by the word before the names of their metrics.
         held_out: which items of the first file, in its order, are those of `validation`; empty
             where that is a file of its own.
@@ -63,11 +66,12 @@ def read_partly_labelled(
     task: Task[Any], data: Data, reading: Reading, *, seed: int
 ) -> PartlyLabelled:
     """Read the examples to distil a trained `task` on. Where there is no validation file, a tenth
-    is held out: of those with a label, where there are some.
+    is held out: of the rows with a label; or, where these are few and fewer than the others, of the
+    rows without one, so that every label is learned from.
 
     Raises:
-        BertineError: there is no training file; a column is missing; a validation file without a
-            single label; what reading the files raises.
+        BertineError: there is no training file; a column is missing; options of tagging are given
+            for another task; what reading the files raises.
     """
     official = _official(task, data, reading, seed)
     if official is not None:
@@ -94,9 +98,11 @@ def read_partly_labelled(
             validation.items = kept
         return PartlyLabelled(train, validation, {})
     seed = seed if reading.split_seed is None else reading.split_seed
-    some = labelled or list(range(len(train)))
+    unlabelled = [n for n, item in enumerate(train.items) if item.label is None]
+    by_labels = len(labelled) >= min(FEW_LABELS, len(unlabelled))
+    some = labelled if by_labels and labelled else unlabelled
     part = dataclasses.replace(train, items=[train.items[n] for n in some])
-    stratify = bool(labelled) and not task.numeric
+    stratify = some is labelled and not task.numeric
     stratify &= len({str(item.label) for item in part.items}) < len(part)
     _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify)
     chosen = {id(item) for item in held.items}
@@ -108,10 +114,9 @@ def read_partly_labelled(
 def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Labelled | None:
     """Read what is no table of texts: words with tags, questions, files of GLUE, all of them
     labelled; None: it is a table."""
-    if task.reads_words:
-        return TaggedReader().training(task.name, data, seed, reading)
-    if task.reads_questions:
-        return SpanReader(official=False).training(task.name, data, seed, reading)
+    if task.reads_words or task.reads_questions:
+        return read_labelled(task.name, data, seed=seed, reading=reading)
+    reading.refuse_tagging(task.name)
     kind = glue_task_of(task.task_info().dataset)
     if kind is None or reading.named or not isinstance(data, str | Path):
         return None
@@ -123,9 +128,8 @@ def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Label
         return None
     if not (folder / kind.train).is_file():
         return None
-    return GlueReader().training(
-        "glue", data, seed, dataclasses.replace(reading, glue_task=kind.name)
-    )
+    official = dataclasses.replace(reading, glue_task=kind.name)
+    return read_labelled("glue", data, seed=seed, reading=official)
 
 
 def _read(task: Task[Any], path: Source, reading: Reading) -> Examples[Any]:
@@ -220,19 +224,15 @@ def _read_label_sets(task: MultiLabel, path: Source, reading: Reading) -> Exampl
     named = _named(reading.text_columns)
     with _opened(task, path, reading, how) as table:
         texts, rows = _texts(task, table, named)
-        single = task.label_column or ""
-        if task.one_column_each and not reading.label_column:
-            there = set(task.labels) <= set(table.columns)
-        else:
-            there = bool(reading.label_column) or single in table.columns
-        if not there:
+        each = task.one_column_each and not reading.label_column
+        column = None if each else _label_column(task, table, texts, reading.label_column)
+        if not (set(task.labels) <= set(table.columns) if each else column):
             items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
             return Examples(table.name, texts, None, items, table.stats.notes(table.name))
-    each = task.one_column_each and not reading.label_column
     return read_label_sets(
         path,
         text_columns=texts,
-        label_column=None if each else reading.label_column or single,
+        label_column=column,
         label_columns=task.labels if each else None,
         separator=task.separator,
         known=task.labels,

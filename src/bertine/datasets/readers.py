@@ -97,7 +97,8 @@ class TableReader:
     def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         path = judged_table(data)
         with _columns_of(task, reading):
-            return {"": read_for(task, path, **reading.table)}
+            soft = reading.options.probability_columns
+            return {"": read_for(task, path, probability_columns=soft, **reading.table)}
 
 
 class SwagReader(TableReader):
@@ -245,7 +246,8 @@ class GlueReader:
 
     def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
         kind = glue_task_of(task.task_info().dataset)
-        if kind is None or reading.named or isinstance(data, GivenTable | GivenParts):
+        own = reading.named or reading.options.probability_columns
+        if kind is None or own or isinstance(data, GivenTable | GivenParts):
             return TableReader().evaluation(task, data, reading)
         labelled = find_glue_labelled(data, kind)
         if labelled is None:  # a table of one's own, for a model of GLUE

@@ -66,7 +66,7 @@ def evaluate(
         glue_task=None,
         document_context=False,
         split_seed=None,
-        options=TableOptions(),
+        options=TableOptions(probability_columns=options.probability_columns),
         limits=None,
     )
     device, precision, worst = options.device, options.precision, options.worst
@@ -173,8 +173,7 @@ def evaluate_examples(
     answering = Answering(model, task, tokenizer, dtype)
     prepared = answering.prepare(examples, features)
     outputs = answering.compute(prepared.features, max_tokens=max_tokens, on_batch=on_batch)
-    labels = [example.label for example in examples.items if example.label is not None]
-    report = task.report(answering.finish(prepared, outputs), labels)
+    report = task.judge(answering.finish(prepared, outputs), examples)
     report.source = examples.source
     if worst:
         report.worst = WorstExamples(worst_of(task, examples, prepared.features, outputs, worst)[0])

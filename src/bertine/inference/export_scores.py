@@ -197,7 +197,7 @@ class GraphScorer:
             )
         labels = [example.label for example in examples.items if example.label is not None]
         answers = {name: task.decode(numbers, features) for name, numbers in outputs.items()}
-        reports = {name: task.report(answered, labels) for name, answered in answers.items()}
+        reports = {name: task.judge(answered, examples) for name, answered in answers.items()}
         notes = [*examples.notes, *task.notes(features)]
         if seen := seen_note(self._training, examples):
             notes.insert(0, seen)

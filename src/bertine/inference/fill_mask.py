@@ -91,9 +91,9 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)
-        if "rtd" in loaded.model.heads:
+        if loaded.model.missing_partners():
             raise BertineError(
-                f"{name}: has no masked-LM head: it tells which tokens were replaced; use the "
+                f"{name}: has no masked-LM head: it detects replaced tokens; use the "
                 f"generator that it was trained with ({option('save_generator', True)} of "
                 "'bertine pretrain' writes it), or a masked language model"
             )

@@ -39,7 +39,7 @@ from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, guessing, terms_among
+from bertine.terms import TERMS, rarer_answers, terms_among
 from bertine.text.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
@@ -73,11 +73,11 @@ def score_batches(
         on_batch: called with the real tokens of each batch that is done.
 
     Returns:
-        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``): ``T_loss`` in nats,
-        the mean over all its targets; ``T_accuracy`` (where it has one) and other shares of the
-        targets such as ``rtd_replaced``, shares of 1; ``T_count``, the targets. ``loss``, the
-        weighted sum of the losses; ``T_perplexity``, e to the loss, of words; and ``tokens`` and
-        ``sequences`` that were seen.
+        For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``, ``generator``):
+        ``T_loss`` in nats, the mean over all its targets; ``T_accuracy`` (where it has one) and
+        other shares of the targets such as ``rtd_replaced``, shares of 1; ``T_count``, the
+        targets. ``loss``, the weighted sum of the losses; ``T_perplexity``, e to the loss, of
+        words; and ``tokens`` and ``sequences`` that were seen.
 
     Raises:
         BertineError: a batch does not fit the model, a term has no target at all, or `tokens` or
@@ -164,17 +164,18 @@ def evaluate_pretraining(
     """Score a pre-trained `model` on a held-out `store`: MLM loss, perplexity and accuracy, NSP
     accuracy, with the same instances and masks every time.
 
-    Masks are 80/10/10 whatever the model was trained with, so that models can be compared. At
-    most one epoch of the store is seen (the last batch of it may reach into the next one). For
-    instances of another making, call :func:`score_batches`.
+    Masks are those of the objective's paper (80/10/10; for replaced tokens 85/0/15) whatever the
+    model was trained with, so that models can be compared. At most one epoch of the store is seen
+    (the last batch of it may reach into the next one). For instances of another making, call
+    :func:`score_batches`.
 
     Args:
         tokenizer: of the model, and of the store.
         objective: None: the first of the model's family that it has the heads of.
         settings: of the instances; lengths above the model's positions become as many. Segment
-            pairs are not made shorter, and masks are drawn anew with 80/10/10. Whole words are
-            harder, so compare like with like; leave the seed as it is to compare with other
-            evaluations. Of `batch_size` sequences `max_tokens` are computed at a time.
+            pairs are not made shorter, and masks are drawn anew. Whole words are harder, so
+            compare like with like; leave the seed as it is to compare with other evaluations. Of
+            `batch_size` sequences `max_tokens` are computed at a time.
         tokens: real tokens to see, at least.
 
     The others, and what is returned, are described at :func:`score_batches`.
@@ -197,7 +198,7 @@ def evaluate_pretraining(
         settings,
         max_seq_length=min(settings.max_seq_length, model.config.longest_input),
         masking=usual.masking,
-        mask_split=usual.mask_split,
+        mask_split=objective.mask_split,
         short_seq_prob=0.0,
     )
     data = PretrainingData(store, tokenizer, settings, corruption=objective.corruption)
@@ -244,7 +245,8 @@ class HeldOutReport(Shown):
         """Return the scores for people."""
         metrics = self.metrics
         hidden = ", ".join(
-            f"{metrics[f'{name}_count']:,.0f} of them {'hidden' if TERMS[name].copied else 'told'}"
+            f"{metrics[f'{name}_count']:,.0f} of them "
+            + ("hidden" if TERMS[name].copied else "predicted")
             for name in terms_among(metrics)
             if TERMS[name].words
         )
@@ -258,11 +260,10 @@ class HeldOutReport(Shown):
                 line += f", perplexity {metrics[f'{name}_perplexity']:.2f}"
             if f"{name}_accuracy" in metrics:
                 line += f", accuracy {metrics[f'{name}_accuracy']:.2%}"
-            rarer = TERMS[name].rarer
-            if rarer is not None and f"{name}_{rarer}" in metrics:
-                share = metrics[f"{name}_{rarer}"]
-                by_share = guessing(TERMS[name], share) or (0.0, 0.0)
-                line += f" ({share:.2%} {rarer}; saying the same of all is {by_share[1]:.2%})"
+            if rarer := rarer_answers(name, metrics):
+                share, detected, guessed = rarer
+                line += f" ({share:.2%} {TERMS[name].rarer}, {detected:.2%} of these detected; "
+                line += f"guessing gives an accuracy of {guessed:.2%})"
             lines.append(line)
         return [*lines, *self.notes]
 
@@ -286,7 +287,7 @@ def evaluate_store(
 ) -> HeldOutReport:
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
 
-    A model that tells replaced tokens is scored with the generator that its run wrote beside it.
+    A model that detects replaced tokens is scored with the generator that its run wrote beside it.
     Sequences are made as the model's pre-training here made them, so that the scores are those of
     its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
     tokens, in order or swapped for a SOP head, or full sentences where it has neither that nor a
@@ -301,7 +302,7 @@ def evaluate_store(
     for line in loaded.report.lines():
         say(line)
     objective = objective_of(loaded.model)
-    if objective is None and "rtd" in loaded.model.heads:
+    if objective is None and loaded.model.missing_partners():
         objective = _with_generator(Path(model), loaded)
     if objective is None:
         raise BertineError(
@@ -330,7 +331,7 @@ def evaluate_store(
 
 
 def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
-    """Give a model that tells replaced tokens the generator of its run, which lies beside it in
+    """Give a model that detects replaced tokens the generator of its run, which lies beside it in
     ``generator``, and return the objective of both.
 
     Raises:
@@ -339,7 +340,7 @@ def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
     beside = model_folder(model).parent / "generator"
     if not beside.is_dir():
         raise BertineError(
-            f"{model}: tells which tokens were replaced, and has no generator to replace any: "
+            f"{model}: detects replaced tokens, and has no generator to replace any: "
             f"{beside} is not there ({option('save_generator', True)} of 'bertine pretrain' writes "
             "it); give a masked language model, or labelled examples"
         )

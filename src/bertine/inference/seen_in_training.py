@@ -22,18 +22,26 @@ def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
         facts: of the training, as ``bertine.json`` tells them.
         examples: in the order of their file.
     """
+    part = trained_part(facts, examples)
+    if part is None:
+        return None
+    which = f"these {len(examples):,} examples"
+    if len(part) < len(examples):
+        which = f"{len(part):,} of {which}"
+    return f"note: the model was trained on {which}; its score on them says little about new texts"
+
+
+def trained_part(facts: Mapping[str, Any], examples: Examples[Any]) -> Examples[Any] | None:
+    """Return those of `examples` that a model was trained on: all, or all but those that it held
+    out for validation; None where it was trained on others, or where that is not known. The
+    arguments are those of :func:`seen_note`."""
     trained, fingerprint = facts.get("num_examples"), facts.get("examples_fingerprint")
     seed = facts.get("split_seed", facts.get("seed"))
     if not isinstance(trained, int) or not isinstance(seed, int):
         return None
     for part in _parts(examples, trained, seed):
         if len(part) == trained and part.fingerprint() == fingerprint:
-            all_of_them = f"these {len(examples):,} examples"
-            which = all_of_them if len(part) == len(examples) else f"{trained:,} of {all_of_them}"
-            return (
-                f"note: the model was trained on {which}; its score on them says little about new "
-                "texts"
-            )
+            return part
     return None
 
 

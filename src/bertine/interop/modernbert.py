@@ -41,7 +41,8 @@ def _flatten(path: Path, values: dict[str, Any]) -> dict[str, Any]:
         return values
     if len(types) != count:
         raise BertineError(
-            f"{path}: layer_types has {len(types)} layers, but num_hidden_layers is {count}"
+            f"{path}: layer_types has {len(types)} layers, but num_hidden_layers is {count}; "
+            "correct whichever is wrong"
         )
     # A pattern in words of one number: the layers of a model that is made of this one may be more.
     # It is where the second global layer is, or, without one, beyond the last.
@@ -73,7 +74,10 @@ def _rotations(path: Path, values: dict[str, Any]) -> None:
         if of_kind is None:
             continue
         if not isinstance(of_kind, dict):
-            raise BertineError(f"{path}: rope_parameters of {kind} must be an object")
+            raise BertineError(
+                f"{path}: {kind} in rope_parameters is {briefly(of_kind)}, but must be an object "
+                "with a rope_theta"
+            )
         for name, value in of_kind.items():
             if name == "rope_theta":
                 values[key] = value

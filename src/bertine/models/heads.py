@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,23 @@ from bertine.models.layers import activation
 from bertine.models.pooling import Pooling
 
 
+@runtime_checkable
+class GuessesWords(Protocol):
+    """A head with weights for each word of the vocabulary.
+
+    Attributes:
+        vocabulary_tensors: the weights with a place for each word, by their names in the head, and
+            the dimension of it.
+    """
+
+    @property
+    def vocabulary_tensors(self) -> Mapping[str, int]: ...
+
+    def compile(self) -> None:
+        """Have torch.compile make code for the head when it is first called."""
+        ...
+
+
 class MlmHead(nn.Module):
     """The masked-LM head: dense, activation, layer norm, then the word embeddings as decoder.
 
@@ -30,7 +47,7 @@ class MlmHead(nn.Module):
     parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
 
     Attributes:
-        vocabulary_tensors: the weights with a place for each word, and the dimension of it.
+        vocabulary_tensors: as :class:`GuessesWords` has it.
     """
 
     vocabulary_tensors: ClassVar[Mapping[str, int]] = {"bias": 0}
@@ -194,6 +211,8 @@ class HeadKind:
         suffix: of transformers' class that has it.
         named: whether its outputs have names, the task's labels.
         tied: whether it multiplies with the word embeddings.
+        partner: the head that it is trained beside and means little without, where that one is
+            not written with the model; "" where there is none.
     """
 
     reads: Literal["pooled", "first", "tokens", "rows", "texts", "inputs"]
@@ -202,6 +221,7 @@ class HeadKind:
     suffix: str
     named: bool = False
     tied: bool = False
+    partner: str = ""
 
 
 #: The heads of BERT, by their names in :attr:`bertine.models.model.Model.heads`, in the order in

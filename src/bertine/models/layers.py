@@ -311,6 +311,11 @@ class EncoderLayer(nn.Module):
         self.output_norm = nn.LayerNorm(size, eps=eps)
         self.act = activation(config.hidden_act)
 
+    @property
+    def products(self) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
+        """Queries, keys and values, the attention's output, the feed-forward's first and second."""
+        return self.attention.qkv, self.attention.out, self.up, self.down
+
     def forward(self, x: Tensor, layout: RowLayout, *around: Any) -> Tensor:
         """x [N, H]; `around` is for the attention of a type. Returns [N, H]."""
         attended = self.attention(x, layout, *around)

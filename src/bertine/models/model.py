@@ -116,6 +116,12 @@ class Model(nn.Module):
             logits = module(states)
         return logits
 
+    def missing_partners(self) -> list[str]:
+        """List the heads that others of this model were trained beside and that it lacks, since
+        they are not written with it (:attr:`bertine.models.heads.HeadKind.partner`)."""
+        partners = [self.config.heads[name].partner for name in self.heads]
+        return [name for name in partners if name and name not in self.heads]
+
     def fingerprint(self) -> str:
         """Return the SHA-256 of all weights, as hex digits: what a run began with."""
         return weights_fingerprint(self)

@@ -69,15 +69,15 @@ class EncodedReplacements:
 
 
 class Rtd(LossDefaults):
-    """Minimize the generator's MLM loss plus, times 50, the loss of telling of each token whether
-    the generator put it there.
+    """Minimize the generator's MLM loss plus 50 times the loss of replaced-token detection: of each
+    token, whether the generator put it there.
 
     The generator is one of the model's heads, with layers of its own over the model's embeddings
     (:class:`bertine.models.electra.generator.Generator`), so the optimizer, checkpoints and
     clipping cover both; the discriminator is the model that is kept. No gradient goes through the
-    drawing of tokens. A drawn token that is the original counts as original. Of all real tokens,
-    special ones among them, it is told whether they were replaced, as in the published code; of
-    chosen tokens 15% stay as they are for the generator, as there too (in the paper, none).
+    drawing of tokens. A drawn token that is the original counts as original. All real tokens
+    are classified, special ones among them, as in the published code; 15% of the chosen tokens stay
+    as they are for the generator, as there too (in the paper, none).
 
     Args:
         options: sizes of the generator, weights, temperature.
@@ -110,12 +110,12 @@ class Rtd(LossDefaults):
         if not isinstance(config, ElectraConfig):
             raise TypeError(f"objective rtd is for ElectraConfig, not for {type(config).__name__}")
         small = config.generator(options.generator_size, options.generator_layers)
-        return new_head(config, "rtd") | new_head(config, "generator", generator=small)
+        return new_head(config, "rtd") | new_head(config, "generator", sizes=small)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the hidden tokens and all real ones."""
-        names = ("mlm", "rtd")
-        return {name: batch.targets[f"{name}_labels"].numel() for name in names}
+        """Count all real tokens and those that are hidden from the generator."""
+        labels = {"rtd": "rtd_labels", "generator": "mlm_labels"}
+        return {name: batch.targets[key].numel() for name, key in labels.items()}
 
     def encode(self, model: Model, batch: Batch) -> EncodedReplacements:
         """Draw tokens from the generator, and encode the text with these in the place of the
@@ -136,20 +136,20 @@ class Rtd(LossDefaults):
         return EncodedReplacements(model.encode(changed), replaced, term)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the generator's loss and that of telling replaced tokens."""
+        """Compute the loss of detecting replaced tokens, and the generator's."""
         assert isinstance(encoded, EncodedReplacements), "encode() of the same objective made it"
         replaced = encoded.replaced
         logits = model.read("rtd", encoded).flatten()
         logits = logits.index_select(0, batch.targets["rtd_positions"]).float()
         total = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")
-        told = logits.detach() > 0
+        predicted = logits.detach() > 0
         return {
-            "mlm": encoded.generator,
             "rtd": Term(
                 total,
                 replaced.numel(),
-                (told == replaced).sum(),
+                (predicted == replaced).sum(),
                 self.options.discriminator_weight,
-                {"replaced": replaced.sum(), "found": (told & replaced).sum()},
+                {"replaced": replaced.sum(), "detected": (predicted & replaced).sum()},
             ),
+            "generator": encoded.generator,
         }

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
 from bertine.options.fields import NOT_KNOWN, declare, like
 from bertine.options.machine import AnsweringMachine, ScoringMachine, VectorMachine
-from bertine.options.reading import Mending, TableColumns, TableReading, TaggedColumns
+from bertine.options.reading import (
+    Mending,
+    OwnTable,
+    TableColumns,
+    TableReading,
+    TaggedColumns,
+)
 from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
 
 _AS_TRAINED = "as in training"
@@ -39,6 +45,16 @@ class KnownExamples(TaggedColumns, KnownTexts):
 class EvaluateOptions(KnownExamples, ScoringMachine):
     """All options of ``evaluate``."""
 
+    probability_columns: Sequence[str] | str | None = like(
+        OwnTable,
+        "probability_columns",
+        help="of a model with one label a text: a column for each of its labels with the "
+        "probability, in place of `label_column`; named as the label, or probability_LABEL",
+        otherwise="recognized where the table has no column of labels",
+        more="The most probable label counts as the label of a row; the loss is the cross-entropy "
+        "with the probabilities.",
+        title="columns",
+    )
     format: LabelledFormat | None = like(TableReading, "format", title="reading")
     worst: int = declare(
         0,

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertine.names import MapKind, ObjectiveName, SoftTokens, TokenTypesOfTeacher
+from bertine.names import (
+    MapKind,
+    ObjectiveName,
+    SoftTokens,
+    TeacherTask,
+    TokenTypesOfTeacher,
+)
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.finetuning import FinetuneRecipe, InputLength
 from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
 from bertine.options.pretraining import Learning, Length, SecondPhase
-from bertine.options.reading import SplitSeed, TableColumns, TableReading, TaggedColumns
+from bertine.options.reading import OwnTable, SplitSeed, TableColumns, TableReading, TaggedColumns
 from bertine.options.run import Loading, Resuming, RunOutput, Saving
 
 _STORE = "on a token store"
 _TASK = "on texts of a task"
 
 
-class Pupils(OptionGroup):
-    """Options that say who teaches whom."""
+class TeacherAndStudent(OptionGroup):
+    """Options that say what the teacher and the student are."""
 
     title = "teacher and student"
 
@@ -32,20 +38,34 @@ class Pupils(OptionGroup):
     )
     probabilities: Path | str | None = declare(
         None,
-        "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of what another model holds "
-        "likely: a row for each row of DATA, a column for each label, or one with a dictionary or "
-        "a list; of texts that have one label each",
+        "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another model's "
+        "probabilities: a row for each row of DATA, a column for each label, or one with a "
+        "dictionary or a list; or a column of scores",
         metavar="FILE",
+    )
+    teacher_task: TeacherTask | None = declare(
+        None,
+        "of `probabilities`: what the other model answers: one label a text (text), any number of "
+        "them (multi-label), or a score (regression)",
+        otherwise="text",
     )
     probability_column: str | None = declare(
         None,
-        "of `probabilities`: the column with a dictionary, or a list in the order of `labels`",
+        "of `probabilities`: the column with a dictionary, or a list in the order of `labels`; or "
+        "with the score",
         otherwise="the usual names, or a column for each label",
     )
     labels: Sequence[str] | None = declare(
         None,
         "of `probabilities`: the labels, in the order of a list",
         otherwise="the names of the columns, or the keys of the dictionaries",
+    )
+    label_separator: str | None = like(
+        OwnTable,
+        "label_separator",
+        help="of `probabilities` of the task multi-label: between labels in one column of DATA",
+        otherwise="|",
+        title="teacher and student",
     )
     student: Path | str | None = declare(
         None,
@@ -151,7 +171,7 @@ class MapTerms(OptionGroup):
 
 
 class DistillOptions(
-    Pupils,
+    TeacherAndStudent,
     SoftTargets,
     StoreTerms,
     TaskTerms,

@@ -8,8 +8,8 @@ from bertine.options.fields import OptionGroup, declare
 
 
 class ObjectiveOptions(OptionGroup):
-    """Options of the objective rtd: a generator replaces tokens, and the model tells which
-    (:mod:`bertine.objectives.rtd`)."""
+    """Options of the objective rtd: a generator replaces tokens, and the model detects
+    them (:mod:`bertine.objectives.rtd`)."""
 
     title = "replaced tokens (objective rtd)"
 

@@ -1,4 +1,5 @@
-"""Read what another model holds likely: a table with the probability of each label in each row.
+"""Read the answers of another model: a table with the probability of each label, or a score, in
+each row.
 
 A column for each label (named as the label, or ``probability_LABEL``, as ``bertine predict
 --all-probabilities`` writes it), or one column with a dictionary by label, or a list; in csv and
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,24 +32,27 @@ from bertine.records.examples import (
 from bertine.tables.column_names import listed, require_columns
 from bertine.tables.given import Source
 from bertine.tables.table import Table, TableRow
+from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
 
 #: What a column of a label may be called beside the label itself.
 PREFIX = "probability_"
 #: Usual names of one column with all of them.
 _USUAL = ("probabilities", "probs", "soft_labels", "soft_label", "scores")
+#: Usual names of a column with a score.
+_USUAL_SCORES = ("score", "prediction", "label")
 #: How far the sum of a row may be from 1: what rounding to three digits does to ten labels.
 _SUM = 0.005
 
 
 @dataclass(frozen=True)
 class Probabilities:
-    """The probabilities of a table.
+    """The probabilities, or the scores, of a table.
 
     Attributes:
         source: the table, for messages.
-        labels: K of them, in the order of the columns.
-        values: fp64 [N, K]; each row sums to 1 where labels exclude each other.
+        labels: K of them, in the order of the columns; of scores none.
+        values: fp64 [N, K]; each row sums to 1 where labels exclude each other. Of scores [N].
         lines: of the source, one for each row.
         texts: the texts of each row, where the table has the columns that were asked for; else
             empty.
@@ -60,6 +64,18 @@ class Probabilities:
     lines: list[int]
     texts: list[tuple[str, ...]]
 
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        labels: tuple[str, ...],
+        values: npt.NDArray[np.float64],
+        rows: Sequence[_Row],
+    ) -> Probabilities:
+        """Put the values of rows together with their lines and texts."""
+        texts = [row.texts for row in rows if row.texts]
+        return cls(source, labels, values, [row.line for row in rows], texts)
+
 
 def read_probabilities(
     path: Source,
@@ -67,21 +83,21 @@ def read_probabilities(
     labels: Sequence[str] | None = None,
     column: str | None = None,
     text_columns: Sequence[str] = (),
-    each: Sequence[str] | None = None,
+    exclusive: bool = True,
     **reading: Any,
 ) -> Probabilities:
     """Read the probabilities of every row of a table.
 
     Args:
+        exclusive: the labels exclude each other, so that the probabilities of a row sum to 1.
         labels: in the order wanted; None: those of the columns or dictionaries, in their order.
         column: that holds a dictionary or a list; None: one of the usual names, if the table has
             it, or else a column for each label.
         text_columns: of the texts of a row, read where all of them are there, to be compared.
-        each: the column of each of `labels`; None: see above.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: a column is missing or cannot be told; a value is no probability, or a row
+        BertineError: a column is missing or not recognized; a value is not a probability, or a row
             does not sum to 1, named by row and column; there is no row, or but one label.
     """
     with Table(path, wanted=[column] if column else [], **reading) as table:
@@ -93,49 +109,139 @@ def read_probabilities(
         name = column or next((usual for usual in _USUAL if usual in table.columns), None)
         if column is not None:
             require_columns(table.name, table.columns, [column])
-        columns: dict[str, str] | None = None
-        if each is not None and labels is not None:
-            name, columns = None, dict(zip(labels, each, strict=True))
-        elif name is None:
-            columns = _columns(table, labels, text_columns)
         texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
+        if name is None:
+            columns = _columns(table, labels)
+            return _of_columns(table, columns, texts, exclusive=exclusive, hint=_hint())
         known = None if labels is None else tuple(labels)
-        rows: list[list[float]] = []
-        lines: list[int] = []
-        read: list[tuple[str, ...]] = []
+        rows: list[_Row] = []
         for row in table:
             where = f"{table.name}:{row.line}"
-            if columns is not None:
-                known = tuple(columns)
-                values = [_number(where, row.values.get(c), c) for c in columns.values()]
-            else:
-                assert name is not None
-                known, values = _of_cell(where, _parsed(where, row, name), name, known)
-            if abs(sum(values) - 1.0) > _SUM:
-                shown = ", ".join(f"{each:g}" for each in values[:5])
-                what = "the columns of the labels" if columns is not None else repr(name)
+            known, values = _of_cell(where, _parsed(where, row, name), name, known)
+            if exclusive:
+                _check_sum(where, values, repr(name), _hint())
+            rows.append(_Row.of(table, row, values, texts))
+        return _together(table.name, known, rows, exclusive)
+
+
+def read_scores(
+    path: Source,
+    *,
+    labels: Sequence[str] | None = None,
+    column: str | None = None,
+    text_columns: Sequence[str] = (),
+    **reading: Any,
+) -> Probabilities:
+    """Read the score of every row of a table.
+
+    Args:
+        labels: must be None.
+        column: that holds it; None: one of the usual names.
+        text_columns, reading: as for :func:`read_probabilities`.
+
+    Raises:
+        BertineError: there is no such column, or no row; a score is no finite number.
+    """
+    if labels is not None:
+        raise BertineError(f"{option('labels')} is for probabilities, but {path} is to have scores")
+    with Table(path, wanted=[column] if column else [], **reading) as table:
+        name = column or next((usual for usual in _USUAL_SCORES if usual in table.columns), None)
+        if name is None:
+            raise BertineError(
+                f"{table.name}: cannot tell which column holds the score; name it with "
+                f"{option('probability_column')}; it has {listed(table.columns)}"
+            )
+        require_columns(table.name, table.columns, [name])
+        texts = [*text_columns] if set(text_columns) <= set(table.columns) else []
+        rows = []
+        for row in table:
+            score = _finite(row.values.get(name))
+            if not math.isfinite(score):
                 raise BertineError(
-                    f"{where}: {what} sum to {sum(values):.4g} ({shown}"
-                    f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1"
+                    f"{table.name}:{row.line}: {name!r} is {briefly(row.values.get(name))}, but "
+                    "must be a number"
                 )
-            rows.append(values)
-            lines.append(row.line)
-            if texts:
-                read.append(tuple(table.text(row, each) for each in texts))
-        if not rows or known is None:
+            rows.append(_Row.of(table, row, [score], texts))
+        if not rows:
             raise BertineError(f"{table.name}: has no rows")
-    if len(known) < 2:
-        raise BertineError(f"{path}: has probabilities of one label; at least two are needed")
-    table_of_all = np.array(rows, dtype=np.float64)
-    table_of_all /= table_of_all.sum(1, keepdims=True)
-    return Probabilities(str(path), known, table_of_all, lines, read)
+        return Probabilities.of(table.name, (), np.array([row.values[0] for row in rows]), rows)
 
 
-def _columns(table: Table, labels: Sequence[str] | None, texts: Sequence[str]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The probabilities and the texts of a row."""
+
+    line: int
+    values: list[float]
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Table, row: TableRow, values: list[float], texts: Sequence[str]) -> _Row:
+        """Return a row with the texts of these columns."""
+        return cls(row.line, values, tuple(table.text(row, name) for name in texts))
+
+
+def _of_columns(
+    table: Table,
+    columns: Mapping[str, str],
+    texts: Sequence[str],
+    *,
+    exclusive: bool = True,
+    hint: str = "",
+) -> Probabilities:
+    """Read the `columns` of labels; `hint` ends what is said of a row that does not sum to 1."""
+    rows = []
+    for row in table:
+        where = f"{table.name}:{row.line}"
+        values = [_number(where, row.values.get(name), name) for name in columns.values()]
+        if exclusive:
+            _check_sum(where, values, "the columns of the labels", hint)
+        rows.append(_Row.of(table, row, values, texts))
+    return _together(table.name, tuple(columns), rows, exclusive)
+
+
+def _hint() -> str:
+    """Say what helps where the probabilities of a teacher's file do not sum to 1."""
+    return f", unless a text may have several labels ({option('teacher_task', 'multi-label')})"
+
+
+def _check_sum(where: str, values: list[float], what: str, hint: str) -> None:
+    """Refuse probabilities of a row, of `what`, that do not sum to 1.
+
+    Raises:
+        BertineError: they do not.
+    """
+    if abs(sum(values) - 1.0) > _SUM:
+        shown = ", ".join(f"{each:g}" for each in values[:5])
+        raise BertineError(
+            f"{where}: {what} sum to {sum(values):.4g} ({shown}"
+            f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1{hint}"
+        )
+
+
+def _together(
+    source: str, labels: tuple[str, ...] | None, rows: list[_Row], exclusive: bool
+) -> Probabilities:
+    """Return the probabilities of all rows.
+
+    Raises:
+        BertineError: there is no row, or but one label.
+    """
+    if not rows or labels is None:
+        raise BertineError(f"{source}: has no rows")
+    if len(labels) < 2:
+        raise BertineError(f"{source}: has probabilities of one label; at least two are needed")
+    values = np.array([row.values for row in rows], dtype=np.float64)
+    if exclusive:
+        values /= values.sum(1, keepdims=True)
+    return Probabilities.of(source, labels, values, rows)
+
+
+def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
     """Return the column of each label.
 
     Raises:
-        BertineError: one is missing, or none can be told.
+        BertineError: one is missing, or the columns are not recognized.
     """
     if labels is not None:
         chosen = {}
@@ -178,15 +284,17 @@ def _of_cell(
     """Return the labels, and the probability of each, of a dictionary or a list."""
     if isinstance(value, dict):
         # Parquet has every label in every row, and null where a row's dictionary had none.
-        found = {str(key): inner for key, inner in value.items() if inner is not None}
-        labels = tuple(found) if known is None else known
-        for label in found:
+        by_label = {str(key): inner for key, inner in value.items() if inner is not None}
+        labels = tuple(by_label) if known is None else known
+        for label in by_label:
             if label not in labels:
                 raise BertineError(
-                    f"{where}: {name!r} has the label {briefly(label)}, which is none of "
+                    f"{where}: {name!r} has the label {briefly(label)}, which is not among "
                     f"{listed(labels)}; name all labels with {option('labels')}"
                 )
-        return labels, [_number(where, found.get(each, 0.0), f"{name}.{each}") for each in labels]
+        return labels, [
+            _number(where, by_label.get(each, 0.0), f"{name}.{each}") for each in labels
+        ]
     if isinstance(value, list):
         if known is None:
             raise BertineError(
@@ -209,14 +317,9 @@ def _number(where: str, value: Any, name: str) -> float:
     """Return a probability.
 
     Raises:
-        BertineError: it is none; names row and column.
+        BertineError: it is not a probability; names row and column.
     """
-    number = math.nan
-    if not isinstance(value, bool) and isinstance(value, str | int | float):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
+    number = _finite(value)
     if not 0.0 <= number <= 1.0:
         raise BertineError(
             f"{where}: {name!r} is {briefly(value)}, but must be a probability, from 0 to 1"
@@ -224,38 +327,81 @@ def _number(where: str, value: Any, name: str) -> float:
     return number
 
 
+def _finite(value: Any) -> float:
+    """Return the number that a cell holds; nan where it holds none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns with the probabilities of all these labels, called as the labels are or
+    ``probability_LABEL``; () where the table lacks one."""
+    columns = tuple(
+        next((name for name in (PREFIX + label, label) if name in table.columns), "")
+        for label in labels
+    )
+    return columns if all(columns) else ()
+
+
+def _label_of(column: str, known: Sequence[str]) -> str:
+    """Return the label whose probability a column holds, by its name."""
+    return column if column in known else column.removeprefix(PREFIX)
+
+
 def read_soft_examples(
     path: Source,
     columns: Sequence[str],
     *,
+    known: Sequence[str] | None = None,
     text_columns: Sequence[str] | str | None = None,
     **reading: Any,
 ) -> Examples[Example]:
-    """Read a table of texts with a column of the probability of each label.
+    """Read a table of texts with a column of the probability of each label. Of labels that are
+    equally probable in a row the first is taken for its label, which is counted in the notes.
 
     Args:
         columns: of the labels, in their order.
+        known: the labels of a model, in whose order the probabilities are wanted; None: in that of
+            the columns.
         text_columns: as for :func:`~bertine.records.examples.read_examples`.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
-        BertineError: what :func:`read_probabilities` raises; a column of texts is missing.
+        BertineError: what :func:`read_probabilities` raises; a column of texts is missing; the
+            columns are not those of the `known` labels.
     """
-    labels = [name.removeprefix(PREFIX) for name in columns]
+    named = {_label_of(name, known or ()): name for name in columns}
+    labels = [*named] if known is None else [*known]
+    if set(labels) != set(named):
+        raise BertineError(
+            f"{path}: the probabilities are those of {listed(list(named))}, but the model's labels "
+            f"are {listed(labels)}; name a column for each of them with "
+            f"{option('probability_columns')}"
+        )
     with Table(path, wanted=[*as_columns(text_columns), *columns], **reading) as table:
         refuse_plain(table)
         texts = resolve_text_columns(table, text_columns)
         for column in columns:
             refuse_both(table, texts, column)
         require_columns(table.name, table.columns, columns)
-        name = table.name
-    read = read_probabilities(path, labels=labels, text_columns=texts, each=columns, **reading)
+        read = _of_columns(table, {label: named[label] for label in labels}, texts)
     best = read.values.argmax(1).tolist()
     rows = zip(read.texts, best, read.lines, read.values.tolist(), strict=True)
     items: list[Example] = [
         SoftExample(text, labels[number], line, tuple(values))
         for text, number, line, values in rows
     ]
-    examples = Examples(name, texts, None, items, class_names=tuple(labels))
+    examples = Examples(read.source, texts, None, items, class_names=tuple(labels))
+    highest = np.sort(read.values, axis=1)
+    ties = int((highest[:, -1] == highest[:, -2]).sum())
+    if ties:
+        examples.notes.append(
+            f"{read.source}: in {counted(ties, 'row')} two labels or more are equally probable; "
+            "the first of them counts as the label"
+        )
     note_empty_texts(examples)
     return examples

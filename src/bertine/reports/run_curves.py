@@ -12,6 +12,8 @@ from bertine.scores import is_share, score_name
 from bertine.terminal.console import counted
 from bertine.terms import OF_TEACHERS, TERMS, TermTexts, guessing
 
+#: What the term on labels is called where it is the only one of a distilled task.
+_LABELS = "labels"
 #: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
 _RIGHT = {
     "tagging": "Words with the right tag",
@@ -73,28 +75,29 @@ def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list
 
 
 def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
-    """Draw how many targets have the rarer answer, and how many of these are found."""
+    """Draw how many targets have the rarer answer, and how many of these are detected."""
     if term.rarer is None:
         return []
-    key, found = f"{name}_{term.rarer}", f"{name}_found"
+    key, detected = f"{name}_{term.rarer}", f"{name}_detected"
     caption = f"Share of the {term.targets} that are {term.rarer}."
     figures = _curve(log, f"{term.title}: {term.rarer}", key, caption, percent=True, from_zero=True)
     of_all = dict(zip(*series(log, key), strict=True))
     shares = [
-        {"step": step, found: number / of_all[step]}
-        for step, number in zip(*series(log, found), strict=True)
+        {"step": step, detected: number / of_all[step]}
+        for step, number in zip(*series(log, detected), strict=True)
         if of_all.get(step, 0.0) > 0.0
     ]
     caption = f"Share of the {term.rarer} {term.targets} that the model says are {term.rarer}."
     return figures + _curve(
-        shares, f"{term.title}: found", found, caption, percent=True, from_zero=True
+        shares, f"{term.title}: detected", detected, caption, percent=True, from_zero=True
     )
 
 
 def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
     """Draw loss and accuracy in training with those on the validation examples over them, where
     they are of the same things, the other validation scores, and the curves of
-    :func:`machine_curves`."""
+    :func:`machine_curves`. Of a distilled task the former are those of the labels, and the loss of
+    all terms and the terms of the teacher are drawn besides."""
     info = facts.get("labels_and_columns")
     task = info.get("name") if isinstance(info, Mapping) else facts.get("task")
     regression = any("eval_mean_squared_error" in row for row in log)
@@ -104,22 +107,41 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
         else "Mean loss of an example, in nats."
     )
     weighted = [name for name in ("class_weights", "focal_gamma") if facts.get(name)]
-    if "distillation" in facts:
-        caption += " In training it is that on labels, on the teacher's answers and on its layers, "
-        caption += "each with its weight: the two are not to be compared."
-    elif weighted:
+    if weighted:
         caption += f" In training it is weighted ({', '.join(weighted)}), in validation not: "
         caption += "the two are not to be compared."
-    figures = _curve(log, "Loss", "loss", caption, from_zero=True, held_out="validation")
-    known = {"eval_loss", "eval_accuracy"} if series(log, "accuracy")[1] else {"eval_loss"}
+    figures: list[Figure] = []
+    title, before = "Loss", ""
+    distillation = facts.get("distillation")
+    if isinstance(distillation, Mapping):
+        log = _with_terms(log, _LABELS if distillation.get("label_weight") else "soft")
+        terms = _terms_in(log)
+        before = next((f"{name}_" for name in terms if name not in TERMS), "")
+        title = "Loss on labels"
+        caption = caption.replace("an example", "an example with a label", 1)
+        if len(terms) > 1:
+            minimized = "What is minimized: the losses on labels, on the teacher's answers and on "
+            minimized += "its layers, as far as there are any, each with its weight."
+            options: dict[str, Any] = {"from_zero": True, "held_out": ""}
+            figures += _curve(log, "Loss of all terms", "loss", minimized, **options)
+    of_loss, right = f"{before}loss", f"{before}accuracy"
+    validation: dict[str, Any] = {"held_out": "validation"}
+    known = set[str]()
+    if before or distillation is None:
+        over = {**validation, "judged": "eval_loss"}
+        figures += _curve(log, title, of_loss, caption, from_zero=True, **over)
+        known = {"eval_loss"}
+    if known and series(log, right)[1]:
+        known |= {"eval_accuracy"}
     if task == "multi-label":
         # Of decisions, where that of validation is of examples with all of them right.
         known -= {"eval_accuracy"}
         caption = "Decisions in training, one for each label of an example, that are right."
-        figures += _curve(log, "Right decisions", "accuracy", caption, percent=True, held_out="")
-    else:
+        figures += _curve(log, "Right decisions", right, caption, percent=True, held_out="")
+    elif "eval_accuracy" in known:
         caption = f"{_RIGHT.get(str(task), 'Examples answered right')}."
-        figures += _curve(log, "Accuracy", "accuracy", caption, percent=True, held_out="validation")
+        over = {**validation, "judged": "eval_accuracy"}
+        figures += _curve(log, "Accuracy", right, caption, percent=True, **over)
     keys = dict.fromkeys(key for row in log for key in row if key.startswith("eval_"))
     for key in keys:
         if key not in known:
@@ -132,6 +154,24 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
     for name in OF_TEACHERS:
         figures += term_curves(log, name, None)
     return figures + machine_curves(log, facts)
+
+
+def _terms_in(log: Sequence[LogRow]) -> list[str]:
+    """List the terms that have a loss of their own in the log of a distilled task: that on labels,
+    which is called as the head is, and the teacher's."""
+    keys = (key for row in log for key in row if key.endswith("_loss"))
+    return [*dict.fromkeys(k.removesuffix("_loss") for k in keys if not k.startswith("eval_"))]
+
+
+def _with_terms(log: Sequence[LogRow], single: str) -> Sequence[LogRow]:
+    """Return the log of a distilled task with the numbers of its `single` term under that name,
+    where there is but one."""
+    if _terms_in(log):
+        return log
+    names = ("loss", "accuracy")
+    return [
+        {**row, **{f"{single}_{name}": row[name] for name in names if name in row}} for row in log
+    ]
 
 
 def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
@@ -180,6 +220,7 @@ def _curve(
     caption: str,
     *,
     held_out: str = "held-out",
+    judged: str = "",
     **options: Any,
 ) -> list[Figure]:
     """Draw `key`, and ``eval_`` + `key` over it; nothing where the log has neither.
@@ -187,10 +228,11 @@ def _curve(
     Args:
         held_out: what the text or the examples of the evaluation are called; "": the two are not
             to be compared.
+        judged: the key of the evaluation, where it is not ``eval_`` + `key`.
         options: of :func:`bertine.reports.plots.curve`.
     """
     steps, values = series(log, key)
-    overlay = series(log, f"eval_{key}") if held_out else ([], [])
+    overlay = series(log, judged or f"eval_{key}") if held_out else ([], [])
     if not values and overlay[1]:
         (steps, values), overlay = overlay, ([], [])
         options["noisy"] = False

@@ -25,7 +25,7 @@ from bertine.runs.log import series
 from bertine.scores import score_name, score_text
 from bertine.terminal.console import counted, human_count, human_time
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, guessing, main_term
+from bertine.terms import TERMS, guessing, main_term, word_term
 from bertine.version import __version__
 
 #: Scores of the questions with an answer and of those without, which have a table of their own.
@@ -68,7 +68,8 @@ def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
     """Write the page of a run: curves, diagnosis, settings, and what it has answered on the way.
 
     Args:
-        run: the folder of a run of ``pretrain`` or ``finetune``: finished, running or killed.
+        run: the folder of a run of ``pretrain``, ``finetune`` or ``distill``: finished, running or
+            killed.
         out: the page; None: ``report.html`` in `run`.
 
     Raises:
@@ -113,8 +114,11 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     ]
     environment = files.environment
     versions = ", ".join(f"{k} {environment[k]}" for k in ("bertine", "torch") if k in environment)
+    kind = "Pre-training" if files.task is None else "Fine-tuning"
+    if "distillation" in files.settings:
+        kind = "Distillation"
     return html.Page(
-        title=f"{'Pre-training' if files.task is None else 'Fine-tuning'}: {files.path.name}",
+        title=f"{kind}: {files.path.name}",
         lead=_lead(files),
         headline=_headline(files),
         sections=[section for section in sections if section is not None],
@@ -188,12 +192,13 @@ def _headline(files: RunFolder) -> list[Fact]:
 
 def _pretraining_headline(files: RunFolder) -> list[Fact]:
     facts = []
-    main = main_term(files.settings.get("objective"))
-    loss, entropy = files.last(f"{main}_loss"), files.settings.get("unigram_entropy")
-    if loss:
-        words = entropy is not None and TERMS[main].words
-        against = f"nats; unigram entropy {entropy:.2f}" if words else "nats"
-        facts.append(Fact(f"{TERMS[main].title} loss", f"{loss[0]:.3f}", against))
+    objective, entropy = files.settings.get("objective"), files.settings.get("unigram_entropy")
+    words = word_term(objective)
+    for name in dict.fromkeys((main_term(objective), words)):
+        if loss := files.last(f"{name}_loss"):
+            compared = entropy is not None and TERMS[name].words
+            against = f"nats; unigram entropy {entropy:.2f}" if compared else "nats"
+            facts.append(Fact(f"{TERMS[name].title} loss", f"{loss[0]:.3f}", against))
     for name, term in TERMS.items():
         accuracy = files.last(f"{name}_accuracy")
         if accuracy:
@@ -201,10 +206,10 @@ def _pretraining_headline(files: RunFolder) -> list[Fact]:
             by_frequency = guessing(term, share[0] if share else None)
             note = f"guessing gives {by_frequency[1]:.0%}" if by_frequency else term.right
             facts.append(Fact(f"{term.title} accuracy", f"{accuracy[0]:.1%}", note))
-    perplexity = series(files.log, f"eval_{main}_perplexity")[1]
+    perplexity = series(files.log, f"eval_{words}_perplexity")[1]
     if perplexity:
-        held_loss = series(files.log, f"eval_{main}_loss")[1]
-        note = f"{TERMS[main].title} loss {held_loss[-1]:.3f}" if held_loss else ""
+        held_loss = series(files.log, f"eval_{words}_loss")[1]
+        note = f"{TERMS[words].title} loss {held_loss[-1]:.3f}" if held_loss else ""
         facts.append(Fact("held-out perplexity", f"{perplexity[-1]:,.1f}", note))
     return facts
 

@@ -80,7 +80,7 @@ def teacher(run: RunFolder) -> Section | None:
     metrics = run.scores.get("final", {}).get("metrics", {})
     with naming_damage(run.path / "scores.json"):
         theirs: dict[str, float] = dict(beside.get("metrics") or {})
-        own = bool(beside.get("own_labels"))
+        own = bool(beside.get("judged_by_teacher"))
         judged = list(run.labels_and_columns.get("metrics") or ())
         names = [name for name in judged if name in metrics]
         names += [name for name in metrics if name not in names]
@@ -98,6 +98,12 @@ def teacher(run: RunFolder) -> Section | None:
                 f"The student is {float(beside['times_as_fast']):.1f} times as fast, measured in "
                 f"turns on {int(beside.get('timed') or 0):,} texts."
             )
+        seen = int(beside.get("seen") or 0)
+        if seen:
+            facts.append(
+                f"The teacher was trained on {seen:,} of the {int(beside.get('judged') or 0):,} "
+                "validation examples: its score on them says little about new texts."
+            )
         if beside.get("unlabelled"):
             facts.append(
                 f"{int(beside['unlabelled']):,} training examples had no label, and "
@@ -105,8 +111,8 @@ def teacher(run: RunFolder) -> Section | None:
             )
     lead = "Both on the validation examples."
     if own:
-        lead = "No example has a label: the student is judged by the teacher's answers, so its "
-        lead += "scores are how far both agree."
+        lead = "The validation examples have no labels: the student is judged by the teacher's "
+        lead += "answers, so its scores are how far both agree."
     blocks: list[html.Block] = [
         PageTable(["", *map(score_name, names)], rows, numeric=range(1, len(names) + 1))
     ]

@@ -292,7 +292,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         return _json({"model": served.name, **results[0]})
 
     post = _poster(app, answers, "inside", service)
-    post("/explain", "explain", requests.explain, explain, schemas.Explanation)
+    post("/explain", "explain", requests.explain, explain, schemas.ExplanationAnswer)
     post("/attention", "attention", requests.attention, attention, schemas.Attention)
 
 

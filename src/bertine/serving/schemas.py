@@ -168,7 +168,7 @@ class ExplainedWord(BaseModel):
     )
 
 
-class Explanation(BaseModel):
+class ExplanationAnswer(BaseModel):
     model: str
     answer: str = Field(description="what the words speak for or against")
     probability: Probability | None = Field(

@@ -297,20 +297,22 @@ class Task(UserSide, ABC, Generic[Prediction]):
         for what cannot be."""
         return outputs
 
-    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
         """Compute how far outputs are from those of a teacher, over as many targets as
         :meth:`counts` has.
 
         Args:
             outputs: of the model for `batch`, [B, ...].
-            taught: what :meth:`soft_targets` made, as long as `outputs` or longer.
+            teacher_outputs: what :meth:`soft_targets` made, as long as `outputs` or longer.
             temperature: that both are divided by, where they are the logits of a choice.
 
         Returns:
             The term; right is where both have the same best guess.
         """
         ours = self.rows_of(outputs.float(), batch)
-        theirs = self.rows_of(taught, batch)
+        theirs = self.rows_of(teacher_outputs, batch)
         total = divergences(ours, theirs, temperature).sum()
         agreed = (ours.argmax(-1) == theirs.argmax(-1)).sum()
         return Term(total, self.counts(batch)[self.head], agreed)
@@ -355,3 +357,12 @@ class Task(UserSide, ABC, Generic[Prediction]):
         Raises:
             BertineError: there are no examples.
         """
+
+    def judge(self, predictions: Sequence[Prediction], examples: Examples[Any]) -> EvaluationReport:
+        """Compute the report of the predictions for labelled `examples`, in their order.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        labels = [item.label for item in examples.items if item.label is not None]
+        return self.report(predictions, labels)

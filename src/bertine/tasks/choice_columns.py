@@ -85,7 +85,8 @@ class ChoiceColumns(Task[Prediction]):
         the last of theirs. None: all but the first.
 
         Raises:
-            BertineError: a label is none of its example's choices; an example has fewer than two.
+            BertineError: a label is not one of its example's choices, or an example has fewer than
+                two of them.
         """
         columns = examples.text_columns
         choices = columns[1:] if labels is None else tuple(labels)

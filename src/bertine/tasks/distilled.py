@@ -26,11 +26,11 @@ from bertine.objectives.distillation.maps import MapLosses
 from bertine.tasks.base import Task
 
 #: The targets of a batch: what the teacher put out, and which sequences have a label.
-TAUGHT, LABELLED = "taught", "labelled"
+TEACHER_OUTPUTS, HAS_LABEL = "teacher_outputs", "has_label"
 
 
 @dataclass(frozen=True, slots=True)
-class TaughtFeature:
+class DistilledFeature:
     """A feature with what a teacher put out for it.
 
     Attributes:
@@ -54,15 +54,19 @@ class TaughtFeature:
         return group
 
 
-def collate_taught(task: Task[Any], pad_id: int) -> Callable[[Sequence[TaughtFeature]], Batch]:
-    """Return what pads features into a batch, with ``targets["taught"]`` fp32 [B, ...] and
-    ``targets["labelled"]`` bool [B]."""
+def collate_distilled(
+    task: Task[Any], pad_id: int
+) -> Callable[[Sequence[DistilledFeature]], Batch]:
+    """Return what pads features into a batch, with ``targets["teacher_outputs"]`` fp32 [B, ...] and
+    ``targets["has_label"]`` bool [B]."""
 
-    def collate(features: Sequence[TaughtFeature]) -> Batch:
-        batch = task.collate([taught.feature for taught in features], pad_id)
+    def collate(features: Sequence[DistilledFeature]) -> Batch:
+        batch = task.collate([feature.feature for feature in features], pad_id)
         width = batch.input_ids.shape[1]
-        batch.targets[TAUGHT] = task.soft_targets([taught.output for taught in features], width)
-        batch.targets[LABELLED] = torch.tensor([taught.labelled for taught in features])
+        batch.targets[TEACHER_OUTPUTS] = task.soft_targets(
+            [feature.output for feature in features], width
+        )
+        batch.targets[HAS_LABEL] = torch.tensor([feature.labelled for feature in features])
         return batch
 
     return collate
@@ -94,10 +98,10 @@ class DistilledTask(LossDefaults):
         if stage_of(batch) is None:
             if self.label_weight > 0:
                 rows = _labelled(batch)
-                none = rows is not None and not len(rows)
-                part = batch if rows is None or none else select(batch, rows)
+                empty = rows is not None and not len(rows)
+                part = batch if rows is None or empty else select(batch, rows)
                 own = self.task.counts(part)
-                counts |= dict.fromkeys(own, 0) if none else own
+                counts |= dict.fromkeys(own, 0) if empty else own
             if self.label_weight < 1:
                 counts[SOFT] = sum(self.task.counts(batch).values())
         if self.maps is not None:
@@ -114,21 +118,23 @@ class DistilledTask(LossDefaults):
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the terms of the labels, of the teacher's answers, and of its layers."""
-        stage, found = stage_of(batch), dict[str, Term]()
+        stage, terms = stage_of(batch), dict[str, Term]()
         if stage is None:
             if self.label_weight > 0:
                 for name, term in self._of_labels(model, encoded, batch).items():
-                    found[name] = replace(term, weight=self.label_weight * term.weight)
+                    terms[name] = replace(term, weight=self.label_weight * term.weight)
             if self.label_weight < 1:
                 outputs = self.task.outputs_of(model, encoded, batch)
-                term = self.task.soft_term(outputs, batch.targets[TAUGHT], batch, self.temperature)
-                found[SOFT] = replace(term, weight=1.0 - self.label_weight)
+                term = self.task.soft_term(
+                    outputs, batch.targets[TEACHER_OUTPUTS], batch, self.temperature
+                )
+                terms[SOFT] = replace(term, weight=1.0 - self.label_weight)
         if self.maps is not None:
             assert self.teacher is not None
             with torch.no_grad():
-                taught = self.teacher.encode(batch, all_states=True)
-            found |= self.maps.terms_of(model, encoded, self.teacher, taught, batch, stage)
-        return found
+                of_teacher = self.teacher.encode(batch, all_states=True)
+            terms |= self.maps.terms_of(model, encoded, self.teacher, of_teacher, batch, stage)
+        return terms
 
     def _of_labels(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the task's own terms of the sequences that have a label."""
@@ -149,5 +155,5 @@ class DistilledTask(LossDefaults):
 
 def _labelled(batch: Batch) -> Tensor | None:
     """Return the sequences that have a label, int64 [R]; None: all have."""
-    rows = batch.targets[LABELLED].nonzero()[:, 0]
+    rows = batch.targets[HAS_LABEL].nonzero()[:, 0]
     return None if len(rows) == batch.num_sequences else rows

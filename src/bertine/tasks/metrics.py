@@ -69,6 +69,13 @@ def mean_log_loss(probabilities: Sequence[float] | np.ndarray) -> float:
     return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)).mean())
 
 
+def mean_cross_entropy(wanted: np.ndarray, given: np.ndarray) -> float:
+    """Compute the mean over N of the cross-entropy, in nats, of the probabilities `given` with
+    those that are `wanted`, both fp64 [N, K]."""
+    logs = np.log(np.maximum(given, np.finfo(np.float64).tiny))
+    return float(-(wanted * logs).sum(-1).mean())
+
+
 def official_score(metrics: Mapping[str, float], names: Sequence[str]) -> float:
     """Compute the one number of a task: the mean of its metrics called `names`, as GLUE takes it.
 

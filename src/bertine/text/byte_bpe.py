@@ -2,10 +2,9 @@
 
 A text is its UTF-8 bytes, each written as a printable character (a space is ``Ġ``), so nothing is
 unknown; nothing is normalized, unless a file asks for NFC. It is divided into words, numbers, marks
-and white space, where
-one space before a word belongs to the word; in each part the pair of pieces that was learnt first
-is merged, until no pair is known (Radford et al. 2019, section 2.2; openai/gpt-2, ``encoder.py``;
-Liu et al. 2019, section 4.4).
+and white space, where one space before a word belongs to the word; in each part the pair of pieces
+that was learnt first is merged, until no pair is known (Radford et al. 2019, section 2.2;
+openai/gpt-2, ``encoder.py``; Liu et al. 2019, section 4.4).
 """
 
 from __future__ import annotations
@@ -322,9 +321,10 @@ class ByteBpe(Kind):
         if special.mask is None:
             return {"tokenizer_class": "GPT2Tokenizer", **values, "unk_token": special.cls}
         if special == BERT_SPECIAL:
+            types = [] if one_type else ["token_type_ids"]
             return {
                 "tokenizer_class": "PreTrainedTokenizerFast",
-                "model_input_names": ["input_ids", "attention_mask"],
+                "model_input_names": ["input_ids", *types, "attention_mask"],
                 "clean_up_tokenization_spaces": False,
                 "cls_token": special.cls,
                 "sep_token": special.sep,

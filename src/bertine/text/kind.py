@@ -162,7 +162,7 @@ class Kind(ABC):
         self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
     ) -> list[tuple[int, int]]:
         """Return the characters (begin, end) of `text` that each piece comes from, given what the
-        library tells of them."""
+        library says of them."""
         return offsets
 
     def kept_lengths(self, first: int, second: int, room: int | None) -> tuple[int, int]:

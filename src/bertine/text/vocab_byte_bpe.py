@@ -2,9 +2,8 @@
 
 It begins with its special tokens (of RoBERTa ``<s> <pad> </s> <unk>``) and the 256 bytes, then come
 the pieces in the order in which the trainer of `tokenizers` has learnt them, and the mask is last.
-(RoBERTa's own order is
-by frequency; it has no bearing on a model.) Every text can be written with the bytes, so there is
-no alphabet to choose, and the corpus is read once.
+(RoBERTa's own order is by frequency; it has no bearing on a model.) Every text can be written with
+the bytes, so there is no alphabet to choose, and the corpus is read once.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class UnigramLearner(VocabLearner):
                 f"characters; give at least {most + size - room:,}, or a smaller limit_alphabet"
             )
         chosen = ranked[:most]
-        covered = sum(counts[character] for character in chosen)
+        covered = sum(counts[word] for word in chosen)
         if limit is None and covered < LEAST_COVERAGE * total:
             least = 2 * needed(LEAST_COVERAGE) + size - room
             raise BertineError(
@@ -238,7 +238,7 @@ def _as_many_as_fit(chosen: list[str], counts: Counter[str]) -> list[str]:
     for number, text in enumerate(chosen):
         size += len(text)
         if size > _MOST_CHARACTERS:
-            held = sum(counts[each] for each in chosen[:number])
+            held = sum(counts[word] for word in chosen[:number])
             warn(
                 f"pieces are learnt from the {number:,} most frequent of {len(chosen):,} "
                 f"different words, {held / counts.total():.2%} of the text"

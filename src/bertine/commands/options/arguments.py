@@ -10,11 +10,12 @@ types, and let a ``--config`` that stands last override the command line.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -114,6 +115,15 @@ class Gather(argparse.Action):
         setattr(namespace, self.dest, [*before, *values])
 
 
+def _is_number(text: str) -> bool:
+    """Tell whether a value is meant as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def line_width() -> int:
     """Return the width of what is written for people: the terminal's, and not too long to be
     read."""
@@ -205,6 +215,13 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         names = (argument.partition("=")[0] for argument in arguments)
         self.take_back({known[name] for name in names if name in known})
+        try:
+            return self._values(arguments)
+        except BertineError as error:
+            return self._with_lists_ended(arguments, error)
+
+    def _values(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """Return the value of every argument, as argparse finds them."""
         # Any number of texts may stand behind options too, which argparse does not do by itself.
         several = any(not each.option_strings and each.nargs == "*" for each in self._actions)
         read = self.parse_known_intermixed_args if several else self.parse_known_args
@@ -212,6 +229,43 @@ class Parser(argparse.ArgumentParser):
         if unexpected:
             self.error(f"unexpected argument '{unexpected[0]}'")
         return vars(namespace)
+
+    def _with_lists_ended(self, arguments: Sequence[str], error: BertineError) -> dict[str, Any]:
+        """Read arguments that could not be read where the one argument without an option stands
+        behind a list, which takes all that follows it. Behind a list of numbers it is what is no
+        number; of others nobody can tell, so `error` is raised, with a hint.
+
+        Raises:
+            BertineError: that is not the case, or they cannot be read then either.
+        """
+        named = [action for action in self._actions if not action.option_strings]
+        if len(named) != 1 or named[0].nargs is not None:
+            raise error
+        for option, place in self._ends_of_lists(arguments):
+            last = arguments[place]
+            if option.type not in (None, Path):
+                if not _is_number(last):
+                    with contextlib.suppress(BertineError):
+                        return self._values([last, *arguments[:place], *arguments[place + 1 :]])
+            elif str(error).startswith(f"missing: {named[0].metavar}"):
+                raise BertineError(
+                    f"{error} (is it '{last}'? {option.option_strings[0]} takes all that follows "
+                    "it, so write it before the options)"
+                ) from None
+        raise error
+
+    def _ends_of_lists(self, arguments: Sequence[str]) -> Iterator[tuple[argparse.Action, int]]:
+        """Yield each option that is given several values, and where the last of them stands."""
+        option, count = None, 0
+        for place, argument in enumerate([*arguments, "--"]):
+            if not argument.startswith("--"):
+                count += 1
+                continue
+            if option is not None and option.nargs == "+" and count > 1:
+                yield option, place - 1
+            option, count = self._option_string_actions.get(argument), 0
+            if argument == "--":
+                return
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
         # Before argparse looks: it would speak of the option that is missing, not of the

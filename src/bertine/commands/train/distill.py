@@ -37,8 +37,8 @@ DISTILL = Command(
     name="distill",
     summary="train a small model to do what a large one does",
     description="Train a small, fast model (the student) to do what a large, slow one does (the\n"
-    "teacher). On texts of a task the teacher is a fine-tuned model, or a file of what another\n"
-    "model holds likely; on a token store it is a pre-trained one (DistilBERT).",
+    "teacher). On texts of a task the teacher is a fine-tuned model, or a file of another\n"
+    "model's answers; on a token store it is a pre-trained one (DistilBERT).",
     add_arguments=_add_arguments,
     run=_run,
     processes=True,

@@ -32,8 +32,8 @@ class PaddedInstances:
         lengths: int64 [B], real tokens of each.
         real: bool [B, T], True where there is a token, False in the padding.
         token_type_ids: int64 [B, T], the segments; 0 in the padding.
-        goes_on: bool [B, T], which pieces go on with the word before; None: the vocabulary tells
-            it.
+        goes_on: bool [B, T], which pieces go on with the word before; None: the vocabulary
+            decides.
         labels: the target that the labels of the instances are, int64 [B], by its name; empty
             where they have none.
     """

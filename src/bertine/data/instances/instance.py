@@ -19,7 +19,7 @@ class Instance(NamedTuple):
         label: the answer to what is asked of the sequence as a whole, such as whether B follows A;
             None in formats that ask nothing (:class:`bertine.data.instances.formats.Format`).
         goes_on: of each segment, which pieces go on with the word before; None: the vocabulary
-            tells it.
+            decides.
     """
 
     segments: tuple[npt.NDArray[Any], ...]

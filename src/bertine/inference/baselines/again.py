@@ -4,17 +4,15 @@ still there and unchanged."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertine.datasets.labelled import read_labelled
 from bertine.datasets.readers import Sets
-from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import FrozenEncoder, pooling_of
 from bertine.inference.baselines.measure import measure_baselines
+from bertine.inference.training_again import training_examples_again
 from bertine.modeldir import load_model
 from bertine.tasks.base import Task
 from bertine.tasks.baseline_scores import BaselineScore
@@ -40,22 +38,7 @@ def baselines_again(
         BertineError: the training examples are not available: they were given in memory, their
             file is gone or has changed since, or the model was trained elsewhere.
     """
-    path, fingerprint = facts.get("data_path"), facts.get("examples_fingerprint")
-    if not isinstance(path, str) or not isinstance(fingerprint, str):
-        raise BertineError("the model directory does not tell what it was trained on")
-    if not Path(path).exists():
-        raise BertineError(f"{path}: the training data are no longer there")
-    name = str(facts.get("task", task.name))
-    kind, _, part = name.partition("/")
-    reading = Reading.from_facts(facts.get("reading") or {})
-    if kind == "glue":
-        reading = Reading.from_facts({**(facts.get("reading") or {}), "glue_task": part})
-    seed = facts.get("seed")
-    train = read_labelled(
-        kind, path, seed=seed if isinstance(seed, int) else 0, reading=reading
-    ).train
-    if train.fingerprint() != fingerprint:
-        raise BertineError(f"{path}: the training data have changed since")
+    train = training_examples_again(task.name, facts)
     return measure_baselines(task, train, sets, _encoder(task, facts, dtype, device))
 
 

@@ -67,8 +67,7 @@ def measure_baselines(
             answers = fit()
             metrics: dict[str, float] = {}
             for word, judged in sets.items():
-                labels = [item.label for item in judged.items]
-                scores = task.metrics(answers(judged), labels)
+                scores = task.judge(answers(judged), judged).metrics
                 before = f"{word}_" if word else ""
                 metrics |= {before + metric: value for metric, value in scores.items()}
         seconds = time.perf_counter() - begun

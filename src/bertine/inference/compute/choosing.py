@@ -20,7 +20,6 @@ from bertine.models.config import Config
 from bertine.models.encoder import Encoder
 from bertine.models.fast.backbone import PackedBackbone
 from bertine.models.fast.int8 import LayerRanges, RangeObserver
-from bertine.models.fast.layers import FloatLayer
 from bertine.models.fast.modern import PackedModern
 from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.rows import PaddedRows
@@ -94,8 +93,8 @@ def choose(
     precision: str,
     samples: Sequence[Sequence[int]] | None = None,
 ) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
-    """Pack `backbone` in a precision. One whose layers are not BERT's is computed in bf16 or fp32:
-    packed if it is a ModernBERT's, and as it is otherwise.
+    """Pack `backbone` in a precision. One whose layers are neither BERT's nor ModernBERT's stays
+    as it is, and is computed in bf16 or fp32.
 
     ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
     those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
@@ -105,10 +104,11 @@ def choose(
         BertineError: an unknown precision, or one that this machine cannot compute in.
     """
     check_precision(precision)
-    if not isinstance(backbone, Encoder):
-        return _choose_float(backbone, precision, samples)
+    if not isinstance(backbone, Encoder | ModernEncoder):
+        return _choose_plain(backbone, precision, samples)
+    pack = PackedModern if isinstance(backbone, ModernEncoder) else PackedBackbone
     if precision == "fp32":
-        return PackedBackbone(backbone, torch.float32), None
+        return pack(backbone, torch.float32), None
     began = time.perf_counter()
     check = PrecisionCheck()
     reason = why_not_int8()
@@ -127,9 +127,7 @@ def choose(
             tried.append("bf16")
     for name in tried:
         try:
-            packed = PackedBackbone(
-                backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges
-            )
+            packed = pack(backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges)
             difference = check.differences[name] = _difference(packed, inputs, expected)
         except RuntimeError as error:
             # oneDNN knows more of the CPU than its flags say here.
@@ -149,24 +147,23 @@ def choose(
             break
         check.notes.append(f"{name} is not used: {reason}")
     else:
-        packed = PackedBackbone(backbone, torch.float32)
+        packed = pack(backbone, torch.float32)
     check.seconds = time.perf_counter() - began
     return packed, check
 
 
-def _choose_float(
+def _choose_plain(
     backbone: Backbone, precision: str, samples: Sequence[Sequence[int]] | None
-) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
-    """Choose between bf16 and fp32 for a backbone without 8-bit layers."""
-    pack = PackedModern if isinstance(backbone, ModernEncoder) else PlainBackbone
+) -> tuple[PlainBackbone, PrecisionCheck | None]:
+    """Choose between bf16 and fp32 for a backbone that cannot be packed."""
     if precision == "int8":
         title = backbone.config.title
         raise BertineError(f"precision 'int8': {title} has none; choose bf16 or fp32")
-    exact = pack(backbone, torch.float32)
+    exact = PlainBackbone(backbone, torch.float32)
     if precision == "fp32" or (precision == "auto" and not cpu_has_bf16()):
         return exact, None
     began = time.perf_counter()
-    low = pack(backbone, torch.bfloat16)
+    low = PlainBackbone(backbone, torch.bfloat16)
     inputs = [*samples] if samples else made_up(backbone.config)
     with torch.inference_mode():
         expected = [exact(ids, mask).last_hidden_state[mask] for ids, mask in _padded(inputs)]
@@ -211,7 +208,7 @@ def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
 
 @torch.inference_mode()
 def _reference(
-    backbone: Encoder, inputs: Sequence[Sequence[int]]
+    backbone: Backbone, inputs: Sequence[Sequence[int]]
 ) -> tuple[list[Tensor], list[LayerRanges]]:
     """Compute the last hidden states [n, H] of the real tokens in fp32, and what the layers met
     there."""
@@ -246,19 +243,19 @@ def _difference(
 
 
 @torch.inference_mode()
-def _slower(packed: PackedBackbone, backbone: Encoder) -> bool:
+def _slower(packed: PackedBackbone, backbone: Backbone) -> bool:
     """Return whether the first layer takes longer than in bf16."""
     size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
     rows = PaddedRows(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
-    rival = FloatLayer(backbone.layers[0], torch.bfloat16, packed.config.hidden_act)  # type: ignore[arg-type]
-    ours = packed.layers[0]
+    ours, rival = packed.layers[0], packed.float_layer(backbone)
+    around = packed.around("before last", x, rows)
     times: list[float] = []
     for layer, inputs in ((ours, x), (rival, x.bfloat16())):
         best = float("inf")
         for _ in range(4):
             began = time.perf_counter()
-            layer(inputs.clone(), rows)
+            layer(inputs.clone(), around)
             best = min(best, time.perf_counter() - began)
         times.append(best)
     return times[0] > times[1]

@@ -58,6 +58,7 @@ class Entry:
         offset: of the first byte there.
         size: bytes.
         crc: masked CRC-32C of the bytes.
+        kind: the type in memory; None of one that is no numbers.
     """
 
     dtype: str
@@ -83,7 +84,6 @@ class Bundle:
 
     def __init__(self, index: Path) -> None:
         self.index = index
-        check_regular(index)
         data = read_bounded(index, _MOST_BYTES)
         if len(data) > _MOST_BYTES:
             raise BertineError(
@@ -120,7 +120,10 @@ class Bundle:
         entry = self.entries[name]
         file = self.data_file(entry.shard)
         if entry.kind is None:
-            raise BertineError(f"{self.index}: {briefly(name)} is of {entry.dtype}, not of numbers")
+            raise BertineError(
+                f"{self.index}: {briefly(name)} is of {entry.dtype}, not of numbers; save the "
+                "checkpoint again without it"
+            )
         data = self._mapped(entry.shard)[entry.offset : entry.offset + entry.size]
         if masked_crc32c(data) != entry.crc:
             raise BertineError(
@@ -190,7 +193,10 @@ def _read_header(data: bytes) -> int:
     values: dict[int, int | bytes] = dict(fields(data))
     shards, big_endian = values.get(1, 0), values.get(2, 0)
     if big_endian:
-        raise BertineError("was written on a machine of big-endian numbers, which are not read")
+        raise BertineError(
+            "was written on a machine of big-endian numbers, which are not read; save it again on "
+            "another"
+        )
     if not isinstance(shards, int) or not 1 <= shards <= _MOST_SHARDS:
         raise ValueError(f"it is of {briefly(shards)} data files")
     return shards
@@ -213,11 +219,11 @@ def _read_entry(name: str, data: bytes, shards: int) -> Entry:
     code = numbers.get(1, 0)
     dtype, kind = _DTYPES.get(code, (f"type {code}", None))
     if len(shape) > _MOST_DIMENSIONS or math.prod(shape) > _MOST_VALUES:
-        raise ValueError(f"the shape of {briefly(name)} cannot be")
+        raise ValueError(f"the shape of {briefly(name)} is impossible")
     if kind is not None and size != math.prod(shape) * kind.itemsize:
         raise ValueError(f"the size of {briefly(name)} is not that of its shape")
     if shard >= shards or offset + size > _MOST_VALUES * 8:
-        raise ValueError(f"{briefly(name)} is in a place that cannot be")
+        raise ValueError(f"the place of {briefly(name)} is impossible")
     return Entry(dtype, tuple(shape), shard, offset, size, numbers.get(6, 0), kind)
 
 
@@ -226,5 +232,5 @@ def _dimension(data: int | bytes) -> int:
         raise ValueError("a shape is no message")
     size = next((value for number, value in fields(data) if number == 1), 0)
     if not isinstance(size, int) or not 0 <= signed(size) <= _MOST_VALUES:
-        raise ValueError("a dimension cannot be")
+        raise ValueError("a dimension is impossible")
     return size

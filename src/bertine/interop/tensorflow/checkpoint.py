@@ -199,7 +199,10 @@ def _read_config(file: Path) -> tuple[Family, Variables, Config]:
     chosen = next((i for i, key in enumerate(keys) if key and key in values), len(known) - 1)
     variables = known[chosen][0].variables if known else None
     if variables is None:
-        raise BertineError(f"{file}: checkpoints of Google's {types[-1]} are not read")
+        raise BertineError(
+            f"{file}: checkpoints of Google's {types[-1]} are not read; give a model directory as "
+            "transformers saves it"
+        )
     family = known[chosen][0]
     config = family.keys.read(file, {**variables.defaults, **values}, family.config)
     return family, variables, config
@@ -231,13 +234,19 @@ def _sorted(
         whose = variables.stranger(unknown) or _other_family(unknown)
         network = f"another network ({whose})" if whose else "another network"
         raise BertineError(
-            f"{bundle.index}: has variables that Google's {family.config.title} has not: {listed}; "
-            f"it is of {network}, which Bertine does not have under this configuration"
+            f"{bundle.index}: has variables that Google's {family.config.title} does not have: "
+            f"{listed}; it is of {network}, which Bertine does not have under this configuration"
         )
     if len({place.name for place in places.values()}) < len(places):
-        raise BertineError(f"{bundle.index}: has a variable twice, under two names")
+        raise BertineError(
+            f"{bundle.index}: has a variable twice, under two names; save the checkpoint again "
+            "with each variable once"
+        )
     if not places:
-        raise BertineError(f"{bundle.index}: has no variable of Google's {family.config.title}")
+        raise BertineError(
+            f"{bundle.index}: has no variable of Google's {family.config.title}, which "
+            f"{tensorflow_config(bundle.index.parent)} describes; give the checkpoint of that model"
+        )
     return places, left_out
 
 

@@ -6,10 +6,10 @@ reach into itself, which repeats it.
 
 from __future__ import annotations
 
+from bertine.protobuf import varint
+
 #: A copy of three bytes gives at most 64, so a stream grows by no more than this factor.
 _MOST_GROWTH = 22
-#: Bytes of the longest size, a number of 32 bits in sevens.
-_SIZE_BYTES = 5
 
 
 def decompress(data: bytes) -> bytes:
@@ -18,7 +18,7 @@ def decompress(data: bytes) -> bytes:
     Raises:
         ValueError: it is no stream of snappy's, or is cut short.
     """
-    size, at = _size(data)
+    size, at = varint(data, 0)
     if size > _MOST_GROWTH * len(data):
         raise ValueError("a block of snappy's says that it holds more than it can")
     result = bytearray()
@@ -53,13 +53,3 @@ def decompress(data: bytes) -> bytes:
     if len(result) != size:
         raise ValueError("a block of snappy's is not of the size that it says")
     return bytes(result)
-
-
-def _size(data: bytes) -> tuple[int, int]:
-    """Read the size at the beginning of `data`, and where it ends."""
-    size = 0
-    for at, byte in enumerate(data[:_SIZE_BYTES]):
-        size |= (byte & 0x7F) << 7 * at
-        if byte < 0x80:
-            return size, at + 1
-    raise ValueError("a block of snappy's does not say its size")

@@ -36,7 +36,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         ValueError: `data` is no table, is cut short or damaged.
     """
     if len(data) < _FOOTER or not is_table(data):
-        raise ValueError("it does not end as an index does; it is none, or is cut short")
+        raise ValueError("it does not end as an index does: it is another file, or cut short")
     footer = data[-_FOOTER:]
     _, at = _handle(footer, 0)
     (start, size), _ = _handle(footer, at)
@@ -88,7 +88,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         own, at = varint(block, at)
         size, at = varint(block, at)
         if shared > len(key) or shared + own > _LONGEST_KEY or at + own + size > end:
-            raise ValueError("a block has an entry that cannot be")
+            raise ValueError("a block has an entry that leads out of it")
         key = key[:shared] + block[at : at + own]
         at += own + size
         yield key, block[at - size : at]

@@ -1,5 +1,5 @@
 """ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT's encoder with embeddings of another width
-and no pooler, trained to tell which tokens of a text a small masked language model has put there.
+and no pooler, trained to detect the tokens that a small masked language model has put in a text.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from bertine.models.encoder import Encoder
 from bertine.models.heads import HEADS, HeadKind, MlmHead
 
 
-def _new_generator(
-    config: ElectraConfig, _: int, generator: ElectraConfig | None = None
-) -> Generator:
-    return Generator(config.generator() if generator is None else generator)
+def _new_generator(config: ElectraConfig, _: int, sizes: ElectraConfig | None = None) -> Generator:
+    return Generator(config.generator() if sizes is None else sizes)
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class ElectraConfig(Config):
             lambda config, _: ReplacedTokenHead(config),
             "replaced-token head",
             "ForPreTraining",
+            partner="generator",
         ),
         **{name: kind for name, kind in HEADS.items() if name != "nsp"},
         # Its activation does not follow `hidden_act`.

@@ -7,7 +7,8 @@ embeddings, G width of the generator.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,16 @@ class Generator(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
         self.head = MlmHead(config, "gelu")
         init_weights(self, config.initializer_range)
+
+    @property
+    def vocabulary_tensors(self) -> Mapping[str, int]:
+        """The weights of the head with a place for each word, and the dimension of it."""
+        return {f"head.{name}": at for name, at in self.head.vocabulary_tensors.items()}
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile the parts, as of a model: all layers share one piece of code."""
+        for part in (*self.layers, self.head):
+            part.compile(*args, **options)
 
     def forward(self, embeddings: Embeddings, inputs: Inputs, places: Tensor) -> Tensor:
         """Guess the tokens at `places`, int64 [P], indices among the B * T tokens of `inputs`.

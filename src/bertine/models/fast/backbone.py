@@ -180,7 +180,7 @@ class PackedBackbone(nn.Module):
             x = self.compute("before last", x, rows)
             return PackedOutput(self, x, rows, None, attention_mask, input_ids.shape[1])
         states: list[Tensor] = []
-        around = self._around("before last", x, rows)
+        around = self.around("before last", x, rows)
         for layer in self.layers:
             states.append((x * layer.divisor if isinstance(layer, Int8Layer) else x).float())
             x = layer(x, around)
@@ -192,6 +192,10 @@ class PackedBackbone(nn.Module):
     def word_weights(self) -> Tensor:
         """The word embeddings, fp32 [V, E]."""
         return self._words
+
+    def float_layer(self, backbone: Any) -> Any:
+        """Return the first layer of `backbone`, packed in bf16."""
+        return FloatLayer(backbone.layers[0], torch.bfloat16, self.config.hidden_act)
 
     def pooled(self, output: PackedOutput, attention_mask: Tensor | None) -> Tensor | None:
         """Return what the family pools, fp32 [B, H], of an output and the mask [B, T] of its
@@ -213,7 +217,7 @@ class PackedBackbone(nn.Module):
         return self._recorded[part, least](x)
 
     def _computed(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
-        around = self._around(part, x, rows)
+        around = self.around(part, x, rows)
         if part == "last":
             return self._finished(self.layers[-1](x, around))
         if part == "first of last":
@@ -222,7 +226,7 @@ class PackedBackbone(nn.Module):
             x = layer(x, around)
         return x
 
-    def _around(self, part: LayerPart, x: Tensor, rows: Rows) -> Any:
+    def around(self, part: LayerPart, x: Tensor, rows: Rows) -> Any:
         """Return what the layers of a part read besides the states x [N, H]."""
         return rows
 

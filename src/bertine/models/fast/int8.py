@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertine.models.encoder import Encoder
 from bertine.models.fast import torch_private
 from bertine.models.fast.layers import (
     FUSED_ACTIVATIONS,
@@ -91,22 +90,18 @@ class LayerRanges:
 
 
 class RangeObserver:
-    """A context that notes in `ranges`, one a layer, what goes into the products of `backbone`."""
+    """A context that notes in `ranges`, one a layer, what goes into the products of `backbone`,
+    whose layers have ``products``."""
 
-    def __init__(self, backbone: Encoder) -> None:
+    def __init__(self, backbone: Any) -> None:
         self.ranges = [LayerRanges() for _ in backbone.layers]
         self._backbone = backbone
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> RangeObserver:
         for layer, ranges in zip(self._backbone.layers, self.ranges, strict=True):
-            assert isinstance(layer, EncoderLayer)
-            for product, seen in (
-                (layer.attention.qkv, ranges.qkv),
-                (layer.attention.out, ranges.out),
-                (layer.up, ranges.up),
-                (layer.down, ranges.down),
-            ):
+            inputs = (ranges.qkv, ranges.out, ranges.up, ranges.down)
+            for product, seen in zip(layer.products, inputs, strict=True):
                 hook = product.register_forward_pre_hook(
                     lambda _module, inputs, seen=seen: seen.add(inputs[0])
                 )
@@ -189,6 +184,12 @@ class Int8Linear:
         """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
         return self._product(x, (1.0, 0, dtype))
 
+    def activated_float(self, x: Tensor, act: str) -> Tensor:
+        """Return the activation, a hidden_act of ``config.json``, of x W' + b, fp32 [N, F]."""
+        if act in FUSED_ACTIVATIONS:
+            return self._product(x, (1.0, 0, torch.float32), *FUSED_ACTIVATIONS[act])
+        return ACTIVATIONS[act](self._product(x, (1.0, 0, torch.float32)))
+
     def activated(self, x: Tensor, act: str, algorithm: str, grid: ByteGrid) -> Tensor:
         """Return the activation of x W' + b on `grid`, uint8 [N, F]."""
         return self._product(x, (grid.scale, grid.zero, torch.uint8), act, algorithm)
@@ -231,8 +232,8 @@ class Int8Layer:
         size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
         # Numbers come to the products divided by the steps of their grids, so that those are 1.
-        self.divisor = _divisor(ranges.qkv, layer.attention.qkv.weight)
-        self._divisor = _divisor(ranges.up, up.weight)
+        self.divisor = smoothing(ranges.qkv, layer.attention.qkv.weight)
+        self._divisor = smoothing(ranges.up, up.weight)
         steps, self._input = ByteGrid.over(*ranges.qkv.ends(self.divisor)).of_ones()
         self.divisor *= steps
         steps, self._inner_input = ByteGrid.over(*ranges.up.ends(self._divisor)).of_ones()
@@ -319,7 +320,7 @@ def _wide(mixed: Tensor, x: Tensor) -> Tensor:
     return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
 
 
-def _divisor(seen: Range, weight: Tensor) -> Tensor:
+def smoothing(seen: Range, weight: Tensor) -> Tensor:
     """Return what each channel is divided by, and its weights multiplied with: fp32 [K], with a
     geometric mean of 1."""
     ours = seen.largest().clamp_min(1e-5)

@@ -11,15 +11,16 @@ I inner size of the feed-forward; N rows of :class:`bertine.models.fast.rows.Row
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertine.models.fast.backbone import LayerPart, PackedBackbone, PackedOutput
-from bertine.models.fast.int8 import LayerRanges
+from bertine.models.fast.int8 import ByteGrid, Int8Linear, LayerRanges, smoothing
 from bertine.models.fast.layers import (
     BLOCKED_FROM,
     Heads,
@@ -41,6 +42,11 @@ from bertine.models.modern.rotary import Angles, first_angles, turn_into
 
 if TYPE_CHECKING:
     from bertine.models.modern.config import ModernBertConfig
+
+
+#: Tables of angles and bands are kept for texts of up to so many tokens, whatever a file says that
+#: a model reads; for longer ones they are made anew.
+_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -81,18 +87,22 @@ class TurnedHeads(Heads):
 
     Args:
         count: A.
-        by: cosines and sines of all places, [longest T, D / 2], in the type of the layers.
+        size: D.
+        theta: base of the rotations' wavelengths.
+        dtype: of the attention.
     """
 
-    def __init__(self, count: int, by: Angles) -> None:
+    def __init__(self, count: int, size: int, theta: float, dtype: torch.dtype) -> None:
         super().__init__(count)
-        self._by = by
+        self._angles = functools.partial(first_angles, size=size, theta=theta, dtype=dtype)
+        self._kept: Angles = self._angles(_KEPT)
 
     def parts(self, x: Tensor, parts: int, rows: PaddedRows) -> Tensor:
         """Lay out [N, parts * H] as [parts, B, A, T, D]; all but the values are turned."""
         laid = parted(x, parts, rows, self.count)
         length = laid.shape[3]
-        cosines, sines = (table[:length] for table in self._by)
+        tables = self._kept if length <= _KEPT else self._angles(int(length))
+        cosines, sines = (table[:length] for table in tables)
         out = torch.empty_like(laid, memory_format=torch.contiguous_format)
         turn_into(out[:-1], laid[:-1], cosines, sines)
         out[-1].copy_(laid[-1])
@@ -184,41 +194,148 @@ class PackedModernLayer:
         return linear_add(gate.mul_(linear(read, self._up)), x, self._down)
 
 
+class Int8ModernLayer:
+    """A layer of 8-bit products; the states that they are added to are fp32.
+
+    What differs from channel to channel goes into the weights: the norms divide what they give by
+    it, the values and the half of the feed-forward that is not activated come divided out of their
+    products.
+
+    Args:
+        layer: its weights are rounded and packed.
+        ranges: what sample inputs gave there.
+        config, heads, window, split: as of :class:`PackedModernLayer`.
+    """
+
+    def __init__(
+        self,
+        layer: ModernLayer,
+        ranges: LayerRanges,
+        config: ModernBertConfig,
+        heads: TurnedHeads,
+        window: int | None,
+        split: bool,
+    ) -> None:
+        self.heads, self.window = heads, window
+        qkv, out, up, down = layer.products
+        weight, bias = scaled_queries(qkv, layer.attention.heads)
+        size = weight.shape[1]
+        # Numbers come to the products divided by the steps of their grids, so that those are 1.
+        divisor = smoothing(ranges.qkv, qkv.weight)
+        steps, self._input = ByteGrid.over(*ranges.qkv.ends(divisor)).of_ones()
+        divisor *= steps
+        inner_divisor = smoothing(ranges.up, up.weight)
+        steps, self._inner_input = ByteGrid.over(*ranges.up.ends(inner_divisor)).of_ones()
+        inner_divisor *= steps
+        steps, self._mixed = ByteGrid.over(*ranges.out.ends()).of_ones()
+        weight[2 * size :] /= steps
+        bias[2 * size :] /= steps
+        weight = weight * divisor
+        self._qkv = Int8Linear(weight, bias, self._input.zero)
+        self._split = split
+        if split:
+            self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
+            self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
+        self._out = Int8Linear(out.weight * steps, _bias(out), self._mixed.zero)
+        neurons = smoothing(ranges.down, down.weight)
+        steps, self._inner = ByteGrid.over(*ranges.down.ends(neurons)).of_ones()
+        neurons *= steps
+        gate, other = (up.weight * inner_divisor).chunk(2)
+        gate_bias, other_bias = _bias(up).chunk(2)
+        zero = self._inner_input.zero
+        self._gate = Int8Linear(gate, gate_bias, zero)
+        self._up = Int8Linear(other / neurons[:, None], other_bias / neurons, zero)
+        self._down = Int8Linear(down.weight * neurons, _bias(down), self._inner.zero)
+        if layer.attention_norm is None:
+            self._attention_input: Callable[[Tensor], Tensor] = divisor.reciprocal().mul
+        else:
+            self._attention_input = norm_of(layer.attention_norm, divisor)
+        self._feed_forward_norm = norm_of(layer.feed_forward_norm, inner_divisor)
+        self._act = config.hidden_act
+
+    def __call__(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
+        """x fp32 [N, H], by the window of layers what their tokens see → fp32 [N, H]."""
+        rows = around[self.window]
+        qkv = self._qkv(self._input.round(self._attention_input(x)), torch.bfloat16)
+        return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
+
+    def first_token(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
+        """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
+        rows = around[self.window]
+        rounded = self._input.round(self._attention_input(x))
+        q = self._q(rows.first(rounded), torch.bfloat16)
+        kv = self._kv(rounded, torch.bfloat16)
+        return self._rest(rows.first(x), first_attention(q, kv, rows, self.heads).float())
+
+    def weights(self) -> list[Any]:
+        """Return the packed weights, for :class:`bertine.models.fast.recorded.Recorded`."""
+        products = [self._qkv, self._out, self._gate, self._up, self._down]
+        if self._split:
+            products += [self._q, self._kv]
+        return [weight for product in products for weight in product.weights()]
+
+    def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Return what follows the attention; x and mixed fp32 [M, H]."""
+        x = self._out.added_to(x + self._out.bias, self._mixed.round(mixed))
+        read = self._inner_input.round(self._feed_forward_norm(x))
+        inner = self._gate.activated_float(read, self._act).mul_(self._up(read, torch.float32))
+        return self._down.added_to(x + self._down.bias, self._inner.round(inner))
+
+
+def _bias(linear: nn.Linear) -> Tensor:
+    """Return the bias of a linear layer, fp32; zeros without one."""
+    if linear.bias is None:
+        return torch.zeros(linear.out_features)
+    return linear.bias.detach().float()
+
+
 class PackedModern(PackedBackbone):
-    """The embeddings of a ModernBERT, fp32, and its layers packed, in fp32 or bf16."""
+    """The embeddings of a ModernBERT, fp32, and its layers packed."""
+
+    def float_layer(self, backbone: Any) -> Any:
+        """Return the first layer of `backbone`, packed in bf16."""
+        window = self.config.windows[0]  # type: ignore[attr-defined]
+        return PackedModernLayer(
+            backbone.layers[0], backbone.config, self._heads[window], window, torch.bfloat16, False
+        )
 
     def _pack(self, backbone: Any, ranges: Sequence[LayerRanges] | None) -> None:
-        if self.dtype == torch.int8:
-            raise ValueError("there are no 8-bit layers of a ModernBERT")
         assert isinstance(backbone, ModernEncoder)
         config = backbone.config
+        bytes_ = self.dtype == torch.int8
+        if bytes_ and ranges is None:
+            raise ValueError("8-bit layers need the ranges of their activations")
+        # Attention of 8-bit layers is in bf16.
+        self._attention_dtype = torch.bfloat16 if bytes_ else self.dtype
         self._windows = sorted({window for window in config.windows if window is not None})
         self._pooling = config.classifier_pooling
         count, size = config.num_attention_heads, config.head_size
-        length = config.max_position_embeddings
-        heads = {
-            window: TurnedHeads(count, first_angles(length, size, theta, self.dtype))
+        heads = self._heads = {
+            window: TurnedHeads(count, size, theta, self._attention_dtype)
             for window, theta in config.rope_thetas.items()
         }
         last = config.num_hidden_layers - 1
-        self.layers = [
-            PackedModernLayer(layer, config, heads[window], window, self.dtype, number == last)  # type: ignore[arg-type]
-            for number, (layer, window) in enumerate(
-                zip(backbone.layers, config.windows, strict=True)
+        self.layers = []
+        for number, (layer, window) in enumerate(zip(backbone.layers, config.windows, strict=True)):
+            assert isinstance(layer, ModernLayer)
+            of_kind, split = heads[window], number == last
+            self.layers.append(
+                PackedModernLayer(layer, config, of_kind, window, self.dtype, split)
+                if ranges is None or not bytes_
+                else Int8ModernLayer(layer, ranges[number], config, of_kind, window, split)
             )
-        ]
         self._words = backbone.embeddings.word_embeddings.weight.detach()
         self._places = None
         self._types = torch.zeros(1, config.hidden_size)
         self._norm = norm_of(backbone.embeddings.layer_norm)
         self._final_norm = norm_of(backbone.final_norm)
-        self._recorded_below = min((blocks_from(window) for window in self._windows), default=1e9)
+        self._recorded_below = min([_KEPT, *map(blocks_from, self._windows)])
         changes = {window + 2 for window in self._windows}
         self._different = tuple(sorted({1, FEW_ROWS + 1, BLOCKED_FROM, *changes}))
         # What a lone sequence adds to its scores, while it is recorded.
         self._bands = {
             window: band_bias(
-                blocks_from(window), window, None, torch.float32, torch.device("cpu")
+                self._recorded_below, window, None, torch.float32, torch.device("cpu")
             )[:, 0]
             for window in self._windows
         }
@@ -234,7 +351,7 @@ class PackedModern(PackedBackbone):
     def _finished(self, x: Tensor) -> Tensor:
         return self._final_norm(x)
 
-    def _around(self, part: LayerPart, x: Tensor, rows: Rows) -> dict[int | None, Rows]:
+    def around(self, part: LayerPart, x: Tensor, rows: Rows) -> dict[int | None, Rows]:
         """Return what tokens see, by the window of the layers."""
         first = part == "first of last"
         around: dict[int | None, Rows] = {None: rows}
@@ -252,4 +369,4 @@ class PackedModern(PackedBackbone):
     def _local(self, rows: PaddedRows, window: int, first: bool) -> PaddedRows:
         if first:
             return LocalRows.around_first(rows, window)
-        return LocalRows.around(rows, window, self.dtype)
+        return LocalRows.around(rows, window, self._attention_dtype)

@@ -9,8 +9,8 @@ the rest as without compiling.
 from __future__ import annotations
 
 from bertine.models import losses
-from bertine.models.electra.generator import generator_of
 from bertine.models.fast.torch_private import allow_recompilations
+from bertine.models.heads import GuessesWords
 from bertine.models.model import Model
 
 #: Ways to call a part that are compiled: training and evaluation, with padding and without.
@@ -18,14 +18,13 @@ _WAYS = 16
 
 
 def compile_parts(model: Model) -> None:
-    """Compile the encoder layers of `model` (in place), its MLM head, and the cross-entropy; each
-    when it is first called. State dicts and copies of the model stay as they are."""
+    """Compile the encoder layers of `model` (in place), its heads that guess words, and the
+    cross-entropy; each when it is first called. State dicts and copies of the model stay as they
+    are."""
     allow_recompilations(_WAYS)
     for layer in model.backbone.layers:
         layer.compile()
-    if "mlm" in model.heads:
-        model.heads["mlm"].compile()
-    if (generator := generator_of(model)) is not None:
-        for part in (*generator.layers, generator.head):
-            part.compile()
+    for head in model.heads.values():
+        if isinstance(head, GuessesWords):
+            head.compile()
     losses.compile_cross_entropy()

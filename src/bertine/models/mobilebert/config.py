@@ -130,8 +130,8 @@ class MobileBertConfig(Config):
         rows = self.max_position_embeddings + self.type_vocab_size
         words = self.vocab_size * self.embedding_size
         embeddings = words + (rows + self.embedded_width + 3) * width
-        made = 2 * self.query_width + self.value_width + inner + 4  # with their biases
-        layer = made * inner + 2 * inner
+        projected = 2 * self.query_width + self.value_width + inner + 4  # with their biases
+        layer = projected * inner + 2 * inner
         layer += self.num_feedforward_networks * (2 * inner * feed + feed + 3 * inner)
         if self.use_bottleneck:
             entering = (width + 3) * inner

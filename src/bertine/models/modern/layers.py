@@ -225,6 +225,12 @@ class ModernLayer(nn.Module):
         self.feed_forward_norm = norm(config)
         self.feed_forward = GatedFeedForward(config)
 
+    @property
+    def products(self) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
+        """Queries, keys and values, the attention's output, the feed-forward's first and second."""
+        feed_forward = self.feed_forward
+        return self.attention.qkv, self.attention.out, feed_forward.up, feed_forward.down
+
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
         """x [N, H]. Returns [N, H]."""
         attended = self.attention(self.attention_input(x), around)

@@ -88,22 +88,22 @@ class DistilledMlm(LossDefaults):
         sees how it fares."""
         stage = stage_of(batch)
         with torch.no_grad():
-            taught = self.teacher.encode(batch, all_states=self.maps is not None)
-        found: dict[str, Term] = {}
+            of_teacher = self.teacher.encode(batch, all_states=self.maps is not None)
+        terms: dict[str, Term] = {}
         if stage is None:
             for name, term in self.inner.terms_of(model, encoded, batch).items():
-                found[name] = replace(term, weight=self.mlm_weight * term.weight)
+                terms[name] = replace(term, weight=self.mlm_weight * term.weight)
             if self.soft_weight:
-                found[SOFT] = self._soft(model, encoded, taught, batch)
+                terms[SOFT] = self._soft(model, encoded, of_teacher, batch)
             if self.cosine_weight:
-                found[COSINE] = self._cosine(model, encoded, taught, batch)
+                terms[COSINE] = self._cosine(model, encoded, of_teacher, batch)
         else:
             with torch.no_grad():
                 own = self.inner.terms_of(model, encoded, batch)
-            found |= {name: replace(term, weight=0.0) for name, term in own.items()}
+            terms |= {name: replace(term, weight=0.0) for name, term in own.items()}
         if self.maps is not None:
-            found |= self.maps.terms_of(model, encoded, self.teacher, taught, batch, stage)
-        return found
+            terms |= self.maps.terms_of(model, encoded, self.teacher, of_teacher, batch, stage)
+        return terms
 
     def _places(self, batch: Batch) -> Tensor:
         """Return the tokens with soft targets, int64 [P] among the B * T."""
@@ -111,23 +111,23 @@ class DistilledMlm(LossDefaults):
             return batch.targets["mlm_positions"]
         return batch.attention_mask.reshape(-1).nonzero()[:, 0]
 
-    def _soft(self, model: Model, encoded: Encoded, taught: Encoded, batch: Batch) -> Term:
+    def _soft(self, model: Model, encoded: Encoded, of_teacher: Encoded, batch: Batch) -> Term:
         """Compute the divergence from what the teacher expects at each place."""
         places = self._places(batch)
         logits = model.read("mlm", encoded, places=places)
         width = logits.shape[1]
 
         def wanted(rows: slice) -> Tensor:
-            return self.teacher.read("mlm", taught, places=places[rows])[:, :width]
+            return self.teacher.read("mlm", of_teacher, places=places[rows])[:, :width]
 
         total, agreed = sum_divergence(logits, wanted, self.temperature)
         return Term(total, places.numel(), agreed, weight=self.soft_weight)
 
-    def _cosine(self, model: Model, encoded: Encoded, taught: Encoded, batch: Batch) -> Term:
+    def _cosine(self, model: Model, encoded: Encoded, of_teacher: Encoded, batch: Batch) -> Term:
         """Compute 1 - cos of the last states of both, summed over the real tokens."""
         mask = batch.attention_mask.bool()
         ours = project(model, COSINE, encoded.last_hidden_state)[mask].float()
-        theirs = taught.last_hidden_state[mask].float()
+        theirs = of_teacher.last_hidden_state[mask].float()
         total = (1.0 - F.cosine_similarity(ours, theirs, dim=-1)).sum()
         return Term(total, len(ours), weight=self.cosine_weight)
 

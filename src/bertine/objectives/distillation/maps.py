@@ -74,7 +74,7 @@ class MapLosses:
         model: Model,
         encoded: Encoded,
         teacher: Model,
-        taught: Encoded,
+        of_teacher: Encoded,
         batch: Batch,
         only: int | None = None,
     ) -> dict[str, Term]:
@@ -84,10 +84,10 @@ class MapLosses:
             model: the student, with its projections where widths differ.
             encoded: what it made of `batch`, with the states of all layers.
             teacher: in evaluation mode.
-            taught: what it made of `batch`, without gradient.
+            of_teacher: what it made of `batch`, without gradient.
             only: this layer of the student alone; None: all.
         """
-        ours, theirs = encoded.hidden_states, taught.hidden_states
+        ours, theirs = encoded.hidden_states, of_teacher.hidden_states
         assert ours is not None
         assert theirs is not None
         numbers = range(len(self.layers)) if only is None else [only]
@@ -97,9 +97,9 @@ class MapLosses:
             pairs = [(number + 1, self.layers[number] + 1) for number in numbers]
             if self.kind == "tinybert" and only in (None, 0):
                 pairs.insert(0, (0, 0))
-            for student, master in pairs:
+            for student, layer in pairs:
                 state = project(model, HIDDEN, ours[student])[mask].float()
-                for name, value in self._of_states(state, theirs[master][mask].float()):
+                for name, value in self._of_states(state, theirs[layer][mask].float()):
                     totals[name].append(value)
         if ATTENTION in totals:
             for number in numbers:
@@ -116,7 +116,7 @@ class MapLosses:
 
     def _of_states(self, state: Tensor, wanted: Tensor) -> list[tuple[str, Tensor]]:
         """Compare the states of real tokens [N, H], summed over N."""
-        found: list[tuple[str, Tensor]] = []
+        terms: list[tuple[str, Tensor]] = []
         names = self.names
         if HIDDEN in names:
             pair = (state, wanted)
@@ -125,13 +125,13 @@ class MapLosses:
                     F.layer_norm(state, state.shape[-1:]),
                     F.layer_norm(wanted, wanted.shape[-1:]),
                 )
-            found.append((HIDDEN, (pair[0] - pair[1]).square().mean(-1).sum()))
+            terms.append((HIDDEN, (pair[0] - pair[1]).square().mean(-1).sum()))
         if MEAN in names:
-            found.append((MEAN, (state.mean(-1) - wanted.mean(-1)).square().sum()))
+            terms.append((MEAN, (state.mean(-1) - wanted.mean(-1)).square().sum()))
         if VARIANCE in names:
             gap = state.var(-1, correction=0) - wanted.var(-1, correction=0)
-            found.append((VARIANCE, gap.abs().sum()))
-        return found
+            terms.append((VARIANCE, gap.abs().sum()))
+        return terms
 
     def _of_attention(self, scores: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
         """Compare the scores of heads [B, A, T, T], the mean over heads, summed over pairs of real

@@ -1,4 +1,4 @@
-"""Soft targets: what a teacher holds likely, at a temperature (Hinton et al. 2015, section 2).
+"""Soft targets: a teacher's probabilities, at a temperature (Hinton et al. 2015, section 2).
 
 The loss is the divergence of the student's distribution from the teacher's, times the square of the
 temperature, by which gradients do not get smaller where it is higher. It differs from their
@@ -78,7 +78,7 @@ def divergences(logits: Tensor, log_wanted: Tensor, temperature: float) -> Tenso
 
     Args:
         logits: of the student, [P, V]; -inf for what cannot be.
-        log_wanted: fp32 [P, V], the logarithms of what the teacher holds likely, at temperature 1
+        log_wanted: fp32 [P, V], the logarithms of the teacher's probabilities, at temperature 1
             and up to a constant for each row: logits, or logarithms of probabilities; -inf for
             what is impossible.
         temperature: see :func:`sum_divergence`.

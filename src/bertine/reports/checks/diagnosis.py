@@ -89,8 +89,14 @@ def _not_finite(view: LogView) -> Iterator[Finding]:
 
 
 def _diverged(view: LogView) -> Iterator[Finding]:
-    """Tell when the loss is well above the lowest level that it had in this phase."""
-    steps, loss = view.points(view.loss_key, view.begin)
+    """Tell when a loss is well above the lowest level that it had in this phase."""
+    for key, name in view.watched_losses.items():
+        yield from _rise(view, key, name)
+
+
+def _rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
+    """Tell when the loss `key`, called `name`, has risen."""
+    steps, loss = view.points(key, view.begin)
     window = max(5, len(loss) // 10)
     if len(loss) < 2 * window:
         return
@@ -109,7 +115,7 @@ def _diverged(view: LogView) -> Iterator[Finding]:
     peak = max(rates.values(), default=0.0)
     rising = rate is not None and rate < 0.95 * peak and lowest <= view.warm
     text = (
-        f"the {view.loss_name} rose from {low:.2f} about step {int(steps[end]):,} to {now:.2f} "
+        f"the {name} rose from {low:.2f} about step {int(steps[end]):,} to {now:.2f} "
         f"at step {view.last_step:,}: training diverges. "
     )
     if rising:
@@ -131,9 +137,14 @@ def _diverged(view: LogView) -> Iterator[Finding]:
 
 
 def _overfitting(view: LogView) -> Iterator[Finding]:
-    """Tell when the held-out loss rises while the training loss falls."""
-    key = f"eval_{view.loss_key}"
-    steps, held = view.points(key, view.begin)
+    """Tell when a held-out loss rises while the training loss falls."""
+    for key, name in view.watched_losses.items():
+        yield from _held_out_rise(view, key, name if len(view.watched_losses) > 1 else "loss")
+
+
+def _held_out_rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
+    """Tell when the loss `key`, called `name`, rises on held-out text and falls in training."""
+    steps, held = view.points(f"eval_{key}", view.begin)
     if len(held) < 3:
         return
     best = int(held.argmin())
@@ -142,7 +153,7 @@ def _overfitting(view: LogView) -> Iterator[Finding]:
     # One evaluation above the minimum may be chance; on fixed masks two are not.
     if best >= len(held) - 2 or now - low <= bound or held[-2] - low <= bound / 2:
         return
-    logged, loss = view.points(view.loss_key, view.begin)
+    logged, loss = view.points(key, view.begin)
     reach = max(1, len(loss) // 20)
     here = int(np.searchsorted(logged, steps[best]))
     then = loss[max(0, here - reach) : here + reach]
@@ -151,7 +162,7 @@ def _overfitting(view: LogView) -> Iterator[Finding]:
     yield Finding(
         "overfitting",
         "warning",
-        f"the held-out loss was lowest at step {int(steps[best]):,} ({low:.3f}) and is "
+        f"the held-out {name} was lowest at step {int(steps[best]):,} ({low:.3f}) and is "
         f"{now:.3f} at step {int(steps[-1]):,}, while the training loss fell from "
         f"{mean(then):.3f} to {mean(loss[-reach:]):.3f}: it learns its text by heart. Stop "
         "earlier, use more text, more dropout, or a smaller model",

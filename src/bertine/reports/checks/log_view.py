@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.runs.log import LogRow, series
-from bertine.terms import TERMS, TermTexts, main_term
+from bertine.terms import TERMS, TermTexts, main_term, word_term
 
 #: float64 [N].
 Floats = npt.NDArray[np.float64]
@@ -57,23 +57,38 @@ class LogView:
 
     @property
     def main(self) -> str:
-        """The term by which a run of pre-training is judged."""
+        """The term by which the model of a run of pre-training is judged."""
         return main_term(self.facts.get("objective"))
 
     @property
+    def watched(self) -> str:
+        """The term of pre-training whose loss is watched: that of guessing words, where there is
+        one, since it can be compared with their frequencies."""
+        return word_term(self.facts.get("objective"))
+
+    @property
     def term(self) -> TermTexts:
-        """The name and the meaning of that term."""
-        return TERMS[self.main]
+        """The name and the meaning of the term that is watched."""
+        return TERMS[self.watched]
 
     @property
     def loss_key(self) -> str:
         """The key of the loss that is watched."""
-        return f"{self.main}_loss" if self.pretraining else "loss"
+        return f"{self.watched}_loss" if self.pretraining else "loss"
 
     @property
     def loss_name(self) -> str:
         """The name of that loss for people."""
         return f"{self.term.title} loss" if self.pretraining else "loss"
+
+    @property
+    def watched_losses(self) -> dict[str, str]:
+        """The losses of which each should fall, by key, with their names for people: the one that
+        is watched, and that of the main term."""
+        if not self.pretraining:
+            return {self.loss_key: self.loss_name}
+        names = dict.fromkeys((self.watched, self.main))
+        return {f"{name}_loss": f"{TERMS[name].title} loss" for name in names}
 
     @property
     def last_step(self) -> int:

@@ -34,9 +34,9 @@ _HIGH_RATE = 1e-3
 #: An accuracy that is no more than this above guessing counts as guessing, once so many sequences
 #: have been seen that the standard error (at most 0.5 / sqrt(2500) = 0.01) is half of that.
 _GUESSING, _GUESSED = 0.02, 2500
-#: Of targets with the rarer of two answers fewer than this share are found by a model that guesses:
-#: it calls none of them likely enough. One that has begun to learn finds some at once.
-_FOUND = 0.02
+#: Of targets with the rarer of two answers fewer than this share are detected by a model that
+#: guesses: none of them seems likely enough. One that has begun to learn detects some at once.
+_DETECTED = 0.02
 #: A gradient norm is a spike at so many times the median around it. Healthy norms scatter by a
 #: factor of two; under a lognormal scatter of 30% ten times the median is 7 deviations away.
 _SPIKE = 10.0
@@ -107,10 +107,10 @@ def _rate_advice(view: LogView) -> str:
 
 
 def guessing(view: LogView) -> Iterator[Finding]:
-    """Find terms beside the main one, with few choices, at chance although the loss of the main
-    one has left the frequencies."""
+    """Find terms beside the one that is watched, with few choices, at chance although the loss of
+    that one has left the frequencies."""
     for name, term in TERMS.items():
-        if name != view.main and term.choices is not None:
+        if name != view.watched and term.choices is not None:
             yield from _guessing(view, name, term, 1 / term.choices)
         if term.rarer is not None:
             yield from _guessing_shares(view, name, term)
@@ -140,28 +140,29 @@ def _guessing(view: LogView, name: str, term: TermTexts, chance: float) -> Itera
 
 
 def _guessing_shares(view: LogView, name: str, term: TermTexts) -> Iterator[Finding]:
-    """Tell when next to none of the targets with a term's rarer answer are found: the loss alone
-    does not tell, as it falls a little below that of knowing their share when it is known where
+    """Tell when next to none of the targets with a term's rarer answer are detected. The loss alone
+    does not say: it falls a little below that of knowing their share once the model knows where
     there are none (special tokens are never replaced)."""
-    third, shares = last_third(view, f"{name}_found"), last_third(view, f"{name}_{term.rarer}")
+    third, shares = last_third(view, f"{name}_detected"), last_third(view, f"{name}_{term.rarer}")
     main, losses = last_third(view, view.loss_key), last_third(view, f"{name}_loss")
     floor = context_floor(view)
     if third is None or shares is None or main is None or losses is None or floor is None:
         return
-    steps, found = third
+    steps, detected = third
     share, loss = mean(shares[1]), mean(main[1])
     by_share = guessing_of(term, share)
-    if by_share is None or mean(found) >= _FOUND * share or loss > floor - AT_LEVEL:
+    recall = mean(detected) / max(share, 1e-12)
+    if by_share is None or recall >= _DETECTED or loss > floor - AT_LEVEL:
         return
     yield Finding(
         f"{name}-at-chance",
         "warning",
-        f"from step {int(steps[0]):,} on {mean(found) / max(share, 1e-12):.1%} of the {term.rarer} "
-        f"{term.targets} were found, which are {share:.1%} of all ({term.title} loss "
-        f"{mean(losses[1]):.3f}; knowing their share alone gives {by_share[0]:.3f}), while the "
-        f"{view.loss_name} has come down to {loss:.2f}. {term.title} starts later than "
-        f"{view.term.title}: train longer. If it lasts: {_rate_advice(view)}, or take a smaller "
-        "generator (--generator-size), whose words are easier to tell",
+        f"from step {int(steps[0]):,} on {recall:.1%} of the {term.rarer} {term.targets} were "
+        f"detected, which are {share:.1%} of all ({term.title} loss {mean(losses[1]):.3f}; knowing "
+        f"their share alone gives {by_share[0]:.3f}), while the {view.loss_name} has come down to "
+        f"{loss:.2f}. {term.title} starts later than {view.term.title}: train longer. If it "
+        f"lasts: {_rate_advice(view)}, or take a smaller generator (--generator-size), whose "
+        "words are easier to detect",
     )
 
 

@@ -265,10 +265,12 @@ class SpanExtraction(Task[SpanPrediction]):
         outputs = outputs[:, : mask.shape[1]].masked_fill(~mask[..., None], float("-inf"))
         return outputs.permute(2, 0, 1).flatten(0, 1)
 
-    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
         """Compute the mean of the divergences of start and end, summed over the sequences; right is
         a sequence with both as the teacher has them."""
-        ours, theirs = self.rows_of(outputs.float(), batch), self.rows_of(taught, batch)
+        ours, theirs = self.rows_of(outputs.float(), batch), self.rows_of(teacher_outputs, batch)
         total = divergences(ours, theirs, temperature).sum() / 2
         agreed = (ours.argmax(-1) == theirs.argmax(-1)).view(2, -1).all(0).sum()
         return Term(total, batch.num_sequences, agreed)

@@ -29,9 +29,9 @@ from bertine.tasks.features import Features
 from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
-from bertine.tasks.metrics import classification_scores, mean_log_loss
+from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
-from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
+from bertine.tasks.texts.whole_text import LEAST, WholeTextTask, probability_columns
 from bertine.terminal.console import visible
 
 #: From this many examples on, a label for every single one means that the column is wrong.
@@ -221,11 +221,15 @@ class TextClassification(WholeTextTask[Prediction]):
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
 
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return the logarithms of probabilities."""
+        return np.log(np.maximum(answers, LEAST)).astype(np.float32)
+
     def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
         """Compute the cross-entropy of logits [K]; of soft labels its mean under these."""
         if isinstance(label, np.ndarray):
-            each = [cross_entropy(output, number) for number in range(len(label))]
-            return float(label.astype(np.float64) @ each)
+            losses = [cross_entropy(output, number) for number in range(len(label))]
+            return float(label.astype(np.float64) @ losses)
         return cross_entropy(output, label)
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
@@ -271,6 +275,23 @@ class TextClassification(WholeTextTask[Prediction]):
         return ClassificationReport(
             self.labels, self.metrics(predictions, labels), confusion.tolist()
         )
+
+    def judge(self, predictions: Sequence[Prediction], examples: Examples) -> ClassificationReport:
+        """Compute the report. Where examples have the probability of each label, the most probable
+        one counts as the label, and the loss is the cross-entropy with all of them."""
+        labels = [item.label for item in examples.items if item.label is not None]
+        report = self.report(predictions, labels)
+        soft = [item.probabilities for item in examples.items if isinstance(item, SoftExample)]
+        if soft and len(soft) == len(predictions):
+            wanted = np.array(soft)
+            given = np.array([list(answer.probabilities.values()) for answer in predictions])
+            report.metrics["loss"] = mean_cross_entropy(wanted, given)
+            report.notes.append(
+                "the most probable label of a row counts as its label; the loss is the "
+                "cross-entropy with the probabilities, "
+                f"{mean_cross_entropy(wanted, wanted):.4f} at the least"
+            )
+        return report
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``label``, ``probability``; with `details` also the probability of each label."""

@@ -38,7 +38,7 @@ from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import binary_cross_entropies
 from bertine.tasks.report import require_some
 from bertine.tasks.texts.multi_label_report import MultiLabelReport, multi_label_scores
-from bertine.tasks.texts.whole_text import WholeTextTask, probability_columns
+from bertine.tasks.texts.whole_text import LEAST, WholeTextTask, probability_columns
 from bertine.terminal.console import visible
 
 
@@ -212,12 +212,14 @@ class MultiLabel(WholeTextTask[LabelSet]):
             return feature
         return replace(feature, label=np.zeros(len(self.labels), dtype=np.float32))
 
-    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
         """Compute the divergence of each decision from the teacher's, summed over sequences and
         labels; see the base."""
         ours = outputs.float()
-        total = binary_divergences(ours, taught, temperature).sum()
-        return Term(total, ours.numel(), ((ours > 0) == (taught > 0)).sum())
+        total = binary_divergences(ours, teacher_outputs, temperature).sum()
+        return Term(total, ours.numel(), ((ours > 0) == (teacher_outputs > 0)).sum())
 
     def as_label(self, answer: LabelSet) -> str:
         return joined(answer.labels)
@@ -232,6 +234,11 @@ class MultiLabel(WholeTextTask[LabelSet]):
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
             answers.append(LabelSet(chosen, probabilities))
         return answers
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the odds."""
+        bounded = np.clip(answers, LEAST, 1.0 - LEAST)
+        return np.log(bounded / (1.0 - bounded)).astype(np.float32)
 
     def loss_of(self, output: np.ndarray, label: np.ndarray) -> float:
         """Compute the binary cross-entropy, the mean over the labels."""

@@ -229,10 +229,12 @@ class TextRegression(WholeTextTask[Score]):
         """Standardize the scores of a teacher as those of labels: fp32 [B]."""
         return self.targets([float(output) for output in outputs])
 
-    def soft_term(self, outputs: Tensor, taught: Tensor, batch: Batch, temperature: float) -> Term:
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
         """Compute the squared difference from the standardized scores of the teacher, summed over
         the sequences; there is no temperature."""
-        total = (outputs.float() - taught).square().sum()
+        total = (outputs.float() - teacher_outputs).square().sum()
         return Term(total, batch.num_sequences)
 
     def as_label(self, answer: Score) -> str:
@@ -243,6 +245,10 @@ class TextRegression(WholeTextTask[Score]):
         return [
             Score(float(output) * self.scale + self.mean) for output in pooled(outputs, features)
         ]
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return scores in standard units."""
+        return ((answers - self.mean) / self.scale).astype(np.float32)
 
     def loss_of(self, output: np.ndarray, label: float) -> float:
         """Compute the squared error in standardized units."""

@@ -31,6 +31,8 @@ from bertine.text.tokenizer import Tokenizer
 
 #: The heads, by name, of texts and pairs that are one input, and of pairs that are encoded apart.
 CLASSIFIER, PAIR_CLASSIFIER = "classifier", "pair_classifier"
+#: A probability of 0, as a logarithm: less than any model gives.
+LEAST = 1e-9
 #: Texts given to the tokenizer at once: enough to keep its threads busy.
 _TOKENIZE = 4096
 
@@ -151,6 +153,14 @@ class WholeTextTask(Task[Prediction]):
         """Compute the head's outputs [B, K]."""
         mask = texts_apart(batch).attention_mask if self.pair_pooling else None
         return model.read(self.head, encoded, mask=mask, fp32=self.fp32_head)
+
+    @abstractmethod
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Turn what another model answered into outputs that :meth:`decode` takes, fp32.
+
+        Args:
+            answers: fp64 [N, K], the probability of each label; of scores [N].
+        """
 
     @abstractmethod
     def loss_of(self, output: np.ndarray, label: Any) -> float:

@@ -108,7 +108,7 @@ class Lattice:
         depth[self.ends] = texts.lengths
         self._depth = depth
         rolling: Hashes = np.zeros(len(texts.characters), np.uint64)
-        found: list[tuple[Any, Any, Any]] = []
+        spans: list[tuple[Any, Any, Any]] = []
         for length in range(1, LONGEST_PIECE + 1):
             places, hashes = texts.hashes(length, rolling)
             if length not in table or not len(places):
@@ -117,9 +117,9 @@ class Lattice:
             at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
             fits = known[at] == hashes
             begin = node[places[fits]]
-            found.append((begin, begin + length, numbers[at[fits]]))
+            spans.append((begin, begin + length, numbers[at[fits]]))
         self.source, self.target, self.piece = (
-            np.concatenate([each[part] for each in found]).astype(np.int32) for part in range(3)
+            np.concatenate(column).astype(np.int32) for column in zip(*spans, strict=True)
         )
         self._arrange()
 

@@ -46,8 +46,7 @@ class Layout:
         types: the token type of each entry of `pair`, as `transformers` is to give it; those of
             `single` are 0.
         has_types: whether the models of this vocabulary read token types.
-        goes_on: tells of a piece, none of the special tokens, whether it goes on with the word
-            before it.
+        goes_on: a piece that is no special token → whether it goes on with the word before it.
     """
 
     of: str
@@ -82,7 +81,7 @@ class Layout:
 def _goes_on_in_albert(token: str) -> bool:
     """Follow google-research/albert, ``create_pretraining_data.py`` (``_is_start_piece_sp``): what
     begins with a space or ``<`` begins a word, and so does a mark by itself and whatever has a
-    digit or another character that is none of a word.
+    digit or another character that belongs to no word.
 
     There, letters are a to z. Here they are those of every script that puts spaces between words,
     which makes no difference to the published vocabulary: it has no others without a space.
@@ -93,7 +92,7 @@ def _goes_on_in_albert(token: str) -> bool:
 
 
 def _goes_on_in_fairseq(token: str) -> bool:
-    """Tell it by the space, as fairseq does (``get_whole_word_mask``); where a script has none
+    """Decide by the space, as fairseq does (``get_whole_word_mask``); where a script has none
     between words, every piece is one."""
     return token[0] != SPACE and not _SPACELESS.match(token)
 
@@ -146,7 +145,7 @@ def layout_of(tokens: Collection[str], source: str) -> Layout:
     """Tell whose special tokens a vocabulary has.
 
     Raises:
-        BertineError: nobody's that is known.
+        BertineError: they are of no tokenizer that is known.
     """
     for layout in LAYOUTS:
         if all(token in tokens for token in layout.special.tokens):
@@ -155,7 +154,8 @@ def layout_of(tokens: Collection[str], source: str) -> Layout:
         f"{layout.of}'s ({' '.join(layout.special.tokens)})" for layout in LAYOUTS
     )
     raise BertineError(
-        f"{source}: the vocabulary has not {wanted}; give a Unigram tokenizer of one of these"
+        f"{source}: the vocabulary lacks special tokens: it has neither {wanted}; give a Unigram "
+        "tokenizer of one of these"
     )
 
 
@@ -170,7 +170,7 @@ class Publication:
     Attributes:
         layout: of its special tokens.
         names: the names of its tokenizer's class in `transformers`, and of its model types, by
-            which it is told from others whose files look the same.
+            which it is distinguished from others whose files look the same.
         before: pieces that get the first ids, with their scores.
         left_out: how many pieces of the file are left out, the first ones.
         after: pieces that get the last ids, where the file has them not.
@@ -200,7 +200,7 @@ class Publication:
                 score -= self.comma
             scored.append((text, score))
         held = {text for text, _ in scored}
-        return [*scored, *(each for each in self.after if each[0] not in held)]
+        return [*scored, *(entry for entry in self.after if entry[0] not in held)]
 
 
 #: google-research/albert, ``tokenization.py``: ids are those of the file. A piece like ``▁9,`` is
@@ -247,7 +247,7 @@ def publication_of(pieces: Sequence[Piece], names: Collection[str], source: obje
         source: names the file in messages.
 
     Raises:
-        BertineError: its special tokens are nobody's that is known.
+        BertineError: its special tokens are of no tokenizer that is known.
     """
     texts = {piece.text for piece in pieces}
     if all(token in texts for token in ALBERT.special.tokens):

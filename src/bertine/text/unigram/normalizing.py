@@ -22,6 +22,8 @@ _PLAIN = {"NFC", "NFD", "NFKC", "NFKD", "Nmt", "StripAccents", "Lowercase"}
 
 #: Steps of a normalization.
 _MOST_STEPS = 32
+#: What to do with a file that does something else.
+_HINT = "give a tokenizer as ALBERT or XLM-R have it"
 
 Part = dict[str, Any]
 
@@ -98,7 +100,9 @@ def check_normalizer(file: Path, normalizer: Any) -> None:
     if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence":
         steps = normalizer.get("normalizers", [])
     if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
-        raise BertineError(f"{file}: its normalizer must be a list of at most {_MOST_STEPS} steps")
+        raise BertineError(
+            f"{file}: its normalizer must be a list of at most {_MOST_STEPS} steps; {_HINT}"
+        )
     for step in steps:
         kind = step.get("type") if isinstance(step, dict) else None
         if not isinstance(kind, str):
@@ -112,14 +116,15 @@ def check_normalizer(file: Path, normalizer: Any) -> None:
         if kind != "Precompiled":
             raise BertineError(
                 f"{file}: its normalizer has the step {shortened(str(kind or 'missing'), 80)}, "
-                "which Bertine does not know in this form; give a tokenizer as ALBERT or XLM-R "
-                "have it"
+                f"which Bertine does not know in this form; {_HINT}"
             )
         text = step.get("precompiled_charsmap")
         try:
             raw = base64.b64decode(text if isinstance(text, str) else "?", validate=True)
         except (binascii.Error, ValueError) as error:
-            raise BertineError(f"{file}: precompiled_charsmap is not base64") from error
+            raise BertineError(
+                f"{file}: precompiled_charsmap is not base64; copy or download it again"
+            ) from error
         check_charsmap(raw, file)
 
 
@@ -147,11 +152,8 @@ def keeps_to_words(normalizer: Part | None) -> bool:
     return True
 
 
-def check_pre_tokenizer(file: Path, part: Any) -> bool:
-    """Check the division into words.
-
-    Returns:
-        Whether it is at white space; else it is at ``▁`` alone.
+def check_pre_tokenizer(file: Path, part: Any) -> None:
+    """Refuse a division into words that is neither at white space nor at ``▁`` alone.
 
     Raises:
         BertineError: it is another one.
@@ -159,13 +161,13 @@ def check_pre_tokenizer(file: Path, part: Any) -> bool:
     parts = part
     if isinstance(part, dict):
         parts = part.get("pretokenizers") if part.get("type") == "Sequence" else [part]
-    if not isinstance(parts, list) or not all(isinstance(each, dict) for each in parts):
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         parts = []
-    kinds = [each.get("type") for each in parts]
+    kinds = [part.get("type") for part in parts]
     if kinds not in (["WhitespaceSplit", "Metaspace"], ["Metaspace"]):
         raise BertineError(
             f"{file}: its pre_tokenizer is {shortened(_kinds(kinds), 80)}, not WhitespaceSplit "
-            "and Metaspace; give a tokenizer as ALBERT or XLM-R have it"
+            f"and Metaspace; {_HINT}"
         )
     space = parts[-1]
     if (
@@ -175,9 +177,9 @@ def check_pre_tokenizer(file: Path, part: Any) -> bool:
         or space.get("split", True) is not True
     ):
         raise BertineError(
-            f"{file}: its Metaspace must put {SPACE} in front of every word and split there"
+            f"{file}: its Metaspace must put {SPACE} in front of every word and split there; "
+            f"{_HINT}"
         )
-    return len(kinds) == 2
 
 
 def _kinds(kinds: list[Any]) -> str:

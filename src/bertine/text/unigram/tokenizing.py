@@ -71,31 +71,39 @@ class Unigram(Kind):
     suffix: ClassVar[str] = ".model"
     keeps_spaces: ClassVar[bool] = False
 
-    def __init__(self, backend: tokenizers.Tokenizer, layout: Layout) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        layout: Layout,
+        tokens: Sequence[str],
+        *,
+        falls_back: bool = False,
+    ) -> None:
+        """Take the library's object and what it was made of.
+
+        Args:
+            tokens: the pieces by their ids.
+            falls_back: whether a character that no piece has is written with its bytes' pieces.
+        """
         super().__init__(backend)
         self.layout, self.special = layout, layout.special
-        value: dict[str, Any] = json.loads(backend.to_str())
-        normalizer = value["normalizer"]
+        normalizer, splitting = _state(backend.normalizer), _state(backend.pre_tokenizer)
         kinds = [step["type"] for step in normalizing.steps_of(normalizer)]
         self.lowercase = "Lowercase" in kinds
         self.strip_accents = "StripAccents" in kinds
-        what = [value[part] for part in ("normalizer", "pre_tokenizer", "model")]
-        self._digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()
         added = backend.get_added_tokens_decoder().values()
         whole = not normalizing.keeps_to_words(normalizer) or any(
             re.search(r"\s", token.content) for token in added
         )
         self.cut = _NEVER if whole else _CUT
-        parts = value["pre_tokenizer"].get("pretokenizers", [])
-        self._divides = not whole and len(parts) == 2
-        enumerated = [(n, token) for n, (token, _) in enumerate(value["model"]["vocab"])]
+        self._divides = not whole and len((splitting or {}).get("pretokenizers", [])) == 2
         self._space: int | None = backend.token_to_id(SPACE)
         # What may begin with such a mark; a piece that is not known may, too.
-        self._quotes = {value["model"]["unk_id"]} | {
-            index for index, token in enumerated if token.removeprefix(SPACE).startswith('"')
-        }
+        quotes = ('"', f'{SPACE}"')
+        self._quotes = {i for i, token in enumerate(tokens) if token.startswith(quotes)}
+        self._quotes.add(tokens.index(layout.special.unk or ""))
         self._trims = not self._divides
-        self._falls_back = value["model"].get("byte_fallback") is True
+        self._falls_back = falls_back
 
     @classmethod
     def build(
@@ -128,11 +136,11 @@ class Unigram(Kind):
             "model": {
                 "type": "Unigram",
                 "unk_id": tokens.index(layout.special.unk or ""),
-                "vocab": [list(each) for each in vocab],
+                "vocab": [list(entry) for entry in vocab],
                 "byte_fallback": falls_back,
             },
         }
-        return cls(backend_of(Path(source), value), layout)
+        return cls(backend_of(Path(source), value), layout, tokens, falls_back=falls_back)
 
     @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
@@ -140,7 +148,10 @@ class Unigram(Kind):
         layout = _check_model(file, value)
         normalizing.check_normalizer(file, value.get("normalizer"))
         normalizing.check_pre_tokenizer(file, value.get("pre_tokenizer"))
-        kind = cls(backend_of(file, value), layout)
+        model = value["model"]
+        tokens = [token for token, _ in model["vocab"]]
+        falls_back = model.get("byte_fallback") is True
+        kind = cls(backend_of(file, value), layout, tokens, falls_back=falls_back)
         lowercase = config.get("do_lower_case")
         if lowercase is not None and layout is ALBERT and lowercase != kind.lowercase:
             warn(
@@ -222,7 +233,7 @@ class Unigram(Kind):
     def spans(
         self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
     ) -> list[tuple[int, int]]:
-        """Mend what the library tells.
+        """Correct the offsets that the library gives.
 
         The ``▁`` that is put in front of a word has no character, where the library gives it the
         first one, which is the next piece's. A quotation mark that is made of two characters has
@@ -255,7 +266,10 @@ class Unigram(Kind):
         return text.strip()
 
     def settings(self) -> list[Any]:
-        return [self.name, self._digest]
+        """Return a hash of what the library makes of its file: scores are parts of it."""
+        value = json.loads(self.backend.to_str())
+        what = [value[part] for part in ("normalizer", "pre_tokenizer", "model")]
+        return [self.name, hashlib.sha256(json.dumps(what).encode()).hexdigest()]
 
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return none: tokenizer.json has the pieces with their probabilities."""
@@ -280,27 +294,35 @@ class Unigram(Kind):
         }
 
 
+def _state(part: Any) -> dict[str, Any] | None:
+    """Return the JSON values of a normalizer or pre-tokenizer of the library; None of none."""
+    if part is None:
+        return None
+    value: dict[str, Any] = json.loads(part.__getstate__())
+    return value
+
+
 def _check_model(file: Path, value: dict[str, Any]) -> Layout:
     """Check what the library takes as it is."""
     model = value["model"]
     vocab = model.get("vocab")
     if not isinstance(vocab, list) or not vocab:
         raise BertineError(f"{file}: vocab in its model must be a list of pieces with their scores")
-    for number, each in enumerate(vocab):
+    for number, entry in enumerate(vocab):
         if (
-            not isinstance(each, list)
-            or len(each) != 2
-            or not isinstance(each[0], str)
-            or not each[0]
-            or type(each[1]) not in (int, float)
-            or abs(each[1]) > 1e6
+            not isinstance(entry, list)
+            or len(entry) != 2
+            or not isinstance(entry[0], str)
+            or not entry[0]
+            or type(entry[1]) not in (int, float)
+            or abs(entry[1]) > 1e6
         ):
             raise BertineError(
-                f"{file}: entry {number} of vocab is {briefly(each)}, but must be a piece and its "
+                f"{file}: entry {number} of vocab is {briefly(entry)}, but must be a piece and its "
                 "score"
             )
     tokens = [token for token, _ in vocab]
-    # DeBERTa's mask is none of the pieces, but added to them.
+    # DeBERTa's mask is not one of the pieces, but added to them.
     added = [
         token["content"] for token in value.get("added_tokens") or [] if token["id"] >= len(tokens)
     ]

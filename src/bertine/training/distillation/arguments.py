@@ -22,6 +22,10 @@ from bertine.training.distillation.student import StudentPlan
 Group = TypeVar("Group", bound=OptionGroup)
 
 
+#: Options of a file in place of a teacher.
+OF_FILES = ("probability_column", "labels", "teacher_task", "label_separator")
+
+
 def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
     """Return the options of another verb: what `options` say where they say anything (None: that
     verb's own default), and `others`."""
@@ -38,15 +42,15 @@ def refuse_other_kind(
     groups: tuple[type[OptionGroup], ...],
     names: tuple[str, ...],
     *,
-    given: str,
-    wanted: str,
+    data_are: str,
+    meant_for: str,
 ) -> None:
-    """Refuse options that mean nothing for the data that are given.
+    """Refuse options that mean nothing for these data.
 
     Args:
         groups, names: those that mean something for other data only.
-        given: what the data are.
-        wanted: what they would have to be.
+        data_are: what the data are.
+        meant_for: what they would have to be.
 
     Raises:
         BertineError: one of them is not as usual.
@@ -55,7 +59,7 @@ def refuse_other_kind(
     for name in (*(entry.name for group in groups for entry in declared(group)), *names):
         if name in _SHARED or getattr(options, name) == known[name]:
             continue
-        raise BertineError(f"{option(name)} is for distilling {wanted}, but {given}")
+        raise BertineError(f"{option(name)} is for distilling {meant_for}, but {data_are}")
 
 
 #: Options of either kind of data, that a group of one of them has.
@@ -81,7 +85,7 @@ def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> M
         if options.progressive_steps is not None:
             raise BertineError(
                 f"{option('progressive_steps')} trains single layers on {option('hidden_weight')} "
-                f"and {option('attention_weight')}, of which none is given"
+                f"and {option('attention_weight')}, but neither has a weight"
             )
         return None
     layers = plan.layers

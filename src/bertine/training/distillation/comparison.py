@@ -19,6 +19,7 @@ from bertine.names import AnswerPrecision, Precision
 from bertine.records.examples import Examples
 from bertine.scores import score_name, score_text
 from bertine.tasks.base import Task
+from bertine.training.distillation.seen_by_teacher import seen_line
 from bertine.training.distillation.teachers import ModelTeacher, Teacher
 
 #: Turns of each, and the seconds that one of the teacher's takes, about.
@@ -28,14 +29,17 @@ _TEXTS = 512
 
 
 @dataclass(frozen=True)
-class Beside:
+class TeacherComparison:
     """What the report of a student says of its teacher.
 
     Attributes:
         name: of the teacher's folder or file.
         metrics: of the teacher on the validation examples; empty: not known.
-        own_labels: the validation examples have the teacher's answers for labels, as they have none
-            of their own: the student's scores are its agreement with the teacher.
+        judged_by_teacher: whether the validation examples have the teacher's answers for labels, as
+            they have none of their own: the student's scores are its agreement with the teacher.
+        seen: validation examples that the teacher was trained on, as far as that is known; 0 of
+            few.
+        judged: validation examples.
         agreement: the share of the validation examples that both answer alike; None: not known, or
             answers are numbers.
         times_as_fast: the time of the teacher over that of the student, for the same texts; None:
@@ -47,7 +51,9 @@ class Beside:
 
     name: str
     metrics: dict[str, float] = field(default_factory=dict)
-    own_labels: bool = False
+    judged_by_teacher: bool = False
+    seen: int = 0
+    judged: int = 0
     agreement: float | None = None
     times_as_fast: float | None = None
     threads: int = 0
@@ -60,7 +66,7 @@ class Beside:
         return asdict(self)
 
     @classmethod
-    def read(cls, values: Any) -> Beside:
+    def read(cls, values: Any) -> TeacherComparison:
         """Take back what :meth:`to_dict` returned.
 
         Raises:
@@ -79,7 +85,7 @@ class Beside:
         lines = []
         parts = []
         for name in judged:
-            if name in metrics and self.own_labels:
+            if name in metrics and self.judged_by_teacher:
                 parts.append(f"{score_name(name)} {score_text(name, metrics[name])}")
             elif name in metrics and name in self.metrics:
                 theirs, ours = self.metrics[name], metrics[name]
@@ -89,17 +95,21 @@ class Beside:
                     f"{score_text(name, theirs)}{kept}"
                 )
         if parts:
-            against = " against the teacher's answers" if self.own_labels else ""
+            against = " against the teacher's answers" if self.judged_by_teacher else ""
             lines.append(f"student{against}: {'; '.join(parts)}")
         facts = []
-        if self.agreement is not None and not self.own_labels:
+        if self.agreement is not None and not self.judged_by_teacher:
             facts.append(f"they agree on {self.agreement:.1%}")
         if self.times_as_fast is not None:
             facts.append(
                 f"the student is {self.times_as_fast:.1f} times as fast "
                 f"({self.timed:,} texts, in turns)"
             )
-        return [*lines, *(["; ".join(facts)] if facts else [])]
+        if facts:
+            lines.append("; ".join(facts))
+        if self.seen:
+            lines.append(seen_line(self.seen, self.judged))
+        return lines
 
 
 def compare(
@@ -107,28 +117,31 @@ def compare(
     model: Path,
     data: PartlyLabelled,
     *,
-    own_labels: bool,
+    judged_by_teacher: bool,
+    seen: int,
     labelled: int,
     device: str | None,
     precision: Precision,
-) -> Beside:
+) -> TeacherComparison:
     """Judge a teacher on the validation examples, and measure it beside its student, both in the
     numbers that the teacher computes in.
 
     Args:
         model: the student's model directory.
-        own_labels, labelled: see :class:`Beside`.
+        judged_by_teacher, seen, labelled: see :class:`TeacherComparison`.
         device, precision: to compute on and in, where the teacher is a file, or on a GPU.
     """
     validation = data.validation
     facts: dict[str, Any] = {
         "name": teacher.name,
-        "own_labels": own_labels,
+        "judged_by_teacher": judged_by_teacher,
+        "seen": seen,
+        "judged": len(validation),
         "labelled": labelled,
         "unlabelled": len(data.train) - labelled,
     }
     if not len(validation):
-        return Beside(**facts)
+        return TeacherComparison(**facts)
     wanted: AnswerPrecision = precision
     side = None
     if isinstance(teacher, ModelTeacher):
@@ -143,14 +156,13 @@ def compare(
     if theirs is not None:
         judge = teacher.task.over(validation.text_columns)
         facts["agreement"] = agreement(judge, ours, theirs)
-        if not own_labels:
-            labels = [item.label for item in validation.items]
-            facts["metrics"] = judge.report(theirs, labels).metrics
+        if not judged_by_teacher:
+            facts["metrics"] = judge.judge(theirs, validation).metrics
     if side is not None:
         facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
         engine = student.engine
         facts["threads"] = torch.get_num_threads() if engine is None else engine.threads
-    return Beside(**facts)
+    return TeacherComparison(**facts)
 
 
 def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:

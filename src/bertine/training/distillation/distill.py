@@ -8,15 +8,16 @@ from bertine.data.store import is_store
 from bertine.options.distillation import ON_STORES, ON_TASKS, DistillOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_data
-from bertine.training.distillation.arguments import refuse_other_kind
+from bertine.training.distillation.arguments import OF_FILES, refuse_other_kind
 from bertine.training.distillation.on_store import distill_on_store
-from bertine.training.distillation.on_task import Distilled, distill_on_task
+from bertine.training.distillation.on_task import distill_on_task
+from bertine.training.distillation.result import Distilled
 from bertine.training.distributed.world import join, together
 from bertine.training.pretraining.result import PretrainResult
 
 #: Options beside those of groups that are for one kind of data.
 _OF_STORES = ("objective", "held_out", "evaluate_every")
-_OF_TASKS = ("probabilities", "probability_column", "labels", "split_seed")
+_OF_TASKS = ("probabilities", *OF_FILES, "split_seed")
 
 
 @takes_options()
@@ -32,7 +33,7 @@ def distill(
     On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    what another model holds likely; where texts have labels, these count too.
+    another model's answers; where texts have labels, these count too.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
@@ -43,28 +44,28 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.on_task.Distilled`.
+        :class:`~bertine.training.distillation.result.Distilled`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit
             together; what ``pretrain`` and ``finetune`` raise.
     """
     world = join(options.device)
-    given = as_data(data)
-    if isinstance(given, str | Path) and is_store(Path(given)):
+    data = as_data(data)
+    if isinstance(data, str | Path) and is_store(Path(data)):
         refuse_other_kind(
             options,
             ON_TASKS,
             _OF_TASKS,
-            given=f"{given} is a token store",
-            wanted="on texts of a task",
+            data_are=f"{data} is a token store",
+            meant_for="on texts of a task",
         )
-        return distill_on_store(given, out, options, world)
+        return distill_on_store(data, out, options, world)
     refuse_other_kind(
         options,
         ON_STORES,
         _OF_STORES,
-        given=f"{given} is no token store",
-        wanted="on a token store",
+        data_are=f"{data} is not a token store",
+        meant_for="on a token store",
     )
-    return distill_on_task(given, out, options, world)
+    return distill_on_task(data, out, options, world)

@@ -45,6 +45,7 @@ from bertine.training.distillation.student import (
     make_student,
     plan_student,
 )
+from bertine.training.distillation.unused import warn_of_unused
 from bertine.training.distributed.world import World
 from bertine.training.pretraining.pretrain import check_options
 from bertine.training.pretraining.result import PretrainResult
@@ -78,8 +79,8 @@ def distill_on_store(
         raise BertineError(
             f"{option('progressive_steps')} is for one process, but there are {world.size}"
         )
-    master = _loaded_teacher(options.teacher)
-    plan = plan_student(master.config, options.student, options.layers)
+    loaded = _loaded_teacher(options.teacher)
+    plan = plan_student(loaded.config, options.student, options.layers)
     check_family(inner, plan.config)
     if "mlm" not in inner.heads(plan.config):
         raise BertineError(
@@ -90,10 +91,10 @@ def distill_on_store(
         _FORMAT if _FORMAT in inner.formats else inner.formats[0]
     )
     check_format(inner, input_format)
-    lesson = _StoreLesson(options, master, plan, inner)
+    distillation = _StoreDistillation(options, loaded, plan, inner)
 
     def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
-        lesson.check(opened, tokenizer)
+        distillation.check(opened, tokenizer)
         odds = None
         if options.mask_smoothing:
             odds = rarer_first(opened.unigram_counts, options.mask_smoothing)
@@ -101,12 +102,12 @@ def distill_on_store(
             inner,
             input_format,
             partial(_masking, odds=odds),
-            lesson.student,
+            distillation.student,
             str(options.student or options.teacher),
             fresh=plan.layers is None and plan.folder is None,
-            loss=lesson.loss,
-            batches=lesson.batches if options.progressive_steps else None,
-            facts=lesson.facts(),
+            loss=distillation.loss,
+            batches=distillation.batches if options.progressive_steps else None,
+            facts=distillation.facts(),
             title="distill",
         )
 
@@ -129,18 +130,18 @@ def _loaded_teacher(folder: Path | str) -> LoadedModel:
 
 
 @dataclass
-class _StoreLesson:
+class _StoreDistillation:
     """A teacher, the plan of its student, and what is learned of it."""
 
     options: DistillOptions
-    master: LoadedModel
+    loaded_teacher: LoadedModel
     plan: StudentPlan
     inner: Objective
     cosine_weight: float = 0.0
     maps: MapLosses | None = None
 
     def __post_init__(self) -> None:
-        options, ours, theirs = self.options, self.plan.config, self.master.config
+        options, ours, theirs = self.options, self.plan.config, self.loaded_teacher.config
         if ours.vocab_size > theirs.vocab_size:
             raise BertineError(
                 f"{options.student}: has a vocabulary of {ours.vocab_size}, but the teacher "
@@ -156,9 +157,23 @@ class _StoreLesson:
             )
             self.cosine_weight = 0.0
         self.maps = map_losses(options, self.plan, theirs)
+        warn_of_unused(options, self.plan, theirs, self._unused(same))
         weights = (options.soft_weight, options.mlm_weight, self.cosine_weight)
         if not any(weights) and self.maps is None:
             raise BertineError("all weights are 0, so there is nothing to learn")
+
+    def _unused(self, same_width: bool) -> dict[str, str]:
+        """Return by name the options on soft targets and the cosine that change nothing, and
+        why."""
+        reasons = {}
+        if not self.options.soft_weight:
+            why = f"{option('soft_weight', 0)} leaves out the soft targets"
+            reasons = dict.fromkeys(("temperature", "soft_tokens"), why)
+        if not self.options.cosine_weight:
+            reasons["cosine_projection"] = f"{option('cosine_weight', 0)} leaves out the cosine"
+        elif same_width:
+            reasons["cosine_projection"] = "student and teacher have the same width"
+        return reasons
 
     def check(self, store: TokenStore, tokenizer: Tokenizer) -> None:
         """Refuse a store of another vocabulary than the teacher's.
@@ -166,7 +181,7 @@ class _StoreLesson:
         Raises:
             BertineError: it has one.
         """
-        if self.master.tokenizer.fingerprint != tokenizer.fingerprint:
+        if self.loaded_teacher.tokenizer.fingerprint != tokenizer.fingerprint:
             raise BertineError(
                 f"{self.options.teacher}: the teacher's vocabulary is not that of the store "
                 f"{store.path}; prepare the store with "
@@ -175,14 +190,14 @@ class _StoreLesson:
 
     def student(self) -> Model:
         """Build the student, with the projections that its terms need."""
-        options, plan, teacher = self.options, self.plan, self.master.model
-        say(plan.line(self.master.config))
+        options, plan, teacher = self.options, self.plan, self.loaded_teacher.model
+        say(plan.line(self.loaded_teacher.config))
         if plan.folder is not None:
             heads = self.inner.heads(plan.config.with_dropout(options.dropout))
             loaded = load_model(
                 plan.folder, heads=heads, seed=options.seed, dropout=options.dropout
             )
-            if loaded.tokenizer.fingerprint != self.master.tokenizer.fingerprint:
+            if loaded.tokenizer.fingerprint != self.loaded_teacher.tokenizer.fingerprint:
                 raise BertineError(
                     f"{plan.folder}: the student's vocabulary is not that of the teacher "
                     f"{options.teacher}; both must have the same"
@@ -224,7 +239,7 @@ class _StoreLesson:
         options = self.options
         return DistilledMlm(
             self.inner,
-            self.master.model.to(where),
+            self.loaded_teacher.model.to(where),
             soft_weight=options.soft_weight,
             mlm_weight=options.mlm_weight,
             cosine_weight=self.cosine_weight,
@@ -246,11 +261,11 @@ class _StoreLesson:
         return StagedBatches(plain, each, layers)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the run's settings say of the teacher and its lesson."""
+        """Return what the run's settings say of the teacher and its distillation."""
         options = self.options
-        teacher = self.master.model
+        teacher = self.loaded_teacher.model
         say(
-            f"teacher: {self.master.config.title}, {human_count(teacher.num_parameters())} "
+            f"teacher: {self.loaded_teacher.config.title}, {human_count(teacher.num_parameters())} "
             f"parameters; it is not in the checkpoints, and must be there to resume"
         )
         return {

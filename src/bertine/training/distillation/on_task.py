@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -23,15 +23,15 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.runs.files import START
 from bertine.tables.given import Data
-from bertine.tasks.distilled import DistilledTask, TaughtFeature, collate_taught
+from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
 from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.distillation.arguments import maps_facts, part_of
-from bertine.training.distillation.comparison import Beside, compare
+from bertine.training.distillation.comparison import TeacherComparison, compare
 from bertine.training.distillation.kept_answers import kept_answers
-from bertine.training.distillation.student import (
-    StudentPlan,
-)
+from bertine.training.distillation.result import Distilled
+from bertine.training.distillation.seen_by_teacher import seen_line
+from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.task_setup import (
     StagedFeatures,
     config_of,
@@ -42,12 +42,14 @@ from bertine.training.distillation.task_setup import (
     standardized,
     student_task,
     task_maps,
+    why_teacher_judges,
     with_labels,
 )
 from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
+from bertine.training.distillation.unused import warn_of_unused
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.finetune import as_json, fit_config
-from bertine.training.finetuning.learner import Learner, Origin
+from bertine.training.finetuning.learner import Origin
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.run import Outcome, read_outcome, train
 from bertine.training.finetuning.run_baselines import SCORES
@@ -65,30 +67,6 @@ from bertine.training.run import Run
 TEACHER = "teacher"
 
 
-@dataclass(frozen=True, repr=False)
-class Distilled(Learner):
-    """The result of distilling on a task: a learner, beside its teacher.
-
-    Attributes:
-        teacher: its scores on the validation examples, how often both answer alike, and how many
-            times as fast the student is.
-    """
-
-    teacher: Beside = field(default_factory=lambda: Beside(""))
-
-    def lines(self) -> list[str]:
-        """Return what the command prints at the end."""
-        return self._beside(super().lines())
-
-    def shown_lines(self) -> list[str]:
-        return self._beside(super().shown_lines())
-
-    def _beside(self, lines: list[str]) -> list[str]:
-        """Put the comparison before the last two lines, of the time and the folder."""
-        at = next((n for n, line in enumerate(lines) if line.startswith("trained in")), len(lines))
-        return [*lines[:at], *self.teacher.lines(self.metrics, self.metric_names), *lines[at:]]
-
-
 def distill_on_task(
     data: Data, out: Path | str, options: DistillOptions, world: World
 ) -> Distilled:
@@ -99,15 +77,15 @@ def distill_on_task(
             texts do not fit together; what reading and training raise.
     """
     world.alone(lambda: Run.check(out, options.resume))
-    lesson = _TaskLesson.begin(data, options, world)
-    prepared, config = lesson.prepared, lesson.config
-    settings = lesson.settings()
+    distillation = _TaskDistillation.begin(data, options, world)
+    prepared, config = distillation.prepared, distillation.config
+    settings = distillation.settings()
     with Run.open(out, settings, options.resume, world=world) as run:
         if run.finished:
             outcome = read_outcome(run, world, save_best=bool(options.save_best))
         else:
-            world.alone(lambda: write_json(run.folder / START, lesson.start()))
-            prepared = lesson.taught(run.folder)
+            world.alone(lambda: write_json(run.folder / START, distillation.start()))
+            prepared = distillation.with_answers(run.folder)
             outcome = train(
                 prepared,
                 config,
@@ -119,24 +97,24 @@ def distill_on_task(
                 shard=False,
             )
         # A run may have been killed just before.
-        beside = Beside.read(world.alone(lambda: lesson.beside(run)))
-    return lesson.result(run, outcome, beside)
+        comparison = TeacherComparison.read(world.alone(lambda: distillation.comparison(run)))
+    return distillation.result(run, outcome, comparison)
 
 
 @dataclass
-class _TaskLesson:
+class _TaskDistillation:
     """All that a run of :func:`distill_on_task` needs before its first step.
 
     Attributes:
         teacher: of the student.
         data: the examples; those for validation have labels, which may be the teacher's answers.
         features: of the training examples, for the student.
-        named: which training examples have a label.
-        label_weight: of them; 0 where there are none.
-        own_labels: see :class:`~bertine.training.distillation.comparison.Beside`.
+        label_weight: of the labels; 0 where no training example has one.
+        judged_by_teacher, seen: see
+            :class:`~bertine.training.distillation.comparison.TeacherComparison`.
         maps: the terms on hidden and attention maps.
         prepared: for fine-tuning, of the examples with labels; the batches are added by
-            :meth:`taught`.
+            :meth:`with_answers`.
         on_disk: whether the examples are those of a file.
         split_seed: by which examples were held out, where the user does not say.
     """
@@ -151,15 +129,16 @@ class _TaskLesson:
     prepared: Prepared
     features: Sequence[Any]
     label_weight: float
-    own_labels: bool
+    judged_by_teacher: bool
+    seen: int
     maps: MapLosses | None
     weights_fingerprint: str
     on_disk: bool
     split_seed: int
 
     @classmethod
-    def begin(cls, data: Data, options: DistillOptions, world: World) -> _TaskLesson:
-        """Read teacher, student and examples; say what was found."""
+    def begin(cls, data: Data, options: DistillOptions, world: World) -> _TaskDistillation:
+        """Read teacher, student and examples; print what they are."""
         where = world.device
         if options.progressive_steps is not None and world.size > 1:
             raise BertineError(
@@ -178,22 +157,22 @@ class _TaskLesson:
         if isinstance(teacher, FileTeacher):
             teacher = teacher.fit(read)
         label_weight = options.label_weight
-        named = sum(item.label is not None for item in read.train.items)
-        own_labels = bool(read.validation.items) and read.validation.items[0].label is None
-        if own_labels:
+        num_labelled = sum(item.label is not None for item in read.train.items)
+        judged_by_teacher = bool(read.validation.items) and read.validation.items[0].label is None
+        if judged_by_teacher:
             read = labelled_by(teacher, read)
-        if not named:
+        if not num_labelled:
             if label_weight == 1:
                 raise BertineError(
                     f"{option('label_weight', 1)} learns from labels alone, but no training "
                     "example has one; leave it out"
                 )
             label_weight = 0.0
-        elif named < len(read.train):
+        elif num_labelled < len(read.train):
             alone = "are learned from the teacher alone" if label_weight < 1 else "are not used"
             say(
-                f"{len(read.train) - named:,} of {len(read.train):,} training examples have no "
-                f"label, and {alone}"
+                f"{len(read.train) - num_labelled:,} of {len(read.train):,} training examples have "
+                f"no label, and {alone}"
             )
         student = options.student if plan.folder is None else plan.folder
         wished = teacher.task.max_length if options.max_length is None else options.max_length
@@ -209,17 +188,23 @@ class _TaskLesson:
             for word, examples in read.others.items()
         }
         maps = task_maps(options, plan, teacher, task, loaded)
+        reasons = {}
+        if not num_labelled:
+            reasons["label_weight"] = "no training example has a label"
+        if task.numeric:
+            reasons["temperature"] = "scores are compared as they are"
+        elif label_weight == 1:
+            reasons["temperature"] = f"{option('label_weight', 1)} learns from labels alone"
+        warn_of_unused(options, plan, config_of(teacher), reasons)
         labelled, own = with_labels(read.train, features)
         look = look_at(type(task), labelled, read.validation, own, held)
         tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
         say_what(loaded, read.train, read.validation, task.notes(features), look)
-        if isinstance(teacher, ModelTeacher) and (seen := teacher.seen(read.validation)):
-            warn(seen)
-        if own_labels:
-            say(
-                "no example has a label: the validation examples are judged by the teacher's "
-                "answers, so scores are how far both agree"
-            )
+        seen = 0 if judged_by_teacher else teacher.seen(read)
+        if seen:
+            warn(seen_line(seen, len(read.validation)))
+        if judged_by_teacher:
+            say(why_teacher_judges(read, num_labelled))
         say_plan(tuned, len(read.train))
         if tuned.save_best and not held:
             raise BertineError("without validation examples there is no best epoch to save")
@@ -252,7 +237,8 @@ class _TaskLesson:
             prepared,
             features,
             label_weight,
-            own_labels,
+            judged_by_teacher,
+            seen,
             maps,
             loaded.model.fingerprint(),
             isinstance(data, str | Path),
@@ -318,7 +304,7 @@ class _TaskLesson:
             "usual_learning_rate": usual.learning_rate,
         }
 
-    def taught(self, folder: Path) -> Prepared:
+    def with_answers(self, folder: Path) -> Prepared:
         """Ask the teacher, or take what is kept in the `folder` of the run, and return the run with
         its batches and its loss."""
         prepared, options, train = self.prepared, self.options, self.data.train
@@ -332,7 +318,7 @@ class _TaskLesson:
                 folder,
                 what.hexdigest(),
                 len(self.features),
-                lambda: self.teacher.outputs(prepared.task, train, self.features, tokenizer),
+                lambda: self.teacher.outputs(prepared.task, train, self.features, prepared.loaded),
             )
 
         if self.world.size > 1:  # the first one asks, all of them read
@@ -340,16 +326,16 @@ class _TaskLesson:
         outputs = answers()
         task = standardized(prepared.task, train, outputs)
         items = train.items
-        lessons = [
-            TaughtFeature(
+        answered = [
+            DistilledFeature(
                 task.with_some_target(feature), output, items[feature.row].label is not None
             )
             for feature, output in zip(self.features, outputs, strict=True)
         ]
         kind = FeatureBatches[Any]
         batches = kind(
-            lessons,
-            collate_taught(task, tokenizer.pad_token_id),
+            answered,
+            collate_distilled(task, tokenizer.pad_token_id),
             batch_size=prepared.plan.batch_size,
             seed=options.seed,
         )
@@ -365,7 +351,7 @@ class _TaskLesson:
         self.prepared = dataclasses.replace(prepared, task=task, batches=batches, loss=loss)
         return self.prepared
 
-    def beside(self, run: Run) -> dict[str, Any]:
+    def comparison(self, run: Run) -> dict[str, Any]:
         """Return what ``scores.json`` says of the teacher; where it says nothing yet, judge the
         teacher and measure both, and write it there."""
         file = run.folder / SCORES
@@ -375,7 +361,8 @@ class _TaskLesson:
                 self.teacher,
                 run.model,
                 self.data,
-                own_labels=self.own_labels,
+                judged_by_teacher=self.judged_by_teacher,
+                seen=self.seen,
                 labelled=len(self.prepared.train.examples),
                 device=self.options.device,
                 precision=self.options.precision,
@@ -384,7 +371,7 @@ class _TaskLesson:
         values: dict[str, Any] = known[TEACHER]
         return values
 
-    def result(self, run: Run, outcome: Outcome, beside: Beside) -> Distilled:
+    def result(self, run: Run, outcome: Outcome, comparison: TeacherComparison) -> Distilled:
         """Return what the run ended with."""
         prepared, read = self.prepared, self.data
         kept = Labelled(
@@ -405,5 +392,5 @@ class _TaskLesson:
                 device=str(self.world.device),
                 precision=self.config.precision,
             ),
-            teacher=beside,
+            teacher=comparison,
         )

@@ -1,4 +1,4 @@
-"""A student, made of layers of its teacher, or with the sizes and weights that it is given.
+"""A student, made of layers of its teacher, or with other sizes or weights.
 
 DistilBERT begins as every other layer of its teacher, with the embeddings and the head (Sanh et al.
 2019, section 3; transformers, ``research_projects/distillation/scripts/extract_distilbert.py``).
@@ -41,7 +41,7 @@ class StudentPlan:
     Attributes:
         config: its sizes; the vocabulary is the teacher's.
         layers: the teacher's layers that it begins as, from 0 on; None: of its own weights.
-        folder: the model directory that it begins with; None: there is none.
+        folder: the model directory that it begins with; None: it has none.
         source: the model directory that `layers` are of; None: the teacher.
     """
 
@@ -58,7 +58,7 @@ class StudentPlan:
         if self.folder is not None:
             return f"student: {size}, begins as {self.folder}"
         if self.layers is None:
-            return f"student: {size}, begins at random: it has not the teacher's sizes"
+            return f"student: {size}, begins with random weights: its sizes are not the teacher's"
         chosen = " ".join(map(str, self.layers))
         if self.source is not None:
             return f"student: {size}, begins as layers {chosen} of {self.source}"
@@ -265,9 +265,9 @@ def copy_layers(
             continue
         if name.startswith("backbone.pooler.") and not with_pooler:
             continue
-        found = source.get(wanted)
-        if found is not None and found.shape == tensor.shape:
-            tensor.copy_(found)
+        weights = source.get(wanted)
+        if weights is not None and weights.shape == tensor.shape:
+            tensor.copy_(weights)
             taken.append(name)
         elif inside or name.startswith("backbone.embeddings."):
             raise BertineError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,18 +19,21 @@ from bertine.interop.family import family_of
 from bertine.interop.placing import LoadReport
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
+from bertine.names import TeacherTask
 from bertine.objectives.distillation.around_mlm import StagedBatches
 from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
 from bertine.records.examples import Examples, as_columns, find_splits, resolve_text_columns
-from bertine.records.probabilities import read_probabilities
+from bertine.records.label_sets import SEPARATORS
+from bertine.records.probabilities import Probabilities, read_probabilities, read_scores
 from bertine.tables.given import Data
 from bertine.tables.table import Table
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
-from bertine.terminal.console import say
-from bertine.training.distillation.arguments import map_losses
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.terminal.console import counted, say
+from bertine.training.distillation.arguments import OF_FILES, map_losses
 from bertine.training.distillation.student import (
     StudentPlan,
     add_projections,
@@ -37,27 +41,25 @@ from bertine.training.distillation.student import (
     plan_student,
 )
 from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
-from bertine.training.finetuning.setup import (
-    Start,
-    load_with_heads,
-)
+from bertine.training.distillation.unused import MAP_WEIGHTS
+from bertine.training.finetuning.setup import Start, load_with_heads
 
 
 def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teacher:
     """Read the teacher, a model or a file.
 
     Raises:
-        BertineError: neither or both are given; something that is for the other one.
+        BertineError: neither or both are named; an option is for the other one.
     """
     if (options.teacher is None) == (options.probabilities is None):
         raise BertineError(
             f"give one of {option('teacher')}, a fine-tuned model, and "
-            f"{option('probabilities')}, a file of what another model holds likely"
+            f"{option('probabilities')}, a file of another model's answers"
         )
     if options.teacher is not None:
-        for name in ("probability_column", "labels"):
-            if getattr(options, name) is not None:
-                raise BertineError(f"{option(name)} is for {option('probabilities')}")
+        for of_files in OF_FILES:
+            if getattr(options, of_files) is not None:
+                raise BertineError(f"{option(of_files)} is for {option('probabilities')}")
         return ModelTeacher.load(options.teacher, options.device, options.precision)
     assert options.probabilities is not None
     if options.student is None:
@@ -65,28 +67,54 @@ def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teach
             f"{options.probabilities}: a file has no layers to begin as; name a model directory to "
             f"train with {option('student')} ({option('layers')} takes some of its layers alone)"
         )
-    columns = _text_columns(data, reading)
-    table = read_probabilities(
+    name: TeacherTask = options.teacher_task or "text"
+    if options.label_separator is not None and name != MultiLabel.name:
+        raise BertineError(
+            f"{option('label_separator')} is for {option('teacher_task', MultiLabel.name)}, but "
+            f"the task is {name!r}"
+        )
+    texts = as_columns(reading.text_columns)
+    columns: tuple[str, ...] = ()
+    if not texts or name == MultiLabel.name:
+        texts, columns = _columns(data, reading)
+    table = _READERS[name](
         Path(options.probabilities),
         labels=options.labels,
         column=options.probability_column,
-        text_columns=columns,
+        text_columns=texts,
     )
-    task: Any = task_class("text")
-    made = task(table.labels, columns, reading.label_column)
-    return FileTeacher(table, made, str(options.probabilities))
+    one_column_each = reading.label_column is None and set(table.labels) <= set(columns)
+    known = {
+        "labels": table.labels,
+        "text_columns": texts,
+        "label_column": reading.label_column,
+        "separator": options.label_separator or SEPARATORS[0],
+        "one_column_each": one_column_each,
+    }
+    kind: Any = task_class(name)
+    fields = {field.name for field in dataclasses.fields(kind)}
+    task = kind(**{field: value for field, value in known.items() if field in fields})
+    return FileTeacher(table, task, str(options.probabilities))
 
 
-def _text_columns(data: Data, reading: Reading) -> tuple[str, ...]:
-    """Return the columns of the texts of a table, named or usual."""
-    named = as_columns(reading.text_columns)
-    if named:
-        return named
+#: What reads a file of another model's answers, by its task.
+_READERS: dict[TeacherTask, Callable[..., Probabilities]] = {
+    "text": read_probabilities,
+    "multi-label": partial(read_probabilities, exclusive=False),
+    "regression": read_scores,
+}
+
+
+def _columns(data: Data, reading: Reading) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of the texts of a table, named or usual, and all that it has."""
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    with Table(splits.train, format=reading.format, quotes=reading.quotes) as table:
-        return ("text",) if table.layout.kind == "text" else resolve_text_columns(table, None)
+    named = as_columns(reading.text_columns)
+    with Table(splits.train, wanted=named, format=reading.format, quotes=reading.quotes) as table:
+        if table.layout.kind == "text":
+            return named or ("text",), ()
+        return resolve_text_columns(table, named), tuple(table.columns)
 
 
 def config_of(teacher: Teacher) -> Config | None:
@@ -192,19 +220,22 @@ def task_maps(
         BertineError: they cannot be compared.
     """
     if isinstance(teacher, FileTeacher):
-        wished = ("hidden_weight", "attention_weight", "hidden_mean_weight")
-        for name in (*wished, "hidden_variance_weight", "progressive_steps"):
+        for name in (*MAP_WEIGHTS, "progressive_steps"):
             if getattr(options, name):
-                raise BertineError(f"{option(name)} compares layers, which a file has not")
+                raise BertineError(
+                    f"{option(name)} compares layers, and a file of answers has none"
+                )
         return None
     assert isinstance(teacher, ModelTeacher)
     maps = map_losses(options, plan, teacher.config)
     if maps is None:
         return None
-    if not teacher.reads_alike(task, loaded.tokenizer) or teacher.task.reads_apart:
+    why = teacher.reads_otherwise(task, loaded)
+    if teacher.task.reads_apart:
+        why = "the teacher encodes the two texts of a pair apart; leave out the weights of layers"
+    if why:
         raise BertineError(
-            "layers can be compared only where teacher and student read the same pieces: give the "
-            f"student the teacher's vocabulary and {option('max_length', teacher.task.max_length)}"
+            f"layers can be compared only where teacher and student read the same pieces, but {why}"
         )
     check_maps(maps, loaded.model, teacher.model)
     names = [HIDDEN] if maps.reads_states else []
@@ -231,6 +262,24 @@ def labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
     column = data.train.label_column or teacher.task.label_column or "label"
     held = dataclasses.replace(data.validation, items=items, label_column=column)
     return dataclasses.replace(data, validation=held)
+
+
+def why_teacher_judges(read: PartlyLabelled, labelled: int) -> str:
+    """Say why validation examples are judged by the teacher's answers, where so many training
+    examples have a label."""
+    why = "no example has a label"
+    if labelled and read.held_out:
+        why = (
+            f"all {labelled:,} labels are learned from, as a tenth of so few says little of a "
+            f"student; {counted(len(read.validation), 'row')} without a label "
+            f"{'is' if len(read.validation) == 1 else 'are'} held out"
+        )
+    elif labelled:
+        why = f"{read.validation.source} has no labels"
+    return (
+        f"{why}: the validation examples are judged by the teacher's answers, so scores are how "
+        "far both agree"
+    )
 
 
 def with_labels(

@@ -1,4 +1,4 @@
-"""Teachers of tasks: a fine-tuned model, or a file of what some other model holds likely."""
+"""Teachers of tasks: a fine-tuned model, or a file of another model's answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
-from bertine.inference.seen_in_training import seen_note
+from bertine.modeldir import LoadedModel
 from bertine.models.config import Config
 from bertine.models.mean_layer import has_mean_layer
 from bertine.models.model import Model
@@ -24,11 +25,10 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.probabilities import Probabilities
 from bertine.tasks.base import Task
+from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import counted, human_count, progress
 from bertine.text.tokenizer import Tokenizer
-
-#: A probability of 0 in a file, as a logarithm: less than any model gives.
-_LEAST = 1e-9
+from bertine.training.distillation.seen_by_teacher import seen_by_teacher
 
 
 class Teacher(ABC):
@@ -51,22 +51,26 @@ class Teacher(ABC):
     @abstractmethod
     def outputs(
         self,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> list[np.ndarray]:
         """Compute what it puts out for each of the student's features.
 
         Args:
-            built: the student's task.
+            student_task: the student's task.
             examples: those that it is to learn from.
             features: that the student reads of them.
-            tokenizer: of the student.
+            student: which reads them.
 
         Raises:
             BertineError: it reads these examples in other parts than the student does.
         """
+
+    def seen(self, data: PartlyLabelled) -> int:
+        """Count the validation examples that it was trained on, as far as that is known."""
+        return 0
 
     @abstractmethod
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
@@ -85,7 +89,7 @@ class ModelTeacher(Teacher):
         """Read a model directory; the teacher computes in the numbers that it was trained in.
 
         Raises:
-            BertineError: it is none of a task.
+            BertineError: it is not a model of a task.
         """
         return cls(Predictor.for_scores(folder, device, precision), str(folder))
 
@@ -137,9 +141,8 @@ class ModelTeacher(Teacher):
         seed = facts.get("split_seed", facts.get("seed"))
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
 
-    def seen(self, examples: Examples[Any]) -> str | None:
-        """Return what to say of a score of the teacher on `examples` if it was trained on them."""
-        return seen_note(self.predictor.training, examples) if len(examples) else None
+    def seen(self, data: PartlyLabelled) -> int:
+        return seen_by_teacher(self.task.name, self.predictor.training, data)
 
     def answering(self, columns: Sequence[str]) -> Answering:
         """Return the teacher over a table with these text columns."""
@@ -147,34 +150,34 @@ class ModelTeacher(Teacher):
 
     def outputs(
         self,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> list[np.ndarray]:
         answering = self.answering(examples.text_columns)
-        own = self._features(answering, built, examples, features, tokenizer)
+        own = self._features(answering, student_task, examples, features, student)
         with progress() as bar:
             job = bar.add_task("ask the teacher", total=len(own))
-            found = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
+            outputs = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
         # What stands at padding means nothing.
         return [
             np.asarray(output[: len(feature.input_ids)] if output.ndim > 1 else output)
-            for output, feature in zip(found, own, strict=True)
+            for output, feature in zip(outputs, own, strict=True)
         ]
 
     def _features(
         self,
         answering: Answering,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> Sequence[Any]:
         """Return what the teacher reads for each of the student's features."""
         task = answering.task
-        same = self.reads_alike(built, tokenizer)
-        if same:
+        why = self.reads_otherwise(student_task, student)
+        if not why:
             return features
         own = task.featurize(examples, answering.tokenizer)
         rows = [feature.row for feature in features] == [feature.row for feature in own]
@@ -187,23 +190,36 @@ class ModelTeacher(Teacher):
         )
         if not ids:
             raise BertineError(
-                f"the teacher reads these texts in other parts than the student: its longest input "
-                f"is {task.max_length}, the student's {built.max_length}"
-                + (
-                    ""
-                    if tokenizer.fingerprint == answering.tokenizer.fingerprint
-                    else ", and their vocabularies differ"
-                )
-                + f"; give the student the same ({option('max_length', task.max_length)})"
+                f"the teacher reads these texts in other parts than the student: {why}"
             )
         return own
 
-    def reads_alike(self, built: Task[Any], tokenizer: Tokenizer) -> bool:
-        """Tell whether teacher and student read the same pieces."""
-        task = self.task
-        limits = (task.max_length, task.long_text, getattr(task, "limits", None))
-        ours = (built.max_length, built.long_text, getattr(built, "limits", None))
-        return limits == ours and tokenizer.fingerprint == self.tokenizer.fingerprint
+    def reads_otherwise(self, student_task: Task[Any], student: LoadedModel) -> str:
+        """Say why teacher and student do not read the same pieces, and what to do about it; ""
+        where they do.
+
+        Args:
+            student_task: the student's task.
+            student: with as many positions as it has.
+        """
+        wanted = self.task.max_length
+        if student.tokenizer.fingerprint != self.tokenizer.fingerprint:
+            return (
+                "their vocabularies differ; give a student that has the teacher's, as a model type "
+                f"or {option('layers')} make one"
+            )
+        if student.config.longest_input < wanted:
+            return (
+                f"the student has {student.config.longest_input} positions, but the teacher reads "
+                f"up to {wanted} pieces; give a student with as many, or a teacher that was "
+                f"fine-tuned with {option('max_length', student.config.longest_input)}"
+            )
+        if student_task.max_length != wanted:
+            return (
+                f"the teacher reads up to {wanted} pieces, the student {student_task.max_length}; "
+                f"leave out {option('max_length')}, or give {option('max_length', wanted)}"
+            )
+        return ""
 
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
         answering = self.answering(data.validation.text_columns)
@@ -214,10 +230,10 @@ class ModelTeacher(Teacher):
 
 @dataclass
 class FileTeacher(Teacher):
-    """A file with the probability of each label for each row of the training data."""
+    """A file with the probability of each label, or a score, for each row of the training data."""
 
     probabilities: Probabilities
-    task: Task[Any]
+    task: WholeTextTask[Any]
     name: str
     numbers: tuple[int, ...] = ()
 
@@ -229,15 +245,14 @@ class FileTeacher(Teacher):
 
     def line(self) -> str:
         labels = self.probabilities.labels
-        return (
-            f"teacher: {counted(len(self.probabilities.values), 'row')} of probabilities of "
-            f"{len(labels)} labels in {self.name}"
-        )
+        what = f"probabilities of {len(labels)} labels" if labels else "scores"
+        rows = counted(len(self.probabilities.values), "row")
+        return f"teacher: {rows} of {what} in {self.name}"
 
-    @property
-    def logits(self) -> np.ndarray:
-        """The logarithms of the probabilities, fp32 [N, K]."""
-        return np.log(np.maximum(self.probabilities.values, _LEAST)).astype(np.float32)
+    @cached_property
+    def rows_put_out(self) -> np.ndarray:
+        """The outputs of a model that answers so, fp32 [N, K]; of scores [N]."""
+        return self.task.as_outputs(self.probabilities.values)
 
     def fit(self, data: PartlyLabelled) -> FileTeacher:
         """Return the teacher for data of which some rows may be held out.
@@ -250,7 +265,7 @@ class FileTeacher(Teacher):
         count, rows = len(data.train) + len(held), len(self.probabilities.values)
         if rows != count:
             raise BertineError(
-                f"{self.name}: has {counted(rows, 'row')} of probabilities, but "
+                f"{self.name}: has {counted(rows, 'row')}, but "
                 f"{data.train.source} has {counted(count, 'row')}; both must have the same texts "
                 "in the same order"
             )
@@ -269,20 +284,18 @@ class FileTeacher(Teacher):
 
     def outputs(
         self,
-        built: Task[Any],
+        student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
-        tokenizer: Tokenizer,
+        student: LoadedModel,
     ) -> list[np.ndarray]:
-        logits = self.logits
-        return [logits[self.numbers[feature.row]] for feature in features]
+        return [self.rows_put_out[self.numbers[feature.row]] for feature in features]
 
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
         if not data.held_out:
             return None
-        logits = self.logits[list(data.held_out)]
-        rows = [_Row(number) for number in range(len(logits))]
-        return list(self.task.decode(list(logits), rows))
+        outputs = list(self.rows_put_out[list(data.held_out)])
+        return list(self.task.decode(outputs, [_Row(number) for number in range(len(outputs))]))
 
 
 @dataclass(frozen=True)

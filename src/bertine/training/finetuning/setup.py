@@ -28,7 +28,7 @@ from bertine.objectives.base import Loss
 from bertine.options.finetuning import FreshWeights, Layers
 from bertine.options.names import option
 from bertine.options.optimization import DropoutRate
-from bertine.records.examples import Examples
+from bertine.records.examples import Examples, SoftExample
 from bertine.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.tasks.base import Task
@@ -254,9 +254,12 @@ def say_what(
     for line in loaded.report.lines():
         say(line)
     columns = " + ".join(train.text_columns)
+    label = train.label_column or "none"
+    if train.items and isinstance(train.items[0], SoftExample):
+        label = f"probabilities of {counted(len(train.class_names), 'label')}"
     say(
         f"{len(train)} training and {len(validation)} validation examples; "
-        f"text: {columns}; label: {train.label_column or 'none'}"
+        f"text: {columns}; label: {label}"
     )
     if line := look.label_line():
         say(line)

@@ -122,7 +122,7 @@ def _token_heads(model: Model) -> dict[str, tuple[nn.Module, int, bool]]:
         elif kind.reads == "inputs":  # a masked language model of its own
             assert isinstance(module.head, nn.Module)
             assert isinstance(module.config, Config)
-            heads["mlm"] = (module.head, module.config.hidden_size, True)
+            heads[name] = (module.head, module.config.hidden_size, True)
     return heads
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from bertine.terminal.console import human_count, human_time, progress, say, shows_bars
-from bertine.terms import terms_among
+from bertine.terms import TERMS, terms_among
 
 #: Seconds for which other programs must use cores without a break before it is said, and leave
 #: them before that is said.
@@ -131,7 +131,11 @@ def facts_of(entry: dict[str, float]) -> dict[str, str]:
     for name in ("loss", *terms[:1]):
         if name in entry:
             shown[name.replace("_", " ")] = f"{entry[name]:.3f}"
-    if "unigram_entropy" in entry:  # that the loss of masked words is to be compared with
+    # The entropy of the frequencies is to be compared with the loss of guessing words.
+    words = [name for name in terms_among(entry) if TERMS[name].words]
+    if "unigram_entropy" in entry and words:
+        shown[f"{words[0]} loss"] = f"{entry[f'{words[0]}_loss']:.3f}"
+    if "unigram_entropy" in entry:
         shown["(unigram entropy"] = f"{entry['unigram_entropy']:.3f})"
     for name in entry:
         if name.endswith("accuracy"):

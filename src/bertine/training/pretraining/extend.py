@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertine.models.electra.generator import generator_of
-from bertine.models.heads import new_head
+from bertine.models.config import Config
+from bertine.models.heads import GuessesWords, new_head
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
 
@@ -19,10 +19,10 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
     """Give `model`, which was made for `old`, the vocabulary of `new`, which extends it
     (:meth:`bertine.Tokenizer.extends`).
 
-    The word embedding of a new piece is the mean of those of
-    :meth:`bertine.Tokenizer.parts_of` `old`, and so is its
-    bias in the MLM head, the model's or a generator's, where there is one. A piece with a character
-    that was unknown gets the mean of all.
+    The word embedding of a new piece is the mean of those of :meth:`bertine.Tokenizer.parts_of`
+    `old`, and so are its weights in heads that guess words
+    (:class:`bertine.models.heads.GuessesWords`). A piece with a character that was unknown gets the
+    mean of all.
 
     Returns:
         The model (on the CPU, in the mode it was in), and how many pieces had unknown characters.
@@ -31,13 +31,9 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
     state = dict(model.state_dict())
     unknown = 0
     grown = {"backbone.embeddings.word_embeddings.weight": 0}
-    generator = generator_of(model)
-    if "mlm" in model.heads:
-        of_head: Any = model.heads["mlm"]
-        grown |= {f"heads.mlm.{name}": at for name, at in of_head.vocabulary_tensors.items()}
-    if generator is not None:
-        tensors = generator.head.vocabulary_tensors
-        grown |= {f"heads.generator.head.{name}": at for name, at in tensors.items()}
+    for name, head in model.heads.items():
+        if isinstance(head, GuessesWords):
+            grown |= {f"heads.{name}.{own}": at for own, at in head.vocabulary_tensors.items()}
     for name, at in grown.items():
         table = state[name].movedim(at, 0)
         rows = table.new_zeros(config.vocab_size, *table.shape[1:])
@@ -51,11 +47,12 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
         state[name] = rows.movedim(0, at).contiguous()
     with torch.device("meta"):
         heads: dict[str, nn.Module] = {}
-        for name in model.heads:
-            sizes: dict[str, Any] = {}
-            if config.heads[name].reads == "inputs" and generator is not None:
-                sizes["generator"] = generator.config.replace(vocab_size=config.vocab_size)
-            heads |= new_head(config, name, **sizes)
+        for name, head in model.heads.items():
+            options: dict[str, Any] = {}
+            if config.heads[name].reads == "inputs":  # of sizes of its own
+                assert isinstance(head.config, Config)
+                options["sizes"] = head.config.replace(vocab_size=config.vocab_size)
+            heads |= new_head(config, name, **options)
         extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
     extended.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
     extended.requires_grad_(True)

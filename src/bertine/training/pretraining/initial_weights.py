@@ -12,6 +12,7 @@ from bertine.interop.family import read_config
 from bertine.interop.size_check import check_fits
 from bertine.modeldir import load_config, load_model
 from bertine.models.config import Config
+from bertine.models.electra.generator import as_masked_lm
 from bertine.models.initial import init_weights
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
@@ -138,4 +139,8 @@ def starting_model(
         if initialization == "mimetic":
             with seeded(seed, "mimetic weights"):
                 mimic_trained_attention(built.backbone)
+                guesser = as_masked_lm(built)
+                # One that is narrower than its embeddings reads them through a projection.
+                if guesser is not None and not guesser.config.projects_embeddings:
+                    mimic_trained_attention(guesser.backbone)
     return built

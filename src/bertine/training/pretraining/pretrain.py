@@ -42,7 +42,7 @@ def pretrain(
     options: PretrainOptions,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    with masked LM alone, or by telling tokens that a generator has replaced; by default as the
+    with masked LM alone, or by detecting tokens that a generator has replaced; by default as the
     paper of the model does.
 
     Args:
@@ -107,7 +107,7 @@ def check_options(options: PretrainOptions, objective: Objective) -> None:
 
     Raises:
         BertineError: none of `steps`, `tokens` and `hours`, or both of the first; what is best is
-            asked for, but there is no text to tell it.
+            asked for, but there is no held-out text to choose it by.
     """
     lengths = sum(length is not None for length in (options.steps, options.tokens))
     if lengths == 2 or (lengths == 0 and options.hours is None):

@@ -19,7 +19,7 @@ from bertine.scores import score_name
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, human_time
 from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, guessing, main_term
+from bertine.terms import TERMS, main_term, rarer_answers, terms_among
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Best, recorded_best
 from bertine.training.run import Run
@@ -59,10 +59,11 @@ class PretrainResult(Shown):
     main: str = "mlm"
     generator: Path | None = None
 
-    def _verdict(self) -> str:
-        loss, entropy = self.final[f"{self.main}_loss"], self.unigram_entropy
+    def _verdict(self, name: str) -> str:
+        """Compare the loss of a term whose targets are words with their frequencies."""
+        loss, entropy = self.final[f"{name}_loss"], self.unigram_entropy
         # A model without context can still copy the chosen tokens that were left in place.
-        kept = self.kept if TERMS[self.main].copied else 0.0
+        kept = self.kept if TERMS[name].copied else 0.0
         if loss < (1.0 - kept) * entropy - AT_LEVEL:
             return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
         if loss > entropy + AT_LEVEL:
@@ -77,21 +78,26 @@ class PretrainResult(Shown):
             "higher rate"
         )
 
+    def _losses(self) -> list[str]:
+        """List the terms whose losses are printed: the main one, and those of guessing words."""
+        of_words = [name for name in terms_among(self.final) if TERMS[name].words]
+        return list(dict.fromkeys((self.main, *of_words)))
+
     def lines(self) -> list[str]:
         """Return what the command prints at the end."""
-        end, main, title = self.final, self.main, TERMS[self.main].title
-        verdict = f" ({self._verdict()})" if TERMS[main].words else ""
-        lines = [
-            f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}",
-            f"{title} loss {end[f'{main}_loss']:.3f}{verdict}",
-            ", ".join(_accuracies(end)),
-            *_guessing(end),
-        ]
+        end, names = self.final, self._losses()
+        lines = [f"saw {human_count(end['tokens'])} tokens in {human_time(end['elapsed'])}"]
+        for name in names:
+            verdict = f" ({self._verdict(name)})" if TERMS[name].words else ""
+            lines.append(f"{TERMS[name].title} loss {end[f'{name}_loss']:.3f}{verdict}")
+        lines += [", ".join(_accuracies(end)), *_guessing(end)]
         if self.held_out:
             held = self.held_out
-            facts = [f"{title} loss {held[f'{main}_loss']:.3f}"]
-            if f"{main}_perplexity" in held:
-                facts.append(f"perplexity {held[f'{main}_perplexity']:.1f}")
+            facts = []
+            for name in names:
+                facts.append(f"{TERMS[name].title} loss {held[f'{name}_loss']:.3f}")
+                if f"{name}_perplexity" in held:
+                    facts.append(f"perplexity {held[f'{name}_perplexity']:.1f}")
             lines.append(f"held-out text: {', '.join(facts + _accuracies(held))}")
         if self.best is not None:
             lines.append(
@@ -125,16 +131,15 @@ def _accuracies(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _guessing(scores: Mapping[str, Any]) -> list[str]:
-    """Say beside which accuracy those of terms with a rarer answer stand."""
+    """Say of terms with a rarer answer how many targets have it, how many of these were detected,
+    and which accuracy guessing gives."""
     lines = []
     for name, term in TERMS.items():
-        share = scores.get(f"{name}_{term.rarer}")
-        if term.rarer is not None and share is not None:
-            _, accuracy = guessing(term, share) or (0.0, 0.0)
-            found = scores.get(f"{name}_found", 0.0) / max(share, 1e-12)
+        if rarer := rarer_answers(name, scores):
+            share, detected, guessed = rarer
             lines.append(
-                f"{term.title}: {share:.1%} of the {term.targets} {term.rarer}, {found:.1%} of "
-                f"these found; saying the same of all is right for {accuracy:.1%}"
+                f"{term.title}: {share:.1%} of the {term.targets} were {term.rarer}, "
+                f"{detected:.1%} of these detected; guessing gives an accuracy of {guessed:.1%}"
             )
     return lines
 

@@ -252,6 +252,44 @@ def test_another_width_is_projected_or_left_out(
     )
 
 
+def test_options_that_do_nothing_are_said(
+    store: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for each, before the first step; a run with those that matter says nothing of them."""
+
+    def said(name: str, **options: Any) -> set[str]:
+        given: dict[str, Any] = {**SHORT, "steps": 1, **options}
+        bertine.distill(store, teacher=teacher, out=tmp_path / name, **given)
+        lines = capsys.readouterr().err.splitlines()
+        return {line.partition("warning: ")[2] for line in lines if "does nothing" in line}
+
+    assert said(
+        "a",
+        soft_weight=0.0,
+        temperature=3.0,
+        soft_tokens="masked",
+        cosine_projection=True,
+        maps="mobilebert",
+        token_types="drop",
+    ) == {
+        "temperature=3.0 does nothing: soft_weight=0 leaves out the soft targets",
+        "soft_tokens='masked' does nothing: soft_weight=0 leaves out the soft targets",
+        "cosine_projection=True does nothing: student and teacher have the same width",
+        "maps='mobilebert' does nothing: no layers are compared; give hidden_weight or "
+        "attention_weight",
+        "token_types='drop' does nothing: the student has token types of its own",
+    }
+    assert said("b", cosine_weight=0.0, cosine_projection=True, student=teacher) == {
+        "cosine_projection=True does nothing: cosine_weight=0 leaves out the cosine"
+    }
+    assert said("c", student="bert-tiny", token_types="drop") == {
+        "token_types='drop' does nothing: the student does not begin as layers of its teacher"
+    }
+    used: dict[str, Any] = {"temperature": 3.0, "soft_tokens": "masked", "token_types": "drop"}
+    used |= {"maps": "mobilebert", "attention_weight": 1.0, "student": "distilbert"}
+    assert said("d", **used) == set()
+
+
 def test_mistakes_are_one_line(store: Path, teacher: Path, labelled: Path, tmp_path: Path) -> None:
     def refused(match: str, **options: Any) -> None:
         with pytest.raises(BertineError, match=match) as error:

@@ -1,0 +1,85 @@
+"""Distilling on texts of which some have a label, all or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertine
+import toys
+from bertine.errors import BertineError
+from bertine.runs.log import read_log
+from distilling import SHORT, rows_of, texts, write_rows
+
+
+def test_rows_without_a_label_are_learned_from_the_teacher(
+    teacher: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(labelled / "train.csv")
+    for number, row in enumerate(rows):
+        row["label"] = row["label"] if number % 3 else ""
+    data = write_rows(tmp_path / "some.csv", rows)
+    result = bertine.distill(data, teacher=teacher, out=tmp_path / "run", **SHORT)
+    assert "40 of 112 training examples have no label" in capsys.readouterr().err
+    assert (result.teacher.labelled, result.teacher.unlabelled) == (72, 40)
+    assert not result.teacher.judged_by_teacher
+
+
+def test_few_labels_are_all_learned_from(
+    teacher: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of each label is enough to begin with: the teacher judges."""
+    rows = rows_of(labelled / "train.csv")
+    for row in rows[2:]:
+        row["label"] = ""
+    data = write_rows(tmp_path / "few.csv", rows)
+    result = bertine.distill(data, teacher=teacher, out=tmp_path / "run", **SHORT)
+    said = capsys.readouterr().err
+    assert "all 2 labels are learned from" in said
+    assert "12 rows without a label are held out: the validation examples are judged by" in said
+    assert (result.teacher.labelled, result.teacher.unlabelled) == (2, 106)
+    assert result.teacher.judged_by_teacher
+    assert result.metrics["accuracy"] > 0.5
+    page = bertine.report(tmp_path / "run").path.read_text()
+    assert "The validation examples have no labels: the student is judged by" in page
+
+
+def test_steps_without_a_label_have_no_loss_of_labels(teacher: Path, tmp_path: Path) -> None:
+    rows = rows_of(texts(tmp_path))
+    for row in rows[2:]:
+        row["label"] = ""
+    data = write_rows(tmp_path / "few.csv", rows)
+    options: dict[str, Any] = {"teacher": teacher, "batch_size": 4, "log_every": 1, **SHORT}
+    bertine.distill(data, out=tmp_path / "s", **options)
+    lines = [line for line in read_log(tmp_path / "s" / "log.jsonl") if "soft_loss" in line]
+    of_labels = [line["classifier_loss"] for line in lines if "classifier_loss" in line]
+    assert 0 < len(of_labels) < len(lines)
+    assert min(of_labels) > 0.0
+
+
+def test_labels_alone_are_fine_tuning(
+    teacher: Path, base: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """With all the weight on the labels the run is that of fine-tuning, bit for bit."""
+    options = {**SHORT, "seed": 3}
+    bertine.distill(
+        labelled, teacher=teacher, student=base, label_weight=1.0, out=tmp_path / "a", **options
+    )
+    bertine.finetune("text", model=base, data=labelled, frozen=False, out=tmp_path / "b", **options)
+    ours, theirs = (toys.weights(tmp_path / name / "model") for name in "ab")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_labels_alone_need_labels(teacher: Path, tmp_path: Path) -> None:
+    rows = [{"text": row["text"]} for row in rows_of(texts(tmp_path))]
+    with pytest.raises(BertineError, match="label_weight=1 learns from labels alone, but no"):
+        bertine.distill(
+            write_rows(tmp_path / "bare.csv", rows),
+            teacher=teacher,
+            out=tmp_path / "s",
+            label_weight=1.0,
+            **SHORT,
+        )

@@ -1,0 +1,80 @@
+"""A teacher's score on texts that it was trained on is not taken for one on new texts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertine
+import toys
+from distilling import SHORT, rows_of, write_rows
+
+FAST: dict[str, Any] = {**SHORT, "epochs": 1}
+
+
+def table(path: Path, labels: int = 100) -> Path:
+    """A hundred different texts, of which so many have a label."""
+    rows = []
+    for number in range(100):
+        topic = [*toys.TOPICS][number % 8]
+        label = ["animal", "dish"][number % 2] if number < labels else ""
+        rows.append({"text": f"{toys.sentence(topic, 'old')} {number}", "label": label})
+    return write_rows(path, rows)
+
+
+def trained(base: Path, data: Path, out: Path) -> Path:
+    bertine.finetune("text", model=base, data=data, out=out, baselines=False, **FAST)
+    return out
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_rows_of_the_teachers_training_are_counted(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    """From its file, or, where that is gone, from the fingerprint of the examples."""
+    data = table(tmp_path / "all.csv")
+    teacher = trained(base, data, tmp_path / "teacher")
+    if not there:
+        data = data.rename(tmp_path / "moved.csv")
+    capsys.readouterr()
+    same = bertine.distill(data, teacher=teacher, out=tmp_path / "same", **FAST)
+    assert same.teacher.seen == 0
+    assert "was trained on" not in capsys.readouterr().err
+    other = bertine.distill(data, teacher=teacher, out=tmp_path / "other", split_seed=7, **FAST)
+    assert 5 <= other.teacher.seen <= 10
+    line = f"the teacher was trained on {other.teacher.seen} of these 10 validation examples"
+    if other.teacher.seen == 10:
+        line = "the teacher was trained on these 10 validation examples"
+    assert line in capsys.readouterr().err
+    assert line in "\n".join(other.lines())
+    page = bertine.report(tmp_path / "other").path.read_text()
+    assert f"was trained on {other.teacher.seen} of the 10 validation examples" in page
+
+
+def test_a_training_file_alone_holds_no_new_texts(base: Path, tmp_path: Path) -> None:
+    """The teacher was trained on all of it, and judged on a file beside it."""
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = rows_of(table(tmp_path / "all.csv"))
+    train = write_rows(data / "train.csv", rows[:80])
+    write_rows(data / "dev.csv", rows[80:])
+    teacher = trained(base, data, tmp_path / "teacher")
+    alone = bertine.distill(train, teacher=teacher, out=tmp_path / "s", **FAST)
+    assert (alone.teacher.seen, alone.teacher.judged) == (8, 8)
+    assert "was trained on these 8 validation examples" in "\n".join(alone.lines())
+    beside = bertine.distill(data, teacher=teacher, out=tmp_path / "t", **FAST)
+    assert (beside.teacher.seen, beside.teacher.judged) == (0, 20)
+
+
+def test_labelled_rows_of_a_partly_labelled_file(base: Path, tmp_path: Path) -> None:
+    """The teacher was trained on these alone, and held out the same of them."""
+    data = table(tmp_path / "some.csv", labels=60)
+    teacher = trained(base, data, tmp_path / "teacher")
+    data = Path(shutil.move(data, tmp_path / "moved.csv"))
+    same = bertine.distill(data, teacher=teacher, out=tmp_path / "same", **FAST)
+    assert (same.teacher.judged, same.teacher.seen) == (6, 0)
+    other = bertine.distill(data, teacher=teacher, out=tmp_path / "other", split_seed=7, **FAST)
+    assert other.teacher.seen > 3
