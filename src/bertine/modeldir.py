@@ -104,7 +104,9 @@ def save_model(
     }
     tensors = {
         name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in names.to_huggingface(state, model.config).items()
+        for name, tensor in names.to_huggingface(
+            state, model.config, headed=bool(model.heads)
+        ).items()
     }
     with atomic_dir(out) as folder:
         config = model.config.replace(pad_token_id=tokenizer.pad_token_id)
@@ -212,7 +214,7 @@ def load_model(
     check_against_weights(source, canonical, config, family, described_in.name)
     check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
-    present = {head for head in config.heads if head in parts}
+    present = {head for head in config.heads if head in parts or names.is_weightless(head)}
     task = _task(folder, settings, present)
     if heads is None:
         heads = _heads_of_file(source, canonical, settings, family, present, task)
@@ -344,12 +346,14 @@ def _heads_of_file(
     outputs = 0
     named = next((head for head in present if config.heads[head].named), None)
     if named is not None:
-        name = f"{family.names.heads[named].output()}.bias"
-        bias = tensors.get(name)
-        outputs = len(settings.labels) or (bias.numel() if bias is not None else 2)
-        if bias is not None and bias.shape != (outputs,):
+        output = family.names.heads[named].output()
+        # The bias; of a head without one the weight, which has a row for each output.
+        name = f"{output}.bias" if f"{output}.bias" in tensors else f"{output}.weight"
+        last = tensors.get(name)
+        outputs = len(settings.labels) or (last.shape[0] if last is not None and last.dim() else 2)
+        if last is not None and last.shape[:1] != (outputs,):
             raise BertineError(
-                f"{source}: tensor {name} has shape {list(bias.shape)}, but id2label in {CONFIG} "
+                f"{source}: tensor {name} has shape {list(last.shape)}, but id2label in {CONFIG} "
                 f"has {outputs} labels"
             )
     with torch.device("meta"):

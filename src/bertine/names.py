@@ -44,7 +44,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm"]
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation.around_mlm`).
 SoftTokens = Literal["all", "masked"]
@@ -56,7 +56,12 @@ TeacherTask = Literal["text", "multi-label", "regression"]
 TokenTypesOfTeacher = Literal["fold", "drop"]
 #: What a pre-training sequence is made of (:mod:`bertine.data.instances.formats`).
 InputFormat = Literal[
-    "segment-pair", "sentence-pair", "full-sentences", "doc-sentences", "sentence-order"
+    "segment-pair",
+    "sentence-pair",
+    "full-sentences",
+    "doc-sentences",
+    "sentence-order",
+    "running-text",
 ]
 #: Whether masks are chosen anew at every step.
 Masking = Literal["dynamic", "static"]
@@ -75,7 +80,7 @@ TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
-TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram"]
+TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram", "word-bpe"]
 #: What finds the words of text that is written without spaces (:mod:`bertine.text.chinese`).
 SegmenterName = Literal["jieba"]
 #: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.

@@ -16,6 +16,7 @@ FAMILIES = {
     "mobilebert": "bertine.interop.mobilebert:FAMILY",
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
+    "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
 }
 
 #: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
@@ -56,6 +57,10 @@ PRESETS = {
     "modern-tiny": "modernbert",
     "modern-mini": "modernbert",
     "modern-small": "modernbert",
+    "openai-gpt": "openai-gpt",
+    "gpt-tiny": "openai-gpt",
+    "gpt-mini": "openai-gpt",
+    "gpt-small": "openai-gpt",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -71,4 +76,5 @@ OBJECTIVES = {
     "mlm": "bertine.objectives.mlm:Mlm",
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
     "rtd": "bertine.objectives.rtd:Rtd",
+    "clm": "bertine.objectives.clm:Clm",
 }

@@ -247,10 +247,11 @@ def distill(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
-            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
-            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
+            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
+            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
+            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
+            running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -843,9 +844,9 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd.
-            One of segment-pair, sentence-pair, full-sentences, doc-sentences and sentence-order
-            (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
+            clm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1192,8 +1193,9 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, or replaced tokens; None: as in the model's paper: mlm-nsp for BERT,
-            mlm-sop for ALBERT, rtd for ELECTRA, mlm for the others.
+            masked tokens only, replaced tokens, or the next token; None: as in the model's paper:
+            mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, mlm for the
+            others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1222,10 +1224,11 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm or rtd;
-            None: as in the model's paper: segment pairs for BERT, sentence order for ALBERT, full
-            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences and sentence-order (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
+            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
+            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
+            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
+            running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1689,9 +1692,10 @@ def train_vocab(
             that is there is replaced; one with anything else in it is refused.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
         kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
-            has no unknown characters, and takes none of the options for them; unigram: ALBERT's.
-            byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram
-            nothing but ``tokenizer.json``, which has the pieces with their probabilities.
+            has no unknown characters, and takes none of the options for them; unigram: ALBERT's;
+            word-bpe: GPT-1's. byte-bpe and word-bpe write ``vocab.json`` and ``merges.txt`` in
+            place of ``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces
+            with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
             BERT has them, which is how ModernBERT reads; None: roberta.
         vocab_size: pieces, special tokens and single characters included.

@@ -77,6 +77,14 @@ TERMS = {
         targets="tokens",
         rarer="replaced",
     ),
+    "clm": TermTexts(
+        title="LM",
+        loss="Mean cross-entropy of each token given those before it, in nats.",
+        accuracy="Tokens whose best guess is right.",
+        right="next tokens guessed right",
+        targets="tokens",
+        words=True,
+    ),
     "generator": TermTexts(
         title="Generator MLM",
         loss="Mean cross-entropy of the generator at the tokens that are hidden from it, in nats.",
@@ -138,6 +146,7 @@ OBJECTIVE_TERMS = {
     "mlm": ("mlm",),
     "mlm-sop": ("mlm", "sop"),
     "rtd": ("rtd", "generator"),
+    "clm": ("clm",),
 }
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's
 #: own loss falls when its generator gets worse, and the generator's says nothing of the detector;

@@ -74,15 +74,15 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(variant.model_type)
     corpus = toys.write_corpus(folder / "corpus.txt")
     kind, size = variant.family.tokenizer, 320
-    config = variant.family.presets[variant.preset].replace(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=LENGTH + 2,
-        initializer_range=0.2,
-        **variant.small,
-    )
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": LENGTH + 2,
+        "initializer_range": 0.2,
+    }
+    config = variant.family.presets[variant.preset].replace(**(sizes | variant.small))
     (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
     with toys.one_thread():
         bertine("vocab", corpus, "--kind", kind, "--vocab-size", size, "--out", folder / "vocab")

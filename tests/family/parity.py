@@ -77,10 +77,10 @@ def same_gradients(variant: Variant, model: Model, other: nn.Module) -> None:
     """Assert that the parameters of both have the same gradients: all of them, but those that are
     in transformers' files without being used."""
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    ours = variant.family.names.to_huggingface(gradients, model.config)
+    names = variant.family.names
+    ours = names.to_huggingface(gradients, model.config, bool(model.heads))
     theirs = {name: p.grad for name, p in other.named_parameters() if p.grad is not None}
     # What is tied has the name of whichever module is made first.
-    names = variant.family.names
     for copy, original in names.copies:
         if copy in theirs and names.prefix + original in ours:
             theirs[names.prefix + original] = theirs.pop(copy)

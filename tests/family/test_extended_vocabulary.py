@@ -18,7 +18,8 @@ from .variants import VARIANTS, Variant, scramble
 @torch.no_grad()
 def test_what_it_gives_old_pieces_stays(variant: Variant) -> None:
     config = variant.tiny(0)
-    model = Model(config, new_head(config, "mlm")).eval()
+    head = "mlm" if variant.hides else "lm"
+    model = Model(config, new_head(config, head)).eval()
     scramble(model, 0)
     old = Tokenizer.from_vocab([*SPECIAL_TOKENS, *(chr(0x4E00 + n) for n in range(20))])
     more = [chr(0x4F00 + n) for n in range(config.vocab_size - old.vocab_size + 3)]
@@ -28,7 +29,7 @@ def test_what_it_gives_old_pieces_stays(variant: Variant) -> None:
     batch = random_batch(config, 0)
     batch.input_ids.clamp_(max=old.vocab_size - 1)  # rows of no piece are overwritten
     places = batch.targets["mlm_positions"]
-    before = model.read("mlm", model.encode(batch), places=places)
-    after = bigger.read("mlm", bigger.encode(batch), places=places)
+    before = model.read(head, model.encode(batch), places=places)
+    after = bigger.read(head, bigger.encode(batch), places=places)
     assert after.shape[1] == config.vocab_size + 3
     torch.testing.assert_close(after[:, : old.vocab_size], before[:, : old.vocab_size])

@@ -93,6 +93,12 @@ class TaskCase:
     auto: str
     texts: tuple[Any, ...]
 
+    @property
+    def head(self) -> str:
+        """The head that it needs."""
+        own = {"choice": "choice", "spans": "spans", "tagging": "token_classifier"}
+        return own.get(self.task, "classifier")
+
 
 _ONE = ("the old cat sleeps in the sofa .", "the soup boils .", "a warm cake")
 _TWO = tuple(zip(_ONE, reversed(_ONE), strict=True))
@@ -115,6 +121,8 @@ TASKS = {
 @pytest.fixture(scope="module", params=TASKS)
 def finetuned(request: pytest.FixtureRequest, home: Home) -> tuple[TaskCase, Path]:
     case = TASKS[request.param]
+    if case.head not in home.variant.family.config.heads:
+        pytest.skip("its models have no head for this task")
     data = case.write(home.folder / f"{request.param}-{case.file}")
     out = home.folder / f"run-{request.param}"
     command(
@@ -149,20 +157,24 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
     features = task.featurize(examples, tokenizer)[:6]
     batch = task.collate(features, tokenizer.pad_token_id)
     loaded = load_model(folder)
-    theirs, info = getattr(transformers, f"AutoModelFor{case.auto}").from_pretrained(
-        folder, output_loading_info=True
-    )
+    auto = getattr(transformers, f"AutoModelFor{case.auto}")
+    if loaded.config.reads_forward and case.auto == "MultipleChoice":
+        auto = transformers.OpenAIGPTDoubleHeadsModel
+    theirs, info = auto.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"]
     given = inputs(batch, loaded.config)
     if case.auto == "MultipleChoice":
         given = {name: value[None] for name, value in given.items()}
+    if auto is transformers.OpenAIGPTDoubleHeadsModel:
+        given["mc_token_ids"] = given.pop("attention_mask").sum(-1) - 1
     with torch.inference_mode():
         ours = loaded.model.read(task.head, loaded.model.encode(batch))
         output = theirs.eval()(**given)
     if case.auto == "QuestionAnswering":
         expected = torch.stack([output.start_logits, output.end_logits], -1)
     else:
-        expected = output.logits.T if case.auto == "MultipleChoice" else output.logits
+        logits = output.mc_logits if "mc_logits" in output else output.logits
+        expected = logits.T if case.auto == "MultipleChoice" else logits
     if ours.dim() == 3:
         ours, expected = ours[batch.attention_mask], expected[batch.attention_mask]
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
@@ -246,10 +258,11 @@ def test_a_server_answers_explains_and_shows_attention(
         assert answers.status == 200, answers.body
         assert len(answers.json["predictions"]) == len(inputs)
         assert ask("/explain", {"text": inputs[0], "model": "task"}).json["words"]
-        listed = {entry["id"]: entry for entry in ask("/v1/models").json["data"]}
-        hidden = f"the old {listed['base']['mask']} sleeps"
-        filled = ask("/fill-mask", {"model": "base", "texts": [hidden]}).json
-        assert len(filled["filled"][0]["masks"]) == 1
+        if home.variant.hides:
+            listed = {entry["id"]: entry for entry in ask("/v1/models").json["data"]}
+            hidden = f"the old {listed['base']['mask']} sleeps"
+            filled = ask("/fill-mask", {"model": "base", "texts": [hidden]}).json
+            assert len(filled["filled"][0]["masks"]) == 1
         for item in ({"text": _ONE[0]}, {"text": _ONE[0], "pair": "the soup"}):
             shown = ask("/attention", {**item, "model": "base"}).json["tokens"]
             words = [each["token"] for each in shown if each["end"]]

@@ -66,16 +66,16 @@ def test_a_student_of_another_type_learns_or_is_refused_in_one_line(
     variant: Variant, student: str
 ) -> None:
     """Whatever the two types are: there is a way for it, or one line says that there is none."""
-    config = variant.family.presets[variant.preset].replace(
-        vocab_size=60,
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=66,
-        pad_token_id=0,
-        **variant.small,
-    )
+    sizes = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 66,
+        "pad_token_id": 0,
+    }
+    config = variant.family.presets[variant.preset].replace(**(sizes | variant.small))
     torch.manual_seed(0)
     teacher = Model(config, new_head(config, "classifier", 3))
     refusal, made, taken = "", None, []

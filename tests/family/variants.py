@@ -43,6 +43,11 @@ class Variant:
     fills_masks: str = "model"
 
     @property
+    def hides(self) -> bool:
+        """Whether words are hidden from it in pre-training, which it can then fill in."""
+        return "mlm" in self.family.config.heads
+
+    @property
     def family(self) -> Family:
         return family_of(self.model_type)
 
@@ -79,7 +84,7 @@ class Variant:
         other = kind(config)
         names = self.family.names
         result = other.load_state_dict(
-            names.to_huggingface(model.state_dict(), model.config), strict=False
+            names.to_huggingface(model.state_dict(), model.config, bool(model.heads)), strict=False
         )
         # The decoder is tied to the word embeddings and the bias, which were loaded.
         copies = {copy for copy, _ in names.copies}
@@ -137,6 +142,18 @@ def mobile(draw: np.random.Generator) -> dict[str, Any]:
 def deberta(draw: np.random.Generator) -> dict[str, Any]:
     """Buckets fewer than a text has tokens, or none."""
     return {"position_buckets": (6, 8, -1)[int(draw.integers(3))]}
+
+
+def gpt(draw: np.random.Generator) -> dict[str, Any]:
+    """Feed-forwards four times as wide, and activations that transformers has too."""
+    heads = int(draw.integers(1, 5))
+    width = heads * int(draw.integers(3, 9))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "hidden_act": ("gelu_new", "relu", "silu")[draw.integers(3)],
+    }
 
 
 def electra(draw: np.random.Generator) -> dict[str, Any]:
@@ -226,6 +243,13 @@ VARIANTS = {
             "albert-xxlarge": 222_595_584,
         },
         own=albert,
+    ),
+    "openai-gpt": Variant(
+        "openai-gpt",
+        "openai-gpt",
+        {"openai-gpt": 116_534_784},
+        own=gpt,
+        small={"intermediate_size": 128},
     ),
     "xlm-roberta": Variant(
         "xlm-roberta",

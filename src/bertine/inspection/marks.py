@@ -85,7 +85,7 @@ def marked_segments(
 def _predicted(batch: Batch) -> Iterator[tuple[int, int]]:
     """Find where a token is to be predicted, as an index into the flattened batch, and which."""
     for name, term in TERMS.items():
-        if term.words and f"{name}_positions" in batch.targets:
+        if term.copied and f"{name}_positions" in batch.targets:
             targets = (batch.targets[f"{name}_{part}"] for part in ("positions", "labels"))
             yield from zip(*(target.tolist() for target in targets), strict=True)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertine.data.corruption.base import MakeCorruption
+from bertine.data.corruption.following import FollowingTokens
+from bertine.data.corruption.masked import TokenMasking
 from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
@@ -61,19 +64,27 @@ def inspect_store(
     store.check_tokenizer(tokenizer)
     facts = {**_facts(store), **_lengths(store), "most frequent:": _frequent(store, tokenizer)}
     settings = settings or InstanceSettings()
+    corruption: MakeCorruption = TokenMasking
+    if tokenizer.mask_token_id is None:  # for models that read forward
+        corruption, settings = FollowingTokens, replace(settings, input_format="running-text")
     if settings.input_format in PAIR_FORMATS and store.num_documents < 2:
         instances: list[_MarkedInstance] = []
         facts["no instances:"] = "next-sentence prediction needs at least two documents"
     else:
         # With the batch size of `pretrain`: a batch's masks are drawn together.
-        data = PretrainingData(store, tokenizer, settings)
+        data = PretrainingData(store, tokenizer, settings, corruption=corruption)
         instances = _instances(data, tokenizer, num_instances)
         words = "whole words" if settings.whole_word_mask else "single tokens"
         if settings.ngrams > 1:
             words = f"runs of up to {settings.ngrams} {words.removeprefix('single ')}"
         facts["instances"] = (
             f"{settings.input_format} of at most {data.max_seq_length} tokens, "
-            f"{data.instances_per_epoch:,} an epoch; {settings.masking} masking of {words}"
+            f"{data.instances_per_epoch:,} an epoch; "
+            + (
+                f"{settings.masking} masking of {words}"
+                if corruption is TokenMasking
+                else "each token is guessed from those before it"
+            )
         )
     lines = [
         f"token store {store.path} ({_origin(store)})",

@@ -1,5 +1,5 @@
-"""What a model directory is: transformers' kind of folder, or Google's with a TensorFlow
-checkpoint; and the configuration of either."""
+"""What a model directory is: transformers' kind of folder, Google's with a TensorFlow checkpoint,
+or OpenAI's with arrays; and the configuration of each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.family import read_config
+from bertine.interop.openai_files import SHAPES, OpenAIFiles, holds_openai_files
 from bertine.interop.tensorflow.bundle import INDEX_SUFFIX
 from bertine.interop.tensorflow.checkpoint import Checkpoint, tensorflow_config
 
@@ -24,9 +25,16 @@ def is_tensorflow(folder: Path) -> bool:
     return tensorflow_config(folder) is not None or any(folder.glob("*.data-*-of-*"))
 
 
+def is_openai(folder: Path) -> bool:
+    """Tell whether the model directory `folder` is one of OpenAI's, without a configuration."""
+    if any((folder / name).exists() for name in (CONFIG, *_OTHERS)):
+        return False
+    return holds_openai_files(folder)
+
+
 def is_model_directory(folder: Path) -> bool:
     """Tell whether `folder` looks like a model directory: whether it says what its model is."""
-    return (folder / CONFIG).exists() or is_tensorflow(folder)
+    return (folder / CONFIG).exists() or is_tensorflow(folder) or is_openai(folder)
 
 
 def is_of_checkpoint(path: Path) -> bool:
@@ -40,6 +48,8 @@ def settings_file(folder: Path) -> Path:
     """Return the file of a model directory that says what its model is, for messages."""
     if is_tensorflow(folder):
         return tensorflow_config(folder) or folder / CONFIG
+    if is_openai(folder):
+        return folder / SHAPES
     return folder / CONFIG
 
 
@@ -47,21 +57,26 @@ def read_settings(folder: Path) -> ConfigFile:
     """Read what the configuration of a model directory says.
 
     Raises:
-        BertineError: as :func:`bertine.interop.family.read_config` and
-            :meth:`bertine.interop.tensorflow.checkpoint.Checkpoint.open`.
+        BertineError: as :func:`bertine.interop.family.read_config`,
+            :meth:`bertine.interop.tensorflow.checkpoint.Checkpoint.open` and
+            :meth:`bertine.interop.openai_files.OpenAIFiles.open`.
     """
     if is_tensorflow(folder):
         return Checkpoint.open(folder).settings
+    if is_openai(folder):
+        return OpenAIFiles.open(folder).settings
     return read_config(folder / CONFIG)
 
 
 def origin_line(folder: Path, *, lowercase: bool) -> str | None:
-    """Return what is to be said of a folder of Google's, in one line; None of any other.
+    """Return what is to be said of a folder of Google's or OpenAI's, in one line; else None.
 
     Args:
         folder: the model directory.
         lowercase: whether its tokenizer lower-cases texts.
     """
+    if is_openai(folder):
+        return OpenAIFiles.open(folder).line()
     if not is_tensorflow(folder):
         return None
     line = Checkpoint.open(folder).line()

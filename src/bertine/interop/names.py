@@ -12,8 +12,8 @@ Three vocabularies of names meet here:
   of the TensorFlow checkpoints, the position buffer of older versions, and the second copy of the
   tied decoder.
 
-The one difference that is not a name: query, key and value are one matrix with us, its rows
-being first the query's, then the key's, then the value's.
+Two differences are not names: query, key and value are one matrix with us, its rows being first the
+query's, then the key's, then the value's; and some families write matrices by columns.
 """
 
 from __future__ import annotations
@@ -115,6 +115,8 @@ class WeightNames:
             is called when it is dropped.
         aliases: pairs (what other names in files begin with, what the canonical ones begin with).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
+        transposed: ends of the canonical names of matrices that files hold as [inputs, outputs].
+        buffers: patterns of canonical names of constants that older versions saved beside weights.
     """
 
     prefix: str
@@ -127,6 +129,8 @@ class WeightNames:
     left_out: Mapping[str, str] = field(default_factory=dict)
     aliases: Pairs = ()
     copies: Pairs = ()
+    transposed: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
 
     def part_of(self, canonical: str) -> str | None:
         """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
@@ -140,6 +144,11 @@ class WeightNames:
             if names.holds(canonical):
                 return head
         return "pooler" if canonical.startswith("pooler.") else None
+
+    def is_weightless(self, head: str) -> bool:
+        """Tell whether a head has no weights of its own, so that every file holds it."""
+        names = self.heads.get(head)
+        return names is not None and not any(names.rows(head))
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
         """Return for every tensor of ours the canonical tensors that it is made of, joined along
@@ -211,24 +220,36 @@ class WeightNames:
             if ours not in rows:
                 raise ValueError(f"{ours} has no counterpart in transformers")
             theirs = rows[ours]
-            result.update(zip(theirs, tensor.chunk(len(theirs)), strict=True))
+            for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
+                result[name] = self._turned(name, part)
         for copy, held in self.tied(config).items():
             if held in result:
                 result[copy] = result[held].clone()
         return result
 
-    def to_huggingface(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
+    def _turned(self, canonical: str, tensor: Tensor) -> Tensor:
+        """Return a tensor of ours as files hold it, or the other way round."""
+        return tensor.t() if tensor.dim() == 2 and canonical.endswith(self.transposed) else tensor
+
+    def to_huggingface(
+        self, state_dict: Mapping[str, Tensor], config: Config, headed: bool = False
+    ) -> dict[str, Tensor]:
         """Rename our names to those that transformers' class for these heads saves.
 
         A bare backbone gets the names of the class without a head; with any head the backbone's
         names have the prefix. The tied decoder is not repeated: transformers ties it anew when it
         loads. Works on anything keyed and shaped like the weights, gradients for one.
 
+        Args:
+            state_dict: by our names.
+            config: of the model.
+            headed: whether it has a head, perhaps one without weights.
+
         Raises:
             ValueError: a name that a ``Model`` of `config` does not have.
         """
         canonical = self.to_canonical(state_dict, config)
-        if not any(name.startswith("heads.") for name in state_dict):
+        if not headed and not any(name.startswith("heads.") for name in state_dict):
             return canonical
         return {self._published(name): tensor for name, tensor in canonical.items()}
 
@@ -269,6 +290,8 @@ class WeightNames:
                 name = name.removesuffix("beta") + "bias"
             if _is_position_buffer(name, tensor):
                 continue
+            if any(re.fullmatch(pattern, name) for pattern in self.buffers):
+                continue
             if name in result:
                 raise BertineError(f"tensor {original} is there twice, under two names")
             result[name] = tensor
@@ -301,7 +324,7 @@ class WeightNames:
             if len(present) < len(theirs):
                 missing = ", ".join(name for name in theirs if name not in present)
                 raise BertineError(f"tensor {missing} is missing beside {present[0]}")
-            tensors = [rest.pop(name) for name in theirs]
+            tensors = [self._turned(name, rest.pop(name)) for name in theirs]
             if any(tensor.shape != tensors[0].shape for tensor in tensors):
                 shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
                 raise BertineError(f"tensors {', '.join(theirs)} have different shapes: {shapes}")

@@ -204,7 +204,11 @@ def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: 
         with seeded(seed, "new weights", name):
             init_weights(part, model.config.initializer_range)
     # A copy: what was read may share memory with the file or with another tensor.
-    copies = {name: tensor.to(torch.float32, copy=True) for name, tensor in weights.items()}
+    whole = torch.contiguous_format
+    copies = {
+        name: tensor.to(torch.float32, copy=True, memory_format=whole)
+        for name, tensor in weights.items()
+    }
     model.load_state_dict(copies, strict=False, assign=True)
     empty = [n for n, t in model.state_dict(keep_vars=True).items() if t.is_meta]
     if empty:

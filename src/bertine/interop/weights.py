@@ -1,8 +1,9 @@
 """Read the weights of a model folder, whichever of the usual files they are in.
 
 ``model.safetensors``; the shards that ``model.safetensors.index.json`` lists; the old
-``pytorch_model.bin``, read with ``weights_only=True`` so that no code in it can run; or a
-TensorFlow checkpoint (:mod:`bertine.interop.tensorflow`), whose tensors have canonical names here.
+``pytorch_model.bin``, read with ``weights_only=True`` so that no code in it can run; a TensorFlow
+checkpoint (:mod:`bertine.interop.tensorflow`) or OpenAI's arrays
+(:mod:`bertine.interop.openai_files`), whose tensors have canonical names here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors, read_json_object
 from bertine.interop.directory import is_tensorflow
+from bertine.interop.openai_files import OpenAIFiles, holds_openai_files
 from bertine.interop.tensorflow.checkpoint import Checkpoint
 
 SAFETENSORS = "model.safetensors"
@@ -70,6 +72,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in names]
     if (folder / OLD_BIN).exists():
         return [folder / OLD_BIN]
+    if holds_openai_files(folder):
+        return OpenAIFiles.open(folder).files()
     if any(folder.glob("*.ckpt*.index")):
         raise BertineError(
             f"{folder}: has a TensorFlow checkpoint, which is read with the bert_config.json that "
@@ -78,6 +82,13 @@ def weight_files(folder: Path) -> list[Path]:
         )
     raise BertineError(
         f"{folder}: has no weights; expected {SAFETENSORS} (or {INDEX}, or {OLD_BIN})"
+    )
+
+
+def _is_openai(folder: Path) -> bool:
+    """Tell whether OpenAI's arrays are the weights of `folder`: files of other kinds go first."""
+    return holds_openai_files(folder) and not any(
+        (folder / name).exists() for name in (SAFETENSORS, INDEX, OLD_BIN)
     )
 
 
@@ -144,6 +155,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     if is_tensorflow(folder):
         return Checkpoint.open(folder).tensors()
+    if _is_openai(folder):
+        return OpenAIFiles.open(folder).tensors()
     return _tensors(folder, lambda file, name: file.get_tensor(name), lambda tensor: tensor)
 
 
@@ -157,6 +170,9 @@ def read_facts(folder: Path) -> dict[str, TensorFacts]:
     if is_tensorflow(folder):
         entries = Checkpoint.open(folder).entries()
         return {name: TensorFacts(entry.shape, entry.dtype) for name, entry in entries}
+    if _is_openai(folder):
+        rows = OpenAIFiles.open(folder).entries()
+        return {name: TensorFacts(shape, dtype) for name, shape, dtype in rows}
 
     def facts(file: Any, name: str) -> TensorFacts:
         part = file.get_slice(name)

@@ -34,6 +34,7 @@ class Config:
         title: the name of the type in messages.
         heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
+        reads_forward: whether a token's states know nothing of what stands behind it.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -44,6 +45,7 @@ class Config:
     title: ClassVar[str]
     heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
+    reads_forward: ClassVar[bool] = False
 
     vocab_size: int = 30522
     hidden_size: int = 768

@@ -88,7 +88,7 @@ class Embeddings(RowEmbeddings):
         self.position_embeddings = new_table(config.max_position_embeddings, size)
         types = config.type_vocab_size
         self.token_type_embeddings = new_table(types, size) if types else None
-        self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.layer_norm: nn.Module = nn.LayerNorm(size, eps=config.layer_norm_eps)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
         projects = config.projects_embeddings
         self.projection = nn.Linear(size, config.hidden_size) if projects else None

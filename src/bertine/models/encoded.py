@@ -101,6 +101,25 @@ class BackboneOutput:
         return self.last_hidden_state.flatten(0, 1).index_select(0, places)
 
 
+def last_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the states of the last real token of each sequence.
+
+    Args:
+        states: [B, T, H].
+        mask: bool or 0/1 [B, T], true at real tokens; T may be larger than that of the states by
+            columns of padding. None: there is no padding.
+
+    Returns:
+        [B, H].
+    """
+    if mask is None:
+        return states[:, -1]
+    length = states.shape[1]
+    places = torch.arange(1, length + 1, device=states.device)
+    last = (mask[:, :length].long() * places).argmax(1)
+    return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1]))[:, 0]
+
+
 def with_types(inputs: Inputs) -> Tensor:
     """Return the token types of `inputs`; zeros where it has none."""
     types = inputs.token_type_ids

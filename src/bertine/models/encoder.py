@@ -56,11 +56,12 @@ class RowBackbone(Backbone):
             ValueError: `word_vectors` for a batch with padding.
         """
         dtype = self.embeddings.word_embeddings.weight.dtype
-        layout = layout_of(input_ids, attention_mask, packing, dtype)
+        layout = self._layout(input_ids, attention_mask, packing, dtype)
         if word_vectors is not None and layout.real is not None:
             raise ValueError("word_vectors are for batches without padding")
         x = self._embedded(input_ids, attention_mask, token_type_ids, layout, word_vectors)
-        return self._encoded(x, layout, self._around(layout, x), output_hidden_states)
+        around = self._around(layout, x)
+        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
 
     def traced(
         self,
@@ -72,15 +73,30 @@ class RowBackbone(Backbone):
         """Encode a padded batch, the embeddings and the mask written out."""
         b, t = input_ids.shape
         x = self.embeddings.traced(input_ids, attention_mask, token_type_ids)
-        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
-        bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
-        layout = RowLayout(b, t, bias=bias)
-        return self._encoded(x, layout, self._around_traced(layout, x), output_hidden_states)
+        layout = RowLayout(b, t, bias=self._bias_traced(attention_mask, x.dtype))
+        around = self._around_traced(layout, x)
+        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
 
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         return self.embeddings.word_embeddings.weight
+
+    def _layout(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        packing: PackedRows | None,
+        dtype: torch.dtype,
+    ) -> RowLayout:
+        """Say which rows are computed and what may be looked at; see :func:`layout_of`."""
+        return layout_of(input_ids, attention_mask, packing, dtype)
+
+    def _bias_traced(self, attention_mask: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return what is added to attention scores of a padded batch, mask [B, T], in a graph:
+        [B, 1, 1 or T, T]."""
+        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+        return (1.0 - attention_mask.to(dtype))[:, None, None, :] * torch.finfo(dtype).min
 
     def _embedded(
         self,
@@ -104,22 +120,25 @@ class RowBackbone(Backbone):
         return ()
 
     def _encoded(
-        self, x: Tensor, layout: RowLayout, around: tuple[Any, ...], output_hidden_states: bool
+        self,
+        x: Tensor,
+        layout: RowLayout,
+        around: tuple[Any, ...],
+        mask: Tensor | None,
+        output_hidden_states: bool,
     ) -> BackboneOutput:
         states = [layout.pad(x)] if output_hidden_states else []
         for number in self.config.passes:
             x = self.layers[number](x, layout, *around)
             if output_hidden_states:
                 states.append(layout.pad(x))
-        return self._output(x, layout, states)
-
-    def _pooled(self, first: Tensor) -> Tensor | None:
-        """Return the pooled output of the first tokens' last states, both [B, H]."""
-        return None if self.pooler is None else torch.tanh(self.pooler(first))
-
-    def _output(self, x: Tensor, layout: RowLayout, states: list[Tensor]) -> BackboneOutput:
         last = layout.pad(x)
-        return BackboneOutput(last, self._pooled(last[:, 0]), tuple(states) or None)
+        return BackboneOutput(last, self._pooled(last, mask), tuple(states) or None)
+
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Return the pooled output, [B, H], of the last states [B, T, H] of a batch with the mask
+        [B, T]; None: all tokens are real."""
+        return None if self.pooler is None else torch.tanh(self.pooler(states[:, 0]))
 
 
 def layout_of(

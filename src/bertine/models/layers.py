@@ -90,8 +90,8 @@ class RowLayout:
         length: T.
         real: int64 [N], indices among the B * T of what is computed: the real tokens, and as
             much padding as makes a round number; None: all.
-        bias: [B, 1, 1, T] added to attention scores: 0 at real tokens, -inf at padding; None:
-            there is no padding.
+        bias: [B or 1, 1, T or 1, T] added to attention scores: 0 where a token may look, -inf where
+            not, as at padding; None: at all tokens.
         ends: int32 [S + 1], where among the N rows the sequences begin, and N; attention is then
             over the rows as they are (:mod:`bertine.models.gpu.varlen`). None: over [B, T].
         longest: where there are `ends`, a bound of the lengths.
@@ -153,7 +153,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float) -> Tensor:
-        # q, k, v [B*A, T, D] contiguous; bias [B*A, 1, T] or None
+        # q, k, v [B*A, T, D] contiguous; bias [B*A or 1, T or 1, T] or None
         scale = q.shape[-1] ** -0.5
         scores = torch.baddbmm(
             q.new_empty(1) if bias is None else bias,
@@ -213,7 +213,7 @@ def attend(
 
     Args:
         q, k, v: [B, A, T, D].
-        bias: [B, 1, 1, T], of the layout.
+        bias: [B or 1, 1, T or 1, T], of the layout.
         p: the rate of dropout; 0 where nothing is trained.
         training: whether a backward pass will follow.
 
@@ -226,7 +226,10 @@ def attend(
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
     flat = (b * heads, t, size)
     if bias is not None:
-        bias = bias.expand(b, heads, 1, t).reshape(b * heads, 1, t)
+        # One for all sequences and heads is not copied for each.
+        everyone = bias.shape[0] == 1 and bias.shape[2] > 1
+        spread = bias if everyone else bias.expand(b, heads, -1, t)
+        bias = spread.reshape(-1, bias.shape[2], t)
     mixed: Tensor = _Attention.apply(q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p)
     return mixed.view(b, heads, t, size)
 

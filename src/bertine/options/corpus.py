@@ -44,9 +44,11 @@ class Vocabulary(OptionGroup):
     kind: TokenizerKind = declare(
         "wordpiece",
         "wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, has "
-        "no unknown characters, and takes none of the options for them; unigram: ALBERT's",
-        more="byte-bpe writes ``vocab.json`` and ``merges.txt`` in place of ``vocab.txt``, unigram "
-        "nothing but ``tokenizer.json``, which has the pieces with their probabilities.",
+        "no unknown characters, and takes none of the options for them; unigram: ALBERT's; "
+        "word-bpe: GPT-1's",
+        more="byte-bpe and word-bpe write ``vocab.json`` and ``merges.txt`` in place of "
+        "``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces "
+        "with their probabilities.",
     )
     special_tokens: SpecialStyle | None = declare(
         None,

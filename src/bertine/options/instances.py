@@ -22,11 +22,12 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; full and doc sentences need objective mlm or rtd",
+        "what a sequence is made of; full and doc sentences need objective mlm, rtd or clm, "
+        "running text needs clm",
         otherwise="as in the model's paper: segment pairs for BERT, sentence order for ALBERT, "
-        "full sentences for the others",
-        more="One of segment-pair, sentence-pair, full-sentences, doc-sentences and "
-        "sentence-order (:mod:`bertine.data.instances.formats`).",
+        "running text for GPT-1, full sentences for the others",
+        more="One of segment-pair, sentence-pair, full-sentences, doc-sentences, "
+        "sentence-order and running-text (:mod:`bertine.data.instances.formats`).",
     )
     whole_word_mask: bool = declare(False, "choose whole words for prediction")
     ngrams: int = declare(

@@ -35,7 +35,7 @@ class BoundedEncoder:
     def encode(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[Pieces]:
         """Yield the pieces of each text in turn, without special tokens, not truncated; the offsets
         are empty unless asked for."""
-        backend = self._kind.backend
+        backend, prepared = self._kind.encoder, self._kind.prepared
         encode = backend.encode_batch if offsets else backend.encode_batch_fast
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
@@ -44,11 +44,11 @@ class BoundedEncoder:
             if not offsets:
                 strings = [self._shortened(part) for part in strings]
             try:
-                encodings = encode(strings, add_special_tokens=False)
+                encodings = encode(prepared(strings), add_special_tokens=False)
             except TypeError:
                 # Lone surrogates, which UTF-8 cannot hold.
                 strings = [_SURROGATES.sub("\ufffd", part) for part in strings]
-                encodings = encode(strings, add_special_tokens=False)
+                encodings = encode(prepared(strings), add_special_tokens=False)
             for encoding, (part, begin, ends) in zip(encodings, batch, strict=True):
                 if begin == 0:
                     ids = encoding.ids

@@ -28,8 +28,9 @@ from bertine.text.kind import (
     check_special_tokens,
     check_switches,
     check_vocab,
+    divides_words,
     override,
-    read_lines,
+    read_merges,
 )
 from bertine.text.pieces import marked
 from bertine.text.special import BYTE_BPE_MASK
@@ -176,6 +177,16 @@ class ByteBpe(Kind):
         return cls(backend, special)
 
     @classmethod
+    def is_of_json(cls, value: Mapping[str, Any]) -> bool:
+        return super().is_of_json(value) and not divides_words(value)
+
+    @classmethod
+    def is_of_files(cls, path: Path) -> bool:
+        """Tell it by the lack of tokens that end a word, as BPE over words has them."""
+        file = (path if path.is_dir() else path.parent) / "vocab.json"
+        return not any(token.endswith("</w>") for token in read_json_object(file))
+
+    @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
         check_switches(file, config, [_PREFIX])
         hint = "of BPE Bertine knows the byte-level one of RoBERTa, GPT-2 and ModernBERT"
@@ -202,7 +213,7 @@ class ByteBpe(Kind):
         file = folder / "vocab.json"
         check_switches(file, config, [_PREFIX])
         ids = check_vocab(file, read_json_object(file))
-        merges = _read_merges(folder / "merges.txt")
+        merges = read_merges(folder / "merges.txt")
         prefix = config.get(_PREFIX) is True
         return cls.build(ids, merges, add_prefix_space=prefix, source=str(file)), file
 
@@ -404,19 +415,3 @@ def _check_model(file: Path, model: dict[str, Any], added: Sequence[str]) -> Spe
             f"{special.unk or 'null'}"
         )
     return special
-
-
-def _read_merges(file: Path) -> list[tuple[str, str]]:
-    merges: list[tuple[str, str]] = []
-    for number, line in enumerate(read_lines(file, "merges", "merges.txt"), 1):
-        line = line.removesuffix("\r")
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        pair = line.split(" ")
-        if len(pair) != 2 or not all(pair):
-            raise BertineError(
-                f"{file}:{number}: must hold two tokens with a space between them, but is "
-                f"{briefly(line)}"
-            )
-        merges.append((pair[0], pair[1]))
-    return merges

@@ -48,6 +48,7 @@ class SpecialTokens:
         cls: the state of its place stands for the whole sequence.
         sep: ends a text.
         mask: hides a token; None: the models of this vocabulary fill no masks.
+        start: begins a sequence, where `cls` does not; None: it does, or nothing does.
     """
 
     pad: str
@@ -55,11 +56,12 @@ class SpecialTokens:
     cls: str
     sep: str
     mask: str | None
+    start: str | None = None
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """Each of them once."""
-        named = (self.pad, self.unk, self.cls, self.sep, self.mask)
+        named = (self.pad, self.unk, self.cls, self.sep, self.mask, self.start)
         return tuple(dict.fromkeys(token for token in named if token is not None))
 
 
@@ -97,6 +99,19 @@ class Kind(ABC):
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self.backend = backend
+
+    @classmethod
+    def is_of_json(cls, value: Mapping[str, Any]) -> bool:
+        """Tell whether the contents of a tokenizer.json are of this kind, and not of another one
+        with the same :attr:`model`."""
+        model = value.get("model")
+        return isinstance(model, dict) and model.get("type") == cls.model
+
+    @classmethod
+    def is_of_files(cls, path: Path) -> bool:
+        """Tell whether the files of :attr:`vocabularies` in a folder, or one of them, are of this
+        kind, and not of another one that calls its files alike."""
+        return True
 
     @classmethod
     @abstractmethod
@@ -148,6 +163,15 @@ class Kind(ABC):
             The words of each text, and the numbers of texts that cannot be divided, which have
             none.
         """
+
+    @property
+    def encoder(self) -> tokenizers.Tokenizer:
+        """The object of the library that tokenizes what :meth:`prepared` returns."""
+        return self.backend
+
+    def prepared(self, texts: Sequence[str]) -> Sequence[str]:
+        """Return what is given to the library for each text."""
+        return texts
 
     def as_word(self, word: str) -> str:
         """Return the text whose pieces are those that `word` has in the middle of a text."""
@@ -318,6 +342,34 @@ def read_lines(file: Path, what: str, name: str) -> list[str]:
             return read_bounded(file, _MAX_BYTES).decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise BertineError(f"{file}: not UTF-8 text ({error.reason}); give a {name}") from error
+
+
+def divides_words(value: Mapping[str, Any]) -> bool:
+    """Tell whether a tokenizer.json with BPE marks the ends of words, and is of no bytes."""
+    before = value.get("pre_tokenizer")
+    of_bytes = isinstance(before, dict) and before.get("type") == "ByteLevel"
+    return bool(value["model"].get("end_of_word_suffix")) and not of_bytes
+
+
+def read_merges(file: Path) -> list[tuple[str, str]]:
+    """Read a merges.txt: pairs of tokens, the first to be merged first.
+
+    Raises:
+        BertineError: it cannot be read, or a line is no pair.
+    """
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(read_lines(file, "merges", "merges.txt"), 1):
+        line = line.removesuffix("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise BertineError(
+                f"{file}:{number}: must hold two tokens with a space between them, but is "
+                f"{briefly(line)}"
+            )
+        merges.append((pair[0], pair[1]))
+    return merges
 
 
 def check_added_tokens(file: Path, tokens: Any) -> None:

@@ -12,9 +12,12 @@ from bertine.terminal.text import shortened
 from bertine.text.byte_bpe import ByteBpe
 from bertine.text.kind import Kind, check_added_tokens
 from bertine.text.unigram.tokenizing import Unigram
+from bertine.text.word_bpe.tokenizing import WordBpe
 from bertine.text.wordpiece import WordPiece
 
-KINDS: dict[TokenizerKind, type[Kind]] = {kind.name: kind for kind in (WordPiece, ByteBpe, Unigram)}
+KINDS: dict[TokenizerKind, type[Kind]] = {
+    kind.name: kind for kind in (WordPiece, ByteBpe, Unigram, WordBpe)
+}
 
 #: The files that a tokenizer's folder may hold.
 FILES = frozenset(
@@ -60,7 +63,7 @@ def read(path: Path) -> tuple[Kind, str]:
             if any(all((path / name).is_file() for name in names) for names in kind.vocabularies)
         ]
         if not fitting:
-            groups = [names for kind in KINDS.values() for names in kind.vocabularies]
+            groups = dict.fromkeys(n for kind in KINDS.values() for n in kind.vocabularies)
             names = " and no ".join(" with ".join(group) for group in groups)
             raise BertineError(f"{path}: no tokenizer.json and no {names} in this folder")
     else:
@@ -72,6 +75,8 @@ def read(path: Path) -> tuple[Kind, str]:
         ]
         if not fitting and path.suffix == ".json":
             return _read_json(path, config)
+    if len(fitting) > 1:
+        fitting = [kind for kind in fitting if kind.is_of_files(path)] or fitting
     kind, file = (fitting or [WordPiece])[0].from_vocabulary(path, config)
     return kind, str(file)
 
@@ -81,7 +86,7 @@ def _read_json(file: Path, config: dict[str, Any]) -> tuple[Kind, str]:
     model = value.get("model")
     name = model.get("type") if isinstance(model, dict) else None
     for kind in KINDS.values():
-        if name == kind.model:
+        if kind.is_of_json(value):
             check_added_tokens(file, value.get("added_tokens"))
             return kind.from_json(file, value, config), str(file)
     known = " or ".join(dict.fromkeys(kind.model for kind in KINDS.values()))

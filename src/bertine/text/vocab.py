@@ -22,10 +22,15 @@ from bertine.text.vocab_byte_bpe import ByteBpeLearner
 from bertine.text.vocab_learner import VocabLearner, first_lines, training_lines
 from bertine.text.vocab_unigram import UnigramLearner
 from bertine.text.vocab_wordpiece import COVERAGE, WordPieceLearner
+from bertine.text.word_bpe.learning import WordBpeLearner
 from bertine.text.wordpiece import SPECIAL_TOKENS
 
 #: What messages call the kinds.
-_NAMES: dict[TokenizerKind, str] = {"byte-bpe": "byte-level BPE", "unigram": "Unigram"}
+_NAMES: dict[TokenizerKind, str] = {
+    "byte-bpe": "byte-level BPE",
+    "unigram": "Unigram",
+    "word-bpe": "BPE over words",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,6 +89,8 @@ class VocabReport(Shown):
             of = f"{self.alphabet_size} bytes (byte-level BPE)"
         elif self.kind == "unigram":
             of += " (Unigram)"
+        elif self.kind == "word-bpe":
+            of = f"{self.alphabet_size:,} characters (BPE over words)"
         lines = [
             *self.corpus.lines(),
             f"vocabulary: {self.size:,} tokens, {case}, of {of}",
@@ -182,6 +189,8 @@ def train_vocab(
         learner = ByteBpeLearner(options)
     elif kind == "unigram":
         learner = UnigramLearner(options)
+    elif kind == "word-bpe":
+        learner = WordBpeLearner(options)
     else:
         learner = WordPieceLearner(options, base)
     # Before the long work, not after it: can `out` be written at all?

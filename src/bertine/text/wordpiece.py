@@ -168,12 +168,7 @@ class WordPiece(Kind):
 
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
         """Divide texts at white space, which parts words in any case."""
-        # Texts that Python would split elsewhere are taken whole.
-        whole = [number for number, text in enumerate(texts) if _JOINING.search(text)]
-        split = [text.split() for text in texts]
-        for number in whole:
-            split[number] = []
-        return split, whole
+        return split_at_white_space(texts)
 
     def shortened(self, part: str) -> str:
         return _ENDLESS_WORD.sub(lambda match: match.group()[:1024], part)
@@ -225,6 +220,17 @@ class WordPiece(Kind):
             else:
                 return []
         return pieces
+
+
+def split_at_white_space(texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+    """Divide texts as :meth:`bertine.text.kind.Kind.words` says, where BERT's normalization parts
+    words at white space."""
+    # Texts that Python would split elsewhere are taken whole.
+    whole = [number for number, text in enumerate(texts) if _JOINING.search(text)]
+    split = [text.split() for text in texts]
+    for number in whole:
+        split[number] = []
+    return split, whole
 
 
 def normalizer(

@@ -60,25 +60,29 @@ class Format:
         label: what is asked of a sequence as a whole; None: nothing.
         shortened: whether some sequences are made shorter at random; `make` then takes the share
             of them as ``short_seq_prob``.
+        bare: whether no special tokens stand at the ends of a sequence (GPT-1).
     """
 
     make: Callable[..., Instances]
     pairs: bool = False
     label: Label | None = None
     shortened: bool = False
+    bare: bool = False
 
 
 #: Whether B is what follows A in its document.
 NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
 #: Whether A is what stands before B in its document.
 SENTENCE_ORDER = Label("sentence_order_label", ("in order", "swapped"))
-#: The four of Liu et al. 2019, section 4.2, of which the first is that of Devlin et al. 2018; and
-#: that of Lan et al. 2019.
+#: The four of Liu et al. 2019, section 4.2, of which the first is that of Devlin et al. 2018; that
+#: of Radford et al. 2018, which is FULL-SENTENCES without special tokens at the ends; and that of
+#: Lan et al. 2019.
 FORMATS: dict[InputFormat, Format] = {
     "segment-pair": Format(NspSegments, pairs=True, label=NEXT_SENTENCE, shortened=True),
     "sentence-pair": Format(SentencePairs, pairs=True, label=NEXT_SENTENCE),
     "full-sentences": Format(FullSentences),
     "doc-sentences": Format(DocSentences),
+    "running-text": Format(FullSentences, bare=True),
     "sentence-order": Format(OrderedSegments, pairs=True, label=SENTENCE_ORDER, shortened=True),
 }
 INPUT_FORMATS = tuple(FORMATS)
@@ -130,4 +134,7 @@ def make_instances(
 
 def sequence_frame(input_format: InputFormat, template: Template) -> Frame:
     """Return the special tokens of a sequence of a format."""
-    return template.two if FORMATS[input_format].pairs else template.running
+    form = FORMATS[input_format]
+    if form.bare:
+        return Frame((), template.running.between, ())
+    return template.two if form.pairs else template.running

@@ -58,5 +58,5 @@ class MobileBert(RowBackbone):
         seen = None if self.reads_padding else attention_mask
         return self.embeddings(input_ids, token_type_ids, layout, word_vectors, seen)
 
-    def _pooled(self, first: Tensor) -> Tensor | None:
-        return first if self.pools_first else super()._pooled(first)
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor | None:
+        return states[:, 0] if self.pools_first else super()._pooled(states, mask)

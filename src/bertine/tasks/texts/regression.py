@@ -115,6 +115,8 @@ class TextRegression(WholeTextTask[Score]):
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         deviation: the standard deviation of the training scores where `scale` is in the head, so
             that losses mean then what they meant in training; else 1.
+        offset: added to what the head gives, the mean of the training scores where the head has no
+            bias to hold it.
         pair_pooling: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
     Raises:
@@ -139,6 +141,7 @@ class TextRegression(WholeTextTask[Score]):
     dataset: str | None = None
     long_text: str = setting("head")
     deviation: float = setting(1.0)
+    offset: float = setting(0.0)
     pair_pooling: str = setting("")
 
     def __post_init__(self) -> None:
@@ -186,6 +189,11 @@ class TextRegression(WholeTextTask[Score]):
         """Whether `mean` and `scale` are still to be moved into the head."""
         return (self.mean, self.scale) != (0.0, 1.0)
 
+    @property
+    def _center(self) -> float:
+        """What is taken off a score before it is compared with the head's output."""
+        return self.mean + self.offset
+
     def finished(self, model: Model, report: EvaluationReport | None) -> Self:
         """Move `mean` and `scale` into the head of `model`, in place; return the task of the
         result.
@@ -196,8 +204,11 @@ class TextRegression(WholeTextTask[Score]):
         assert isinstance(out, nn.Linear)
         with torch.no_grad():
             out.weight.mul_(self.scale)
-            out.bias.mul_(self.scale).add_(self.mean)
-        return replace(self, mean=0.0, scale=1.0, deviation=self.scale * self.deviation)
+            if out.bias is not None:
+                out.bias.mul_(self.scale).add_(self.mean)
+        offset = self.mean if out.bias is None else 0.0
+        deviation = self.scale * self.deviation
+        return replace(self, mean=0.0, scale=1.0, deviation=deviation, offset=offset)
 
     def target(self, label: str | None, source: str, line: int) -> float | None:
         """Return the score that a label is, or None for None.
@@ -209,7 +220,7 @@ class TextRegression(WholeTextTask[Score]):
 
     def targets(self, labels: Sequence[float]) -> Tensor:
         """Standardize scores: fp32 [B]."""
-        standard = (np.asarray(labels, dtype=np.float64) - self.mean) / self.scale
+        standard = (np.asarray(labels, dtype=np.float64) - self._center) / self.scale
         return torch.from_numpy(standard).float()
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
@@ -223,7 +234,7 @@ class TextRegression(WholeTextTask[Score]):
         return {self.head: Term(errors.square().sum(), batch.num_sequences)}
 
     def with_some_target(self, feature: Any) -> Any:
-        return feature if feature.label is not None else replace(feature, label=self.mean)
+        return feature if feature.label is not None else replace(feature, label=self._center)
 
     def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
         """Standardize the scores of a teacher as those of labels: fp32 [B]."""
@@ -243,7 +254,7 @@ class TextRegression(WholeTextTask[Score]):
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:
         """Turn the standardized score [] of each feature into its score."""
         return [
-            Score(float(output) * self.scale + self.mean) for output in pooled(outputs, features)
+            Score(float(output) * self.scale + self._center) for output in pooled(outputs, features)
         ]
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
@@ -252,7 +263,7 @@ class TextRegression(WholeTextTask[Score]):
 
     def loss_of(self, output: np.ndarray, label: float) -> float:
         """Compute the squared error in standardized units."""
-        wanted = (label - self.mean) / self.scale
+        wanted = (label - self._center) / self.scale
         return ((float(output) - wanted) / self.deviation) ** 2
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float:

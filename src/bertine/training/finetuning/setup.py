@@ -218,13 +218,23 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
 
 
 def load_with_heads(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
-    """Return the model with the heads of `built`: those that it has, if they answer the same."""
+    """Return the model with the heads of `built`: those that it has, if they answer the same.
+
+    Raises:
+        BertineError: its vocabulary has nothing to stand around texts and between them.
+    """
     load = partial(load_model, start.model, seed=seed, dropout=start.dropout)
     heads = built.heads(config)
     loaded = load(heads=heads)
     if loaded.task is None or not built.reuses(loaded.task):
         # A head for other labels is of no use, even where it has the right shape.
         loaded = load(heads=built.heads(config), fresh=list(heads))
+    if not loaded.tokenizer.template.added(2):
+        raise BertineError(
+            f"{start.model}: its vocabulary is for running text and has no special tokens, which "
+            "stand around texts and between them in fine-tuning; give a model whose vocabulary has "
+            "them, as those of 'bertine vocab' do"
+        )
     return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
 
 

@@ -54,6 +54,8 @@ def too_short(
         timed: whether they follow from the time for the run and the machine's speed.
         objective: of the run; with replaced tokens it was not measured.
     """
+    if config.reads_forward:  # neither measured; every token is a target, not one in seven
+        return None
     least, most = tokens_until_context(config, initialization)
     if tokens >= least or config.vocab_size < _LEAST_VOCABULARY:
         return None

@@ -1,0 +1,270 @@
+"""Models that read forward: the next token's loss and gradients as in transformers, and what the
+authors' program computes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+import bertine
+import toys
+from bertine.data.batch import Batch
+from bertine.interop.family import config_to_huggingface
+from bertine.modeldir import load_model
+from bertine.models import layers
+from bertine.models.encoded import TextInputs, last_tokens
+from bertine.models.model import Model
+from bertine.objectives import choose
+
+from .parity import SEEDS, close, inputs, random_batch, same_gradients
+from .variants import VARIANTS, scramble
+
+GPT = VARIANTS["openai-gpt"]
+FILES = Path(__file__).resolve().parents[1] / "fixtures" / "openai"
+
+
+def with_targets(batch: Batch) -> Batch:
+    """The batch with the tokens that follow, as the objective wants them."""
+    followed = torch.zeros_like(batch.attention_mask)
+    followed[:, :-1] = batch.attention_mask[:, 1:] & batch.attention_mask[:, :-1]
+    places = followed.flatten().nonzero()[:, 0]
+    batch.targets |= {"clm_positions": places, "clm_labels": batch.input_ids.flatten()[places + 1]}
+    return batch
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["padding right", "padding left"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_loss_of_the_next_token_and_all_gradients(seed: int, left: bool) -> None:
+    config = GPT.tiny(seed)
+    objective, input_format = choose(config)
+    assert (objective.name, input_format) == ("clm", "running-text")
+    model = Model(config, objective.heads(config)).eval()
+    scramble(model, seed)
+    batch = with_targets(random_batch(config, seed, left=left))
+    other = GPT.twin(model)
+    labels = batch.input_ids.masked_fill(~batch.attention_mask, -100)
+    if left:  # transformers would score the first token by the padding before it
+        labels[torch.arange(5), batch.attention_mask.int().argmax(1)] = -100
+    theirs = other(**inputs(batch, config), labels=labels)
+    theirs.loss.backward()
+    term = objective.terms(model, batch)["clm"]
+    assert term.count == len(batch.targets["clm_labels"]) == objective.counts(batch)["clm"]
+    loss = term.total / term.count
+    loss.backward()
+    close(loss, theirs.loss, "loss")
+    same_gradients(GPT, model, other)
+
+
+@pytest.mark.parametrize("length", [12, 30])
+def test_training_computes_what_answering_does(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Written-out products up to a length, the library's beyond it."""
+    monkeypatch.setattr(layers, "WRITTEN_OUT", 20)
+    config = GPT.tiny(0).replace(max_position_embeddings=32).with_dropout(0.0)
+    model = Model(config, {})
+    scramble(model, 0)
+    ids = torch.randint(0, config.vocab_size, (3, length))
+    mask = torch.ones_like(ids)
+    mask[1, 7:] = 0
+    mask[2, :4] = 0
+    given, real = TextInputs(ids, mask), mask.bool()
+    trained = model.train().encode(given).last_hidden_state[real]
+    answered = model.eval().encode(given).last_hidden_state[real]
+    close(trained, answered, "states")
+
+
+def test_no_state_knows_what_stands_behind_it() -> None:
+    config = GPT.tiny(1)
+    model = Model(config, {}).eval()
+    scramble(model, 1)
+    ids = torch.randint(0, config.vocab_size, (1, 20))
+    whole = model.encode(TextInputs(ids)).last_hidden_state
+    for length in (1, 7, 19):
+        part = model.encode(TextInputs(ids[:, :length])).last_hidden_state
+        close(part, whole[:, :length], f"first {length}")
+
+
+def test_what_is_pooled_is_the_last_real_token() -> None:
+    states = torch.arange(24.0).view(3, 4, 2)
+    mask = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [0, 0, 1, 1, 0]])
+    places = [1, 3, 3]
+    assert torch.equal(last_tokens(states, mask), states[torch.arange(3), places])
+    assert torch.equal(last_tokens(states, None), states[:, -1])
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A folder as OpenAI publishes it, and what its files do not say: the heads, in a
+    config.json."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for file in (*FILES.glob("params_*"),):
+        shutil.copy(file, folder)
+    letters = "abcdefghijklmnopqrstuvwxyz.,'"
+    tokens = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "\n</w>"]
+    ids = {token: index for index, token in enumerate(tokens)}
+    (folder / "encoder_bpe_40000.json").write_text(json.dumps(ids))
+    (folder / "vocab_40000.bpe").write_text("#version: 0.2\n")
+    config = GPT.family.presets["openai-gpt"].replace(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=20,
+    )
+    values = config_to_huggingface(config, heads=["lm"])
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
+def test_the_authors_program_computes_the_same(published: Path) -> None:
+    """States, classifier and both losses, to 2e-6."""
+    expected, added = np.load(FILES / "expected.npz"), np.load(FILES / "added.npz")
+    loaded = load_model(published).model
+    state = loaded.backbone.state_dict()
+    words, positions = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
+    state[words] = torch.cat([state[words], torch.from_numpy(added["special"])])
+    model = Model(loaded.config.replace(vocab_size=63), {}).eval()
+    model.backbone.load_state_dict(state)
+    rows = torch.from_numpy(expected["X"][..., 0]).long().view(6, 20)
+    mask = torch.from_numpy(expected["M"]).view(6, 20)
+    with torch.no_grad():
+        encoded = model.encode(TextInputs(rows, mask.bool()), all_states=True)
+    assert encoded.hidden_states is not None
+    for layer, theirs in enumerate(expected["hidden"]):
+        theirs = torch.from_numpy(theirs).view(6, 20, 32)[mask.bool()]
+        difference = encoded.hidden_states[layer + 1][mask.bool()] - theirs
+        assert difference.abs().max() < 2e-6
+    last = encoded.last_hidden_state[torch.arange(6), rows.eq(62).int().argmax(1)]
+    close(encoded.pooler_output, last, "the state of _classify_")
+    logits = last @ torch.from_numpy(added["clf_weight"]) + torch.from_numpy(added["clf_bias"])
+    logits = logits.view(3, 2)
+    np.testing.assert_allclose(logits, expected["clf_logits"], atol=2e-6)
+    classified = F.cross_entropy(logits, torch.from_numpy(expected["Y"]).long())
+    # Their language model's softmax is over tokens, the three and positions: one table.
+    table = torch.cat([state[words], state[positions]])
+    scores = encoded.last_hidden_state[:, :-1] @ table.t()
+    each = F.cross_entropy(scores.flatten(0, 1), rows[:, 1:].flatten(), reduction="none")
+    weights = mask[:, 1:]
+    read = (each.view(6, 19) * weights).sum(1) / weights.sum(1)
+    np.testing.assert_allclose(read, expected["lm_losses"], atol=2e-6)
+    total = classified + 0.5 * read.mean()
+    np.testing.assert_allclose(total, expected["total_loss"], atol=2e-6)
+
+
+def test_openais_folder_is_converted_and_opens_in_transformers(
+    published: Path, tmp_path: Path
+) -> None:
+    report = bertine.convert(published, tmp_path / "out")
+    assert report.hidden_act == "gelu_new"
+    assert not report.left_behind
+    ours = load_model(published).model
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    ids = torch.randint(0, 60, (2, 11))
+    with torch.no_grad():
+        encoded = ours.encode(TextInputs(ids))
+        logits = ours.read("lm", encoded, places=torch.arange(22)).view(2, 11, 60)
+        close(logits, theirs.eval()(ids).logits, "logits")
+    assert toys.weights(tmp_path / "out")["transformer.h.2.attn.c_attn.weight"].shape == (32, 96)
+
+
+def test_openais_folder_without_a_config_needs_heads_of_64(published: Path) -> None:
+    (published / "config.json").unlink()
+    with pytest.raises(bertine.BertineError, match=r"32 numbers, .* 64 .* \(n_head\) in a config"):
+        load_model(published)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "params_3.npy").unlink(), r"params_3.npy: missing, but params_shapes"),
+        (
+            lambda f: (f / "params_9.npy").write_bytes((f / "params_9.npy").read_bytes()[:200]),
+            r"params_9.npy: cannot be read, perhaps cut short",
+        ),
+        (lambda f: (f / "params_9.npy").unlink(), r"hold 36,605 numbers, but .* asks for"),
+        (
+            lambda f: np.save(f / "params_2.npy", np.zeros(4)),
+            r"params_2.npy: is not a row of fp32 numbers",
+        ),
+        (lambda f: (f / "params_shapes.json").write_text("[[20, 32]]"), r"has 1 shapes, but a GPT"),
+        (lambda f: (f / "params_shapes.json").write_text("{}"), r"must hold a list of shapes"),
+        (
+            lambda f: (f / "params_shapes.json").write_text(
+                (f / "params_shapes.json").read_text().replace("[1, 32, 96]", "[1, 32, 97]", 1)
+            ),
+            r"shape of h.0.attn.c_attn.weight is \[1, 32, 97\], which is no GPT's",
+        ),
+        (lambda f: (f / "vocab_40000.bpe").unlink(), r"no vocabulary|no tokenizer"),
+        (
+            lambda f: (f / "vocab_40000.bpe").write_text("#version\na b\n"),
+            r"not a tokenizer",
+        ),
+        (
+            lambda f: (f / "vocab_40000.bpe").write_text("#version\na b c\n"),
+            r"vocab_40000.bpe:2: must hold two tokens",
+        ),
+        (
+            lambda f: (f / "encoder_bpe_40000.json").write_text('{"a</w>": 0}'),
+            r"lacks the special token <unk>",
+        ),
+    ],
+)
+def test_damaged_files_of_openais_are_refused_in_one_line(
+    published: Path, damage: object, message: str
+) -> None:
+    assert callable(damage)
+    damage(published)
+    with pytest.raises(bertine.BertineError, match=message) as refused:
+        load_model(published)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_config_that_it_does_not_compute_is_refused(published: Path) -> None:
+    path = published / "config.json"
+    values = json.loads(path.read_text())
+    for change, message in (
+        ({"afn": "tanh"}, "afn 'tanh' is not supported"),
+        ({"n_inner": 64}, "n_inner is 64, but must be four times"),
+        ({"summary_type": "mean"}, "another place for a classifier"),
+        ({"n_head": 5}, "n_embd 32 is not a multiple of n_head 5"),
+    ):
+        path.write_text(json.dumps(values | change))
+        with pytest.raises(bertine.BertineError, match=message):
+            load_model(published)
+
+
+def test_a_classifier_without_a_bias_has_as_many_labels_as_rows(
+    published: Path, tmp_path: Path
+) -> None:
+    """As transformers saves it; a file and a config.json of different models are refused."""
+    bertine.convert(published, tmp_path / "base")
+    theirs = transformers.OpenAIGPTForSequenceClassification.from_pretrained(
+        tmp_path / "base", num_labels=3
+    )
+    theirs.save_pretrained(tmp_path / "classifier")
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "base" / name, tmp_path / "classifier")
+    loaded = load_model(tmp_path / "classifier")
+    assert set(loaded.model.heads) == {"lm", "classifier"}
+    assert loaded.report.new == []
+    path = tmp_path / "classifier" / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"id2label": {"0": "a", "1": "b"}}))
+    with pytest.raises(
+        bertine.BertineError, match=r"score.weight has shape \[3, 32\], but id2label"
+    ):
+        load_model(tmp_path / "classifier")

@@ -1,0 +1,180 @@
+"""Pre-training by the next token: batches, exact resume, what it learns, what does nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertine
+import toys
+from bertine.data.corruption.base import Draws
+from bertine.data.corruption.following import FollowingTokens
+from bertine.data.instances.instance import Instance
+from bertine.data.instances.pretraining import PretrainingData
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface
+from bertine.options.instances import InstanceSettings
+from bertine.presets import preset
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.loop import fit
+
+SETTINGS: dict[str, Any] = {
+    "steps": 12,
+    "batch_size": 4,
+    "max_seq_length": 24,
+    "learning_rate": 3e-3,
+    "precision": "fp32",
+    "log_every": 2,
+    "checkpoint_every": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and a configuration."""
+    folder = tmp_path_factory.mktemp("next-tokens")
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    bertine.train_vocab(corpus, folder / "vocab", kind="word-bpe", vocab_size=200)
+    bertine.prepare(corpus, tokenizer=folder / "vocab", out=folder / "store")
+    config = preset("gpt-tiny", hidden_size=32, num_attention_heads=2, intermediate_size=128)
+    (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
+    return folder
+
+
+def test_each_token_is_the_target_of_the_one_before(home: Path) -> None:
+    """Nothing is hidden or added, and no target is another sequence's."""
+    tokenizer, store = Tokenizer.load(home / "vocab"), TokenStore.open(home / "store")
+    settings = InstanceSettings(input_format="running-text", batch_size=6, max_seq_length=24)
+    data = PretrainingData(store, tokenizer, settings, corruption=FollowingTokens)
+    lengths = set()
+    for step in range(8):
+        batch = data.batch(step)
+        length = batch.input_ids.shape[1]
+        pairs = iter(
+            zip(
+                batch.targets["clm_positions"].tolist(),
+                batch.targets["clm_labels"].tolist(),
+                strict=True,
+            )
+        )
+        for row, instance in enumerate(data.instances(step)):
+            text = np.concatenate(instance.segments).tolist()
+            assert batch.input_ids[row, : len(text)].tolist() == text
+            assert int(batch.attention_mask[row].sum()) == len(text) <= 24
+            lengths.add(len(text))
+            for place, label in enumerate(text[1:]):
+                assert next(pairs) == (row * length + place, label)
+        assert next(pairs, None) is None
+    assert max(lengths) > 16, "sequences hold several sentences"
+
+
+def test_a_sequence_of_one_token_has_no_target(home: Path) -> None:
+    tokenizer = Tokenizer.load(home / "vocab")
+    make = FollowingTokens(tokenizer, InstanceSettings(input_format="running-text"))
+    instances = [
+        Instance((np.array([5], np.uint16),), (0,)),
+        Instance((np.array([7, 8], np.uint16),), (1,)),
+    ]
+    batch = make(instances, Draws(0, 0, ((0, 2),)))
+    assert batch.targets["clm_positions"].tolist() == [2]
+    assert batch.targets["clm_labels"].tolist() == [8]
+
+
+def test_a_killed_run_goes_on_bit_for_bit(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"model": home / "config.json", **SETTINGS}
+    bertine.pretrain(home / "store", out=tmp_path / "whole", **given)
+    step, left = fit.check_batch, 7
+
+    def counted(*args: Any, **options: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        step(*args, **options)
+
+    monkeypatch.setattr(fit, "check_batch", counted)
+    with pytest.raises(KeyboardInterrupt):
+        bertine.pretrain(home / "store", out=tmp_path / "parts", **given)
+    monkeypatch.undo()
+    bertine.pretrain(home / "store", out=tmp_path / "parts", resume=True, **given)
+    assert toys.log(tmp_path / "parts") == toys.log(tmp_path / "whole")
+    ours, theirs = (toys.weights(tmp_path / run / "model") for run in ("whole", "parts"))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path) -> None:
+    given = SETTINGS | {"steps": 80, "checkpoint_every": 80}
+    result = bertine.pretrain(
+        home / "store", out=tmp_path / "run", model=home / "config.json", **given
+    )
+    assert any(line.startswith("LM loss") for line in result.lines())
+    entropy = TokenStore.open(home / "store").unigram_entropy
+    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
+    loss = report.metrics["clm_loss"]
+    assert loss < entropy - 0.5, "it uses what stands before"
+    assert report.metrics["clm_perplexity"] == pytest.approx(math.exp(loss))
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["objective"] == "clm"
+    assert settings["input_format"] == "running-text"
+
+
+def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {**SETTINGS, "steps": 3, "dropout": 0.0, "checkpoint_every": 9}
+    for room in (1000, 48):
+        bertine.pretrain(
+            home / "store",
+            out=tmp_path / str(room),
+            model=home / "config.json",
+            max_tokens_per_micro_batch=room,
+            **given,
+        )
+    one, two = (toys.weights(tmp_path / name / "model") for name in ("1000", "48"))
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_nothing_or_does_not_go_together_is_said(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {**SETTINGS, "steps": 1, "model": home / "config.json"}
+    bertine.pretrain(home / "store", out=tmp_path / "run", whole_word_mask=True, **given)
+    assert "whole_word_mask: does nothing with objective clm" in capsys.readouterr().err
+    for options, message in (
+        ({"objective": "mlm"}, r"openai-gpt is pre-trained with objective clm, not with mlm"),
+        ({"input_format": "segment-pair"}, r"objective clm works on input_format running-text"),
+        ({"initialization": "mimetic"}, r"mimetic"),
+    ):
+        with pytest.raises(BertineError, match=message):
+            bertine.pretrain(home / "store", out=tmp_path / "other", **given, **options)
+    with pytest.raises(BertineError, match=r"pre-trained with objective mlm-nsp or mlm, not"):
+        bertine.pretrain(
+            home / "store",
+            out=tmp_path / "other",
+            **given | {"model": "bert-tiny"},
+            objective="clm",
+        )
+
+
+def test_a_vocabulary_for_running_text_is_not_fine_tuned(home: Path, tmp_path: Path) -> None:
+    """As OpenAI's, which has no special tokens to stand around texts."""
+    bertine.pretrain(
+        home / "store", out=tmp_path / "run", model=home / "config.json", **SETTINGS | {"steps": 1}
+    )
+    model = tmp_path / "run" / "model"
+    vocab = json.loads((model / "vocab.json").read_text())
+    bare = {token: index for token, index in vocab.items() if not token.endswith("_")}
+    (model / "vocab.json").write_text(json.dumps(bare))
+    (model / "tokenizer.json").unlink()
+    data = toys.write_labelled(tmp_path / "data.csv")
+    with pytest.raises(BertineError, match=r"for running text and has no special tokens"):
+        bertine.finetune("text", data=data, model=model, out=tmp_path / "tuned")
