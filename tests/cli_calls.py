@@ -28,6 +28,7 @@ ENOUGH = {
     "convert": ["m", "--out", "o"],
     "serve": ["m"],
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
+    "pretrain-elmo": ["c", "--model", "elmo-tiny", "--out", "o"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
     "word2vec": ["a.txt", "--out", "o"],
 }
@@ -55,6 +56,7 @@ VERBS = {
     "convert": "convert",
     "serve": "serve",
     "glue-submission": "glue_submission",
+    "pretrain-elmo": "pretrain_elmo",
     "feature-based": "feature_based",
     "word2vec": "word2vec",
 }

@@ -21,6 +21,10 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: How a text becomes words, for models of words: at spaces, or with punctuation apart.
+WordSplitting = Literal["spaces", "punctuation"]
+#: What a language model's next word is compared with (:mod:`bertine.models.elmo.softmax`).
+SoftmaxName = Literal["auto", "full", "sampled"]
 #: How gradients become updates (:mod:`bertine.training.loop.optimizers`).
 OptimizerName = Literal["adamw", "lamb", "muon"]
 #: How the learning rate changes (:mod:`bertine.training.loop.schedule`).

@@ -19,6 +19,12 @@ FAMILIES = {
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
 }
 
+#: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
+#: into vectors with one (a subclass of :class:`bertine.Embedder`).
+WORD_MODELS = {
+    "elmo": "bertine.inference.embedding.elmo_embedder:ElmoEmbedder",
+}
+
 #: Preset → model type.
 PRESETS = {
     "bert-tiny": "bert",

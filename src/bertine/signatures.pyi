@@ -38,6 +38,7 @@ from bertine.names import (
     Precision,
     ScheduleName,
     SegmenterName,
+    SoftmaxName,
     SoftTokens,
     SpecialStyle,
     TaggedFormat,
@@ -49,6 +50,7 @@ from bertine.names import (
     TokenTypesOfTeacher,
     VectorPooling,
     VectorType,
+    WordSplitting,
     WordVectorModel,
 )
 from bertine.serving.serve import ServeReport
@@ -56,6 +58,7 @@ from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
 from bertine.training.distillation.result import Distilled
+from bertine.training.elmo.pretrain_elmo import ElmoResult
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.pretraining.result import PretrainResult
@@ -76,7 +79,8 @@ def convert(
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
-            checkpoint, or one with ``pytorch_model.bin`` or several safetensors. Or vectors of
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors; or ELMo's
+            published options and weights, which become a directory of Bertine's own. Or vectors of
             words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
             binary (``.bin``) or text (``.txt``, ``.vec``).
         output: the folder; a model directory that is there is replaced. Of vectors of words a
@@ -1295,6 +1299,87 @@ def pretrain(
             with the format; a value is out of range or the store does not fit, as
             :class:`~bertine.data.instances.pretraining.PretrainingData` and
             :class:`~bertine.training.loop.fit.FitConfig` say.
+    """
+
+def pretrain_elmo(
+    corpus: Sequence[Path | str] | Path | str,
+    *,
+    model: Path | str,
+    out: Path | str,
+    document_per_file: bool = False,
+    text_column: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    precision: Precision = "auto",
+    device: str | None = None,
+    seed: int = 0,
+    checkpoint_every: int | None = 500,
+    keep_checkpoints: int = 2,
+    log_every: int = 20,
+    tensorboard: bool = False,
+    resume: bool = False,
+    steps: int | None = None,
+    epochs: float = 10.0,
+    word_splitting: WordSplitting = "punctuation",
+    language: str = "en",
+    min_count: int = 2,
+    vocab_size: int | None = None,
+    softmax: SoftmaxName = "auto",
+    negatives: int = 8192,
+    batch_size: int = 128,
+    window: int = 20,
+    learning_rate: float = 0.2,
+    max_grad_norm: float = 10.0,
+    dropout: float | None = None,
+    held_out: Path | str | None = None,
+    evaluate_every: int | None = None,
+) -> ElmoResult:
+    """Train ELMo as a language model forwards and one backwards (Peters et al. 2018, section 3.1;
+    the published settings by default): characters of words in, the next word by a softmax over the
+    corpus' words, its state carried from batch to batch, Adagrad.
+
+    Args:
+        corpus: files or folders of text, as :func:`~bertine.train_vocab` reads them; held in
+            memory as numbers, 4 bytes a word.
+        model: a size by name (elmo-tiny, elmo-mini, elmo-small, elmo-medium, elmo-original), a
+            ``config.json`` with sizes of your own, or an ELMo to go on from. Of such a one the
+            softmax is kept where it was trained here; a published one gets a new one.
+        out: the run's folder; the model directory is ``out/model``.
+        document_per_file: take each plain-text file as one document, blank lines and all.
+        text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
+            sentence, or the only column.
+        quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        seed: random seed.
+        checkpoint_every: steps between checkpoints; None: none.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        log_every: steps between lines of the log. It is ``log.jsonl``.
+        tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
+        steps: updates of the weights; None: as many as `epochs` has.
+        epochs: passes over the corpus, where `steps` is not given.
+        word_splitting: how text becomes words: punctuation apart, or what stands between spaces,
+            each line being a sentence.
+        language: of the text, for where sentences end.
+        min_count: rarer words are unknown to the softmax, not to the model.
+        vocab_size: words of the softmax at most; None: all.
+        softmax: full: every word is compared with all others; sampled: with `negatives` of them;
+            auto: full where there are not four times as many words as these.
+        negatives: words that a sampled softmax compares with, drawn anew each step.
+        batch_size: rows that are read at once.
+        window: words of a row in a step; the state goes on, gradients do not.
+        learning_rate: of Adagrad.
+        max_grad_norm: gradients are scaled down to this norm; 0 does not clip. They are those of
+            the loss times `window`, as published.
+        dropout: on what goes into each LSTM and comes out of the last; None: 0.1.
+        held_out: text to score along the way and at the end.
+        evaluate_every: steps between scores of `held_out`; None: at the end.
+
+    Raises:
+        BertineError: no such model or corpus, or too little text; `out` holds another run; more
+            negatives than words; a loss that is not finite.
     """
 
 def search(

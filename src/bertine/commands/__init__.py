@@ -21,6 +21,7 @@ from bertine.commands.train.feature_based import FEATURE_BASED
 from bertine.commands.train.finetune import FINETUNE
 from bertine.commands.train.lr_find import LR_FIND
 from bertine.commands.train.pretrain import PRETRAIN
+from bertine.commands.train.pretrain_elmo import PRETRAIN_ELMO
 from bertine.commands.train.search import SEARCH
 from bertine.commands.vocab import VOCAB
 from bertine.commands.word2vec import WORD2VEC
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Command] = {
         PREPARE,
         INSPECT,
         PRETRAIN,
+        PRETRAIN_ELMO,
         LR_FIND,
         FINETUNE,
         SEARCH,

@@ -16,7 +16,8 @@ def _add_arguments(parser: Parser) -> None:
         metavar="MODEL",
         type=Path,
         help="a model directory of any kind: Google's with a TensorFlow checkpoint, or one with "
-        "pytorch_model.bin; or vectors of words, a folder of word2vec or a .bin, .txt or .vec file",
+        "pytorch_model.bin; a folder of ELMo's published options and weights; or vectors of words, "
+        "a folder of word2vec or a .bin, .txt or .vec file",
     )
     parser.add_argument(
         "--output",

@@ -13,6 +13,9 @@ from pathlib import Path
 from bertine.errors import BertineError
 from bertine.files import check_replaceable, os_errors
 from bertine.interop.directory import settings_file
+from bertine.interop.elmo.directory import WORDS as ELMO_WORDS
+from bertine.interop.elmo.directory import elmo_folder, load_elmo, save_elmo
+from bertine.interop.elmo.published import published_files
 from bertine.interop.weights import weight_files
 from bertine.modeldir import CONFIG, TASK, load_model, model_folder, save_model
 from bertine.models.layers import ACTIVATIONS
@@ -94,7 +97,8 @@ def convert(
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
-            checkpoint, or one with ``pytorch_model.bin`` or several safetensors. Or vectors of
+            checkpoint, or one with ``pytorch_model.bin`` or several safetensors; or ELMo's
+            published options and weights, which become a directory of Bertine's own. Or vectors of
             words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
             binary (``.bin``) or text (``.txt``, ``.vec``).
         output: the folder; a model directory that is there is replaced. Of vectors of words a
@@ -116,7 +120,9 @@ def convert(
         raise BertineError(
             f"hidden_act {hidden_act!r} is not known; known: {', '.join(ACTIVATIONS)}"
         )
-    output, folder = Path(output), model_folder(model)
+    output = Path(output)
+    elmo = elmo_folder(model)
+    folder = elmo or model_folder(model)
     check_replaceable(output, "model directory", lambda path: (path / CONFIG).is_file())
     if output.resolve() == folder.resolve():
         raise BertineError(
@@ -125,6 +131,8 @@ def convert(
         )
     with os_errors(folder, "looking at it"):
         there = sorted(entry.name for entry in folder.iterdir() if entry.name[0] != ".")
+    if elmo is not None:
+        return _convert_elmo(elmo, output, hidden_act, there)
     read = {settings_file(folder).name, TASK, *(file.name for file in weight_files(folder)), *FILES}
     loaded = load_model(folder)
     if hidden_act is not None:
@@ -152,6 +160,28 @@ def _convert_vectors(
     vectors = WordVectors.load(source)
     vectors.save(output)
     return VectorConversion(output, len(vectors), vectors.dimensions, vectors.notes)
+
+
+def _convert_elmo(
+    folder: Path, output: Path, hidden_act: str | None, there: list[str]
+) -> Conversion:
+    """Write an ELMo, of the published files or of ours, as our model directory."""
+    if hidden_act is not None:
+        raise BertineError(f"{folder}: is an ELMo, whose activation is not to be chosen")
+    loaded = load_elmo(folder)
+    save_elmo(output, loaded.model, loaded.softmax, loaded.words)
+    parts = [loaded.model] if loaded.softmax is None else [loaded.model, loaded.softmax]
+    published = published_files(folder)
+    read = {loaded.source.name, CONFIG, ELMO_WORDS}
+    if published is not None:
+        read.add(published.options.name)
+    return Conversion(
+        output,
+        sum(parameter.numel() for part in parts for parameter in part.parameters()),
+        [],
+        loaded.model.config.activation,
+        list(_not_in(there, read)),
+    )
 
 
 def _not_in(names: Iterable[str], known: set[str]) -> Iterable[str]:

@@ -18,7 +18,7 @@ from bertine.interop.names import WeightNames
 from bertine.interop.tensorflow.variables import Variables
 from bertine.models.config import Config
 from bertine.names import InputFormat, TokenizerKind
-from bertine.registry import FAMILIES
+from bertine.registry import FAMILIES, WORD_MODELS
 from bertine.terminal.text import briefly
 
 
@@ -80,6 +80,11 @@ def family_of(model_type: object) -> Family:
     Raises:
         BertineError: there is none of this name.
     """
+    if isinstance(model_type, str) and model_type in WORD_MODELS:
+        raise BertineError(
+            f"model_type is {model_type}, a model of words without pieces and heads: use it with "
+            "embed, similar or convert"
+        )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise BertineError(
             f"model_type is {briefly(model_type)}, another architecture; Bertine has "

@@ -79,9 +79,9 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
     )
 
 
-def cut_at(max_length: int, lost: int, what: str = "texts") -> str:
+def cut_at(max_length: int, lost: int, what: str = "texts", unit: str = "piece") -> str:
     """Write "texts were cut at 128 pieces (31 pieces lost)"."""
-    return f"{what} were cut at {max_length} pieces ({counted(lost, 'piece')} lost)"
+    return f"{what} were cut at {max_length} {unit}s ({counted(lost, unit)} lost)"
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:

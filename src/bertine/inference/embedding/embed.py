@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.mean_words import open_embedder
+from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
     VectorPart,
@@ -36,7 +37,6 @@ from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import TableLike, as_source
 from bertine.tables.table import TableRow
-from bertine.tasks.features import Features
 from bertine.terminal.console import counted
 
 #: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at
@@ -118,14 +118,18 @@ def embed(
     input = as_source(input, "input")
     dtype, kind = options.dtype, DTYPES[options.dtype]
     size = bytes_to_come(input)
-    unread = unmeasured(model, size, options.device, options.precision)
-    embedder = open_embedder(model, **VectorOptions.of(options).values(), **unread)
+    embedder = open_embedder(
+        model,
+        **VectorOptions.of(options).values(),
+        **unmeasured(model, size, options.device, options.precision),
+    )
     started = time.monotonic()
     report = EmbedReport(
         dimensions=embedder.dimensions,
         dtype=dtype,
         max_length=embedder.max_length,
         precision=embedder.precision,
+        unit=embedder.unit,
     )
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
@@ -146,7 +150,7 @@ def embed(
     return report
 
 
-def _sample(features: Sequence[Features]) -> list[Features]:
+def _sample(features: Sequence[Any]) -> list[Any]:
     """Choose those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where
     there are few, since fp32 takes several times as long."""
     most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
@@ -170,9 +174,8 @@ def _embed_chunk(
     vectors: list[np.ndarray]
     pieces: list[list[str]] | None = None
     if embedder.pooling.tokens:
-        names = embedder.tokenizer.tokens
         vectors = [as_dtype(each, kind) for each in embedder.run_tokens(features)]
-        pieces = [[names[index] for index in feature.input_ids] for feature in features]
+        pieces = [embedder.pieces(feature) for feature in features]
     else:
         vectors = list(as_dtype(embedder.run(features), kind))
     writer.write(VectorPart(source, rows, vectors, pieces))

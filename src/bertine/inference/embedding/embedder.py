@@ -65,6 +65,7 @@ class Embedder(Shown):
     """
 
     name = ""
+    unit = "piece"
 
     def __init__(
         self,
@@ -204,24 +205,6 @@ class Embedder(Shown):
         """D, the numbers of a vector."""
         return self.pooling.width(self.model.config)
 
-    def fingerprints(self) -> tuple[str, str]:
-        """Return the SHA-256 of the weights and of the tokenizer, as hex digits. It takes about a
-        third of a second for bert-base."""
-        return self.model.fingerprint(), self.tokenizer.fingerprint
-
-    @property
-    def pooled_layer(self) -> int | None:
-        """The layer whose states are pooled, counted from 0, the embeddings; None: several."""
-        if "mean-last-4" in self.pooling.modes:
-            return None
-        layers = len(self.model.config.passes)
-        last = layers if self.pooling.layer is None else self.pooling.layer
-        return last if last >= 0 else layers + 1 + last
-
-    def notes(self) -> list[str]:
-        """Return what to know of the texts that were computed."""
-        return []
-
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """Compute the vector of each text, fp32 [N, D], in their order; of one string or dictionary
         fp32 [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or
@@ -264,6 +247,29 @@ class Embedder(Shown):
             tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
             results.append(TokenVectors(tokens, offsets, vectors))
         return results[0] if is_one(texts) else results
+
+    @property
+    def pooled_layer(self) -> int | None:
+        """Whose states are pooled; 0 are the embeddings. None: several layers'."""
+        if "mean-last-4" in self.pooling.modes:
+            return None
+        layers, layer = len(self.model.config.passes), self.pooling.layer
+        last = layers if layer is None else layer
+        return last if last >= 0 else layers + 1 + last
+
+    def fingerprints(self) -> tuple[str, str]:
+        """Return the SHA-256 of the weights and of the tokenizer, as hex digits. Takes about a
+        third of a second for bert-base."""
+        return self.model.fingerprint(), self.tokenizer.fingerprint
+
+    def pieces(self, features: Features) -> list[str]:
+        """Return the pieces of a text."""
+        names = self.tokenizer.tokens
+        return [names[index] for index in features.input_ids]
+
+    def notes(self) -> list[str]:
+        """Return what to know of the texts that were computed."""
+        return []
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the pieces of each text after the prompt, cut to the maximum length; one string is

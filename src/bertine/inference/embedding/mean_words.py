@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.models.pooling import Pooling
 from bertine.tasks.features import Features
-from bertine.terminal.console import counted, say
-from bertine.word_vectors.files import file_format
-from bertine.word_vectors.vectors import WordVectors, is_word_vectors
+from bertine.terminal.console import counted
+from bertine.word_vectors.vectors import WordVectors
 
 #: Words of a text, where nobody says fewer.
 _ALL = 1 << 31
@@ -40,6 +39,8 @@ class MeanWordEmbedder(Embedder):
         empty: texts computed by :meth:`run` in which no word has a vector.
     """
 
+    unit = "word"
+
     def __init__(
         self, vectors: WordVectors, *, max_length: int | None = None, normalize: bool | None = None
     ) -> None:
@@ -53,6 +54,28 @@ class MeanWordEmbedder(Embedder):
             f"vectors of {self.dimensions} numbers: the mean of a text's words, of which "
             f"{len(vectors):,} have one, the same wherever they stand",
         ]
+
+    @classmethod
+    def opened_words(cls, model: Path | str, **options: Any) -> Self:
+        """Load vectors of words, with those of the options of :meth:`bertine.Embedder.load` that
+        they have.
+
+        Raises:
+            BertineError: an option that vectors of words have none of; the file is damaged.
+        """
+        for name, values in _FITTING.items():
+            if options.get(name) not in (None, *values):
+                raise BertineError(
+                    f"{model}: is vectors of words, which have no {name} {options[name]!r}; leave "
+                    "it out"
+                )
+        embedder = cls(
+            WordVectors.load(model),
+            max_length=options.get("max_length"),
+            normalize=options.get("normalize"),
+        )
+        embedder.name = Path(model).name
+        return embedder
 
     @property
     def dimensions(self) -> int:
@@ -100,36 +123,3 @@ class MeanWordEmbedder(Embedder):
         if not self.empty:
             return []
         return [f"{counted(self.empty, 'text')} without any word that has a vector: zeros"]
-
-
-def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
-    """Return `model` if it is an embedder already; else load it, a model directory or vectors of
-    words, with `options`, those of :meth:`~bertine.Embedder.load`.
-
-    Raises:
-        BertineError: what loading raises; an option that vectors of words have none of.
-    """
-    if isinstance(model, Embedder) or not holds_word_vectors(model):
-        return Embedder.opened(model, **options)
-    for name, values in _FITTING.items():
-        if options.get(name) not in (None, *values):
-            raise BertineError(
-                f"{model}: is vectors of words, which have no {name} {options[name]!r}; leave it "
-                "out"
-            )
-    embedder = MeanWordEmbedder(
-        WordVectors.load(model),
-        max_length=options.get("max_length"),
-        normalize=options.get("normalize"),
-    )
-    embedder.name = Path(model).name
-    for line in embedder.load_lines:
-        say(line)
-    return embedder
-
-
-def holds_word_vectors(model: Embedder | Path | str) -> bool:
-    """Tell whether `model` is a folder of word vectors, or a file of the word2vec program's."""
-    if isinstance(model, Embedder):
-        return isinstance(model, MeanWordEmbedder)
-    return is_word_vectors(model) or (file_format(model) is not None and Path(model).is_file())

@@ -11,11 +11,8 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
 from bertine.inference.embedding.embedder import Embedder, unit
-from bertine.inference.embedding.mean_words import (
-    MeanWordEmbedder,
-    holds_word_vectors,
-    open_embedder,
-)
+from bertine.inference.embedding.mean_words import MeanWordEmbedder
+from bertine.inference.embedding.opened import holds_word_vectors, open_embedder
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
@@ -170,7 +167,8 @@ def similar(
     cut = embedder.features([query])[0].num_truncated
     if cut:
         notes.append(
-            f"the query was cut at {embedder.max_length} pieces ({counted(cut, 'piece')} lost)"
+            f"the query was cut at {embedder.max_length} {embedder.unit}s "
+            f"({counted(cut, embedder.unit)} lost)"
         )
     if ready and not isinstance(input, GivenTable):
         vectors = _opened(input, embedder.dimensions)
@@ -183,7 +181,7 @@ def similar(
         if texts is not None:
             notes += _read_texts(best, texts, reading, input)
     else:
-        report = TextReport(max_length=embedder.max_length)
+        report = TextReport(max_length=embedder.max_length, unit=embedder.unit)
         with open_texts(input, reading) as (table, column):
             with text_progress("compare", input, table.layout, show=show_progress) as advance:
                 for rows, read in text_chunks(table, column):

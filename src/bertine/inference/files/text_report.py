@@ -22,6 +22,7 @@ class TextReport(Shown):
         seconds: of wall time.
         max_length: of what is cut, in pieces.
         cut_texts: what is cut: the texts, or of spans the questions.
+        unit: what lengths are counted in, "piece" or "word".
         notes: what was mended in the input.
     """
 
@@ -32,6 +33,7 @@ class TextReport(Shown):
     seconds: float = 0.0
     max_length: int = 0
     cut_texts: str = "texts"
+    unit: str = "piece"
     notes: list[str] = field(default_factory=list)
 
     def count(self, rows: int, features: Sequence[Features]) -> None:
@@ -47,7 +49,7 @@ class TextReport(Shown):
         if self.cut:
             lines.append(
                 f"{self.cut} of {self.rows} "
-                + cut_at(self.max_length, self.pieces_lost, self.cut_texts)
+                + cut_at(self.max_length, self.pieces_lost, self.cut_texts, self.unit)
             )
         if self.empty:
             lines.append(f"{self.empty} of {self.rows} texts are empty")

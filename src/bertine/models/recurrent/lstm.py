@@ -87,12 +87,12 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
         rows, units = len(gates), weight.shape[1]
-        product = _product(weight, sizes[0])
+        product = product_with(weight, sizes[0])
         acts = torch.empty(rows, 4 * units)
         cells, states = torch.empty(rows, units), torch.empty(rows, units)
         rounded = states if gates.dtype == states.dtype else states.to(gates.dtype)
         before = slice(0, 0)
-        for here in _steps(sizes):
+        for here in steps_of(sizes):
             size = here.stop - here.start
             # What ended at the step before is not continued.
             last = slice(before.start, before.start + size)
@@ -122,16 +122,16 @@ class _Recurrence(torch.autograd.Function):
         weight, acts, cells, rounded = ctx.saved_tensors
         sizes: list[int] = ctx.sizes
         rows, units = cells.shape
-        steps = _steps(sizes)
-        product = _product(weight.t().contiguous(), sizes[0])
-        previous = _previous(sizes)
+        steps = steps_of(sizes)
+        product = product_with(weight.t().contiguous(), sizes[0])
+        previous = previous_rows(sizes)
         first = sizes[0]
         # What an error of the cell, or of the state, is worth in each gate: of all steps at once.
         enter, keep, new, show = acts.chunk(4, 1)
         shown = cells.tanh()
         worth = torch.empty(rows, 4, units)
         torch.mul(new, enter - enter * enter, out=worth[:, 0])
-        torch.mul(_before(cells, previous, first), keep - keep * keep, out=worth[:, 1])
+        torch.mul(of_word_before(cells, previous, first), keep - keep * keep, out=worth[:, 1])
         torch.sub(enter, enter * new * new, out=worth[:, 2])
         torch.mul(shown, show - show * show, out=worth[:, 3])
         to_cell = show * (1 - shown * shown)
@@ -153,12 +153,12 @@ class _Recurrence(torch.autograd.Function):
         return errors, of_weight, None
 
 
-def _steps(sizes: Sequence[int]) -> list[slice]:
+def steps_of(sizes: Sequence[int]) -> list[slice]:
     """Return the rows of each step."""
     return [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
 
 
-def _previous(sizes: Sequence[int]) -> Tensor:
+def previous_rows(sizes: Sequence[int]) -> Tensor:
     """Return int64, of each word from the second step on the row of the word before it."""
     starts = list(accumulate(sizes, initial=0))
     parts = [
@@ -167,16 +167,16 @@ def _previous(sizes: Sequence[int]) -> Tensor:
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
 
-def _before(x: Tensor, previous: Tensor, first: int) -> Tensor:
+def of_word_before(x: Tensor, previous: Tensor, first: int) -> Tensor:
     """x [N, S] → [N, S], of each word that of the word before it; 0 for the first."""
     return F.pad(x.index_select(0, previous), (0, 0, first, 0))
 
 
-def _product(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:
+def product_with(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:
     """Return a function of x and other that computes x W' (+ other), with W laid out for about so
     many rows."""
     weight = weight.detach()
-    if not has_packed(weight.dtype):
+    if weight.device.type != "cpu" or not has_packed(weight.dtype):
         return lambda x, other: F.linear(x, weight) if other is None else other + x @ weight.t()
     packed = torch_private.pack(weight.contiguous(), rows)
     none = torch.zeros(weight.shape[0], dtype=weight.dtype)

@@ -25,7 +25,6 @@ from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_regular, read_json
 from bertine.training.distributed.sharding import gathered, put
 from bertine.training.distributed.world import World
-from bertine.training.loop.optim import ClippedOptimizer
 
 _FORMAT = 2
 
@@ -35,7 +34,7 @@ _STATE = ("step", "tokens", "elapsed", "meter", "best", "crc32", "crc32_of_this"
 _WEIGHTS, _MOMENTS = "model.safetensors", "optimizer.safetensors"
 
 
-def _moments(model: nn.Module, optimizer: ClippedOptimizer) -> dict[str, Tensor]:
+def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         for kind, value in optimizer.state.get(parameter, {}).items():
@@ -50,7 +49,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 def save_checkpoint(
     folder: Path,
     model: nn.Module,
-    optimizer: ClippedOptimizer,
+    optimizer: torch.optim.Optimizer,
     state: dict[str, Any],
     keep: int,
     world: World | None = None,
@@ -189,7 +188,7 @@ class DamagedCheckpoint(BertineError):
 
 @torch.no_grad()
 def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: ClippedOptimizer, world: World | None = None
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World | None = None
 ) -> dict[str, Any]:
     """Restore `model` and `optimizer` in place from the folder `path`. Returns its state.
 

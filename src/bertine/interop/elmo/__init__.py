@@ -1,0 +1,1 @@
+"""Files of ELMo: those that were published, and our model directory."""
