@@ -159,6 +159,8 @@ def config_for(objective: str) -> Config:
     sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
     bert = config().to_dict()
     known = {name: bert[name] for name in (*sizes, "intermediate_size")}
+    if objective == "clm":  # GPT-1 has no other
+        known["intermediate_size"] = 4 * known["hidden_size"]
     return kind(**known, max_position_embeddings=40)
 
 

@@ -56,11 +56,13 @@ def test_the_reference_drops_probabilities_and_keeps_the_mean() -> None:
 def test_unpadded_rows_give_the_batchs_losses_and_gradients(store: Path, name: str) -> None:
     objective = objectives.objective(name)
     form = objective.formats[0]
+    config = toys.config_for(name).with_dropout(0.0)
+    if not config.new_backbone(False).takes_packing:
+        pytest.skip("a GPU computes its padding")
     batch = toys.pretraining_data(
         store, corruption=objective.corruption, short_seq_prob=0.9, input_format=form
     ).batch(0)
     assert not batch.attention_mask.all()
-    config = toys.config_for(name).with_dropout(0.0)
     found: list[dict[str, torch.Tensor]] = []
     for each in (batch, batch.packed()):
         torch.manual_seed(0)
