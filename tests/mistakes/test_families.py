@@ -26,6 +26,7 @@ from mistakes.commands import Fails, finetune, pretrain
 EXPECTED = {
     "wordpiece": "expected tokenizer.json or vocab.txt",
     "byte-bpe": "expected tokenizer.json or vocab.json with merges.txt",
+    "word-bpe": "expected tokenizer.json, vocab.json with merges.txt",
     "unigram": "expected tokenizer.json, spiece.model, sentencepiece.bpe.model, ",
 }
 
@@ -43,7 +44,7 @@ def tiny(family: Family) -> Config:
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
-        intermediate_size=64,
+        intermediate_size=128,
         max_position_embeddings=40,
         pad_token_id=0,
         **{name: size for name, size in small.items() if hasattr(preset, name)},
@@ -121,5 +122,9 @@ def test_a_teacher_of_another_vocabulary(
         *("distill", made / "store", "--teacher", teacher, "--student", classifier),
         *("--out", tmp_path / "out", "--steps", 1, "--max-seq-length", 32),
     )
+    if not any("mlm" in name or name == "rtd" for name in family.objectives):
+        # A student on a store guesses hidden words.
+        assert message.endswith("is pre-trained with objective clm, not with mlm")
+        return
     assert str(teacher) in message
     assert "vocabulary" in message

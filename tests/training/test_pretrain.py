@@ -205,7 +205,7 @@ def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
         ({"max_predictions_per_seq": 0}, "max_predictions_per_seq is 0"),
         ({"tokens": 1000}, "one of steps, tokens and hours"),
         ({"steps": None, "hours": 0.0}, "hours is 0"),
-        ({"objective": "clm"}, "must be one of mlm-nsp, mlm"),
+        ({"objective": "next"}, "must be one of mlm-nsp, mlm"),
         ({"initialization": "xavier"}, "must be one of normal, mimetic"),
         ({"initialization": "mimetic"}, "has weights already"),
     ],
