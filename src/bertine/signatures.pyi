@@ -208,7 +208,7 @@ def distill(
         labels: of `probabilities`: the labels, in the order of a list; None: the names of the
             columns, or the keys of the dictionaries.
         label_separator: of `probabilities` of the task multi-label: between labels in one column of
-            DATA; None: |.
+            DATA; None: the bar | as usual.
         student: what is trained: a model type such as distilbert (with the teacher's sizes), a
             preset, a config.json, or a model directory to begin from; None: a model of the
             teacher's type with fewer layers.

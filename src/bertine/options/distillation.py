@@ -64,7 +64,7 @@ class TeacherAndStudent(OptionGroup):
         OwnTable,
         "label_separator",
         help="of `probabilities` of the task multi-label: between labels in one column of DATA",
-        otherwise="|",
+        otherwise="the bar | as usual",
         title="teacher and student",
     )
     student: Path | str | None = declare(
