@@ -56,7 +56,7 @@ class MeanWordEmbedder(Embedder):
         ]
 
     @classmethod
-    def opened_words(cls, model: Path | str, **options: Any) -> Self:
+    def load_words(cls, model: Path | str, **options: Any) -> Self:
         """Load vectors of words, with those of the options of :meth:`bertine.Embedder.load` that
         they have.
 

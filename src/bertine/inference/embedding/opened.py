@@ -26,7 +26,7 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
         return model
     kind = word_model_of(model)
     if holds_word_vectors(model):
-        embedder: Embedder = MeanWordEmbedder.opened_words(model, **options)
+        embedder: Embedder = MeanWordEmbedder.load_words(model, **options)
     elif kind is not None:
         module, _, name = WORD_MODELS[kind].partition(":")
         embedder = getattr(import_module(module), name).load(model, **options)

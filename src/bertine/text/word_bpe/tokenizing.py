@@ -279,13 +279,13 @@ def _special(ids: Mapping[str, int], source: str) -> SpecialTokens:
 def _is_exact(file: Path, ids: Mapping[str, int], config: Mapping[str, Any]) -> bool:
     """Tell whether texts are divided as the published code does, and say so where they should be
     and cannot."""
-    told = config.get(_WORDS)
-    if told not in (None, EXACT, LIKE_BERT):
+    division = config.get(_WORDS)
+    if division not in (None, EXACT, LIKE_BERT):
         raise BertineError(
-            f"{file.parent / 'tokenizer_config.json'}: {_WORDS} is {briefly(told)}, but must be "
+            f"{file.parent / 'tokenizer_config.json'}: {_WORDS} is {briefly(division)}, but must be "
             f"{EXACT} or {LIKE_BERT}"
         )
-    wanted = _LINE_END in ids if told is None else told == EXACT
+    wanted = _LINE_END in ids if division is None else division == EXACT
     if wanted and not has_exact_words():
         say(
             f"{file.parent}: words are divided as BERT does, which is not quite what this "
