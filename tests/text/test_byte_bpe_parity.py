@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertine.text.byte_bpe import ALPHABET
@@ -154,6 +154,8 @@ STABLE = st.one_of(
 def test_ids_are_those_of_the_published_algorithm(
     ours: Tokenizer, published_ids: Callable[[str], list[int]], text: str
 ) -> None:
+    # The algorithm knows no special tokens, whose names in a text are these tokens here.
+    assume(not any(token in text for token in ("<s>", "</s>", "<pad>", "<unk>", "<mask>")))
     assert ours.encode_plain([text])[0] == published_ids(text)
 
 

@@ -310,16 +310,10 @@ class ByteBpe(Kind):
 
     def settings(self) -> list[Any]:
         normalizes = ["NFC"] if self._normalizes else []
-        return [self.name, self.add_prefix_space, self._merges(), *normalizes]
+        return [self.name, self.add_prefix_space, merges_of(self.backend), *normalizes]
 
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
-        ids = self.backend.get_vocab(with_added_tokens=False)
-        ordered = {token: ids[token] for token in sorted(ids, key=ids.__getitem__)}
-        lines = ["#version: 0.2", *(" ".join(pair) for pair in self._merges())]
-        return {
-            "vocab.json": json.dumps(ordered, ensure_ascii=False) + "\n",
-            "merges.txt": "".join(f"{line}\n" for line in lines),
-        }
+        return bpe_files(self.backend, with_added=False)
 
     def config(self, one_type: bool = False) -> dict[str, Any]:
         special = self.special
@@ -362,9 +356,23 @@ class ByteBpe(Kind):
             },
         }
 
-    def _merges(self) -> list[list[str]]:
-        merges = json.loads(self.backend.to_str())["model"]["merges"]
-        return [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+
+def merges_of(backend: tokenizers.Tokenizer) -> list[list[str]]:
+    """Return the pairs that a BPE joins, the first learnt first."""
+    merges = json.loads(backend.to_str())["model"]["merges"]
+    return [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+
+
+def bpe_files(backend: tokenizers.Tokenizer, *, with_added: bool) -> dict[str, str]:
+    """Return the content of ``vocab.json`` and ``merges.txt`` of a BPE; of its added tokens too,
+    or not."""
+    ids = backend.get_vocab(with_added_tokens=with_added)
+    ordered = {token: ids[token] for token in sorted(ids, key=ids.__getitem__)}
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges_of(backend))]
+    return {
+        "vocab.json": json.dumps(ordered, ensure_ascii=False) + "\n",
+        "merges.txt": "".join(f"{line}\n" for line in lines),
+    }
 
 
 def _special(ids: Collection[str], source: str, added: Sequence[str] = ()) -> SpecialTokens:

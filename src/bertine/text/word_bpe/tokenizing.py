@@ -12,7 +12,6 @@ installed.
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from bertine.files import read_json_object
 from bertine.names import TokenizerKind
 from bertine.terminal.console import say
 from bertine.terminal.text import briefly
+from bertine.text.byte_bpe import bpe_files, merges_of
 from bertine.text.kind import (
     Kind,
     SpecialTokens,
@@ -223,16 +223,10 @@ class WordBpe(Kind):
 
     def settings(self) -> list[Any]:
         kept = [] if self.exact else [self.lowercase, self.strip_accents, self.split_chinese]
-        return [self.name, EXACT if self.exact else LIKE_BERT, self._merges(), *kept]
+        return [self.name, EXACT if self.exact else LIKE_BERT, merges_of(self.backend), *kept]
 
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
-        ids = self.backend.get_vocab(with_added_tokens=True)
-        ordered = {token: ids[token] for token in sorted(ids, key=ids.__getitem__)}
-        lines = ["#version: 0.2", *(" ".join(pair) for pair in self._merges())]
-        return {
-            "vocab.json": json.dumps(ordered, ensure_ascii=False) + "\n",
-            "merges.txt": "".join(f"{line}\n" for line in lines),
-        }
+        return bpe_files(self.backend, with_added=True)
 
     def config(self, one_type: bool = False) -> dict[str, Any]:
         special = self.special
@@ -246,10 +240,6 @@ class WordBpe(Kind):
             _WORDS: EXACT if self.exact else LIKE_BERT,
             **({} if special.start is None else named),
         }
-
-    def _merges(self) -> list[list[str]]:
-        merges = json.loads(self.backend.to_str())["model"]["merges"]
-        return [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
 
 
 @lru_cache(8)
@@ -282,8 +272,8 @@ def _is_exact(file: Path, ids: Mapping[str, int], config: Mapping[str, Any]) -> 
     division = config.get(_WORDS)
     if division not in (None, EXACT, LIKE_BERT):
         raise BertineError(
-            f"{file.parent / 'tokenizer_config.json'}: {_WORDS} is {briefly(division)}, but must be "
-            f"{EXACT} or {LIKE_BERT}"
+            f"{file.parent / 'tokenizer_config.json'}: {_WORDS} is {briefly(division)}, but "
+            f"must be {EXACT} or {LIKE_BERT}"
         )
     wanted = _LINE_END in ids if division is None else division == EXACT
     if wanted and not has_exact_words():
