@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,12 +15,15 @@ import transformers
 
 import bertine
 from bertine.data.batch import Batch
+from bertine.generation.search import search
+from bertine.generation.settings import SearchSettings
 from bertine.interop.family import config_to_huggingface, family_of
 from bertine.modeldir import load_model
 from bertine.models.encoded import TextInputs
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.objectives.seq2seq import encode_and_decode, written_term
+from bertine.options.generation import Choosing
 
 from .conftest import Home
 from .parity import SEEDS, close, inputs, random_batch, same_gradients
@@ -94,6 +98,84 @@ def test_vectors_of_words_take_the_place_of_ids() -> None:
     vectors = model.backbone.word_weights[ids]
     theirs = model.encode(TextInputs(ids)).last_hidden_state
     close(model.encode(TextInputs(ids), word_vectors=vectors).last_hidden_state, theirs, "states")
+
+
+@torch.no_grad()
+def found(model: Model, texts: list[list[int]], settings: SearchSettings) -> list[list[int]]:
+    """The first sequence for each text, without its start."""
+    writer, starts = model.backbone.writer(model.next_scores, texts)
+    return [list(written[0].tokens) for written in search(writer, starts, settings)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"no_repeat_ngram_size": 2, "min_new_tokens": 4},
+        {"beams": 3},
+        {"beams": 4, "no_repeat_ngram_size": 2, "length_penalty": 2.0, "early_stopping": True},
+        {"beams": 2, "length_penalty": 0.5, "min_new_tokens": 5},
+    ],
+    ids=lambda given: "-".join(given) or "greedy",
+)
+@pytest.mark.parametrize("forced", [False, True], ids=["free", "forced ends"])
+def test_texts_are_written_as_transformers_writes_them(given: dict[str, Any], forced: bool) -> None:
+    """Greedy and with beams, texts of different lengths together, over random models."""
+    differing = 0
+    for seed in SEEDS[:3]:
+        config = BART.tiny(seed).replace(max_position_embeddings=40)
+        model = Model(config, choose(config)[0].heads(config)).eval()
+        scramble(model, seed)
+        # Tokens that end a text, now and then.
+        model.heads["lm"].final_logits_bias[0, config.eos_token_id] = 4.0
+        other = BART.twin(model)
+        batch = random_batch(config, seed)
+        choosing = Choosing(max_new_tokens=12, **given)
+        ends = (config.eos_token_id,)
+        first = config.bos_token_id if forced else None
+        settings = SearchSettings(choosing, ends, first_token=first, ends_at_limit=forced)
+        texts = [ids[real].tolist() for ids, real in zip(*given_of(batch), strict=True)]
+        ours = found(model, texts, settings)
+        theirs = other.generate(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask.long(),
+            max_new_tokens=12,
+            min_new_tokens=choosing.min_new_tokens or None,
+            num_beams=choosing.beams,
+            length_penalty=choosing.length_penalty,
+            early_stopping=choosing.early_stopping,
+            no_repeat_ngram_size=choosing.no_repeat_ngram_size,
+            do_sample=False,
+            forced_bos_token_id=first,
+            forced_eos_token_id=config.eos_token_id if forced else None,
+            decoder_start_token_id=config.decoder_start_token_id,
+            eos_token_id=config.eos_token_id,
+            pad_token_id=config.pad_token_id,
+        )
+        for row, mine in zip(theirs.tolist(), ours, strict=True):
+            expected = row[1:]
+            if config.eos_token_id in expected:
+                expected = expected[: expected.index(config.eos_token_id)]
+            assert mine == expected
+        differing += len({tuple(mine) for mine in ours})
+    assert differing > 5, "the models say something"
+
+
+def given_of(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    return batch.input_ids, batch.attention_mask
+
+
+def test_kept_keys_and_values_give_the_scores_of_the_whole() -> None:
+    model, batch = written(3)
+    texts = [ids[real].tolist() for ids, real in zip(*given_of(batch), strict=True)]
+    target = batch.targets["target_ids"][:, :6]
+    whole = model.encode(batch, target=TextInputs(target)).last_hidden_state
+    with torch.no_grad():
+        writer, _ = model.backbone.writer(lambda states: states, texts)
+        close(writer.start(target[:, :2].tolist()), whole[:, 1], "begun")
+        rows = torch.tensor([3, 1, 1])
+        close(writer.advance(rows, target[rows, 2]), whole[rows, 2], "chosen rows")
+        close(writer.advance(torch.arange(3), target[rows, 3]), whole[rows, 3], "all rows")
 
 
 @pytest.fixture

@@ -37,6 +37,8 @@ class Config:
         reads_forward: whether a token's states know nothing of what stands behind it.
         encodes_and_decodes: whether the states are those of a decoder, which reads a text of its
             own beside the one that is encoded.
+        writes_with: the head that scores the next token of a text that it writes; "": it writes
+            none.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -49,6 +51,7 @@ class Config:
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = False
+    writes_with: ClassVar[str] = ""
 
     vocab_size: int = 30522
     hidden_size: int = 768

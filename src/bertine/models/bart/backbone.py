@@ -7,6 +7,7 @@ reads, H hidden size, N rows that are computed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from bertine.models.backbone import Backbone
 from bertine.models.bart.layers import BartLayer, DecoderLayer
+from bertine.models.bart.writing import Seq2SeqWriter
 from bertine.models.causal.backbone import hidden_future
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import new_table
@@ -181,6 +183,14 @@ class BartBackbone(Backbone):
         all_states = tuple(map(layout.pad, states)) + tuple(map(written.pad, above))
         pooled = self._pooled(last, input_ids, attention_mask)
         return BackboneOutput(last, pooled, all_states if output_hidden_states else None)
+
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[Seq2SeqWriter, Sequence[Sequence[int]]]:
+        """Make what answers `texts`, each from the start token on; see
+        :class:`bertine.models.backbone.Backbone`."""
+        start = [self.config.decoder_start_token_id]
+        return Seq2SeqWriter(self, scores, texts), [start] * len(texts)
 
     def encode_text(
         self, input_ids: Tensor, attention_mask: Tensor | None

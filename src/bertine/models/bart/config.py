@@ -51,6 +51,7 @@ class BartConfig(Config):
     }
     token_types: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = True
+    writes_with: ClassVar[str] = "lm"
 
     vocab_size: int = 50265
     hidden_size: int = 1024

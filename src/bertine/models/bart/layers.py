@@ -69,13 +69,20 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, layout: RowLayout, memory: Tensor, there: RowLayout) -> Tensor:
         """Let x [N, H] look at `memory` [M, H], whose layout is `there`. Returns [N, H], before
         the output's dropout."""
-        b, t = layout.sequences, layout.length
-        q = layout.pad(self.q(x)).view(b, t, self.heads, self.head_size).transpose(1, 2)
+        q = self._by_head(layout.pad(self.q(x)))
         keys, values = self.keys_and_values(memory, there)
         p = self.dropout if self.training else 0.0
         mixed = attend(q, keys, values, there.bias, p, self.training)
+        b, t = layout.sequences, layout.length
         out: Tensor = self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
         return out
+
+    def queries(self, x: Tensor) -> Tensor:
+        """x [B, T, H]. Returns [B, A, T, D]."""
+        return self._by_head(self.q(x))
+
+    def _by_head(self, q: Tensor) -> Tensor:
+        return q.view(*q.shape[:2], self.heads, self.head_size).transpose(1, 2)
 
     def keys_and_values(self, memory: Tensor, there: RowLayout) -> tuple[Tensor, Tensor]:
         """Compute what is looked at of `memory` [M, H]: two of [B, A, S, D]."""
