@@ -46,7 +46,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm", "denoising"]
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation.around_mlm`).
 SoftTokens = Literal["all", "masked"]

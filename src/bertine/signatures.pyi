@@ -254,11 +254,11 @@ def distill(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
+            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
+            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
+            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -875,9 +875,10 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or denoising, running text needs clm. One of segment-pair, sentence-pair,
+            full-sentences, doc-sentences, sentence-order and running-text
+            (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1165,6 +1166,12 @@ def pretrain(
     discriminator_weight: float = 50.0,
     sampling_temperature: float = 1.0,
     save_generator: bool = False,
+    infill_share: float = 0.3,
+    infill_length: float = 3.0,
+    permute_share: float = 1.0,
+    mask_share: float = 0.0,
+    delete_share: float = 0.0,
+    rotate_share: float = 0.0,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1224,9 +1231,9 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, or the next token; None: as in the model's paper:
-            mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, mlm for the
-            others.
+            masked tokens only, replaced tokens, the next token, or a text from a corrupted one;
+            None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA,
+            clm for GPT-1, denoising for BART, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1246,6 +1253,14 @@ def pretrain(
         sampling_temperature: that the generator's logits are divided by before a token is drawn.
         save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
             no head for them.
+        infill_share: share of the tokens in spans that one mask takes the place of.
+        infill_length: mean length of these spans, in tokens or whole words. Lengths are drawn from
+            a Poisson distribution; one of length 0 is a mask that is put in.
+        permute_share: share of the sequences whose sentences change their order.
+        mask_share: share of the tokens that become the mask one by one.
+        delete_share: share of the tokens that are left out without a trace.
+        rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
+            before it behind the end.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1255,11 +1270,11 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
+            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
+            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
+            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
