@@ -17,6 +17,7 @@ FAMILIES = {
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
+    "xlnet": "bertine.interop.xlnet:FAMILY",
 }
 
 #: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
@@ -61,6 +62,11 @@ PRESETS = {
     "gpt-tiny": "openai-gpt",
     "gpt-mini": "openai-gpt",
     "gpt-small": "openai-gpt",
+    "xlnet-base-cased": "xlnet",
+    "xlnet-large-cased": "xlnet",
+    "xlnet-tiny": "xlnet",
+    "xlnet-mini": "xlnet",
+    "xlnet-small": "xlnet",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -68,6 +74,7 @@ PRESETS = {
 TENSORFLOW_CONFIGS = {
     "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
+    "xlnet_config.json": ("xlnet",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
@@ -77,4 +84,5 @@ OBJECTIVES = {
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
     "rtd": "bertine.objectives.rtd:Rtd",
     "clm": "bertine.objectives.clm:Clm",
+    "plm": "bertine.objectives.plm:Plm",
 }

@@ -254,11 +254,11 @@ def distill(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or plm, running text needs clm; None: as in the model's paper: segment pairs for
+            BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full sentences for
+            the others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
+            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -855,8 +855,8 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or plm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
             doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
@@ -1145,6 +1145,11 @@ def pretrain(
     discriminator_weight: float = 50.0,
     sampling_temperature: float = 1.0,
     save_generator: bool = False,
+    guessed_share: float = 0.16666666666666666,
+    longest_span: int = 5,
+    span_context: int = 6,
+    permuted_length: int | None = None,
+    both_directions: bool = False,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1204,9 +1209,9 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, or the next token; None: as in the model's paper:
-            mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, mlm for the
-            others.
+            masked tokens only, replaced tokens, the next token, or tokens in any order; None: as in
+            the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1,
+            plm for XLNet, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1226,6 +1231,14 @@ def pretrain(
         sampling_temperature: that the generator's logits are divided by before a token is drawn.
         save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
             no head for them.
+        guessed_share: share of the tokens that are guessed; the others are known from the
+            beginning. 1/6 is the paper's K of 6.
+        longest_span: guess runs of up to so many words, shorter ones more often.
+        span_context: tokens that are not guessed around a run, for each word of it.
+        permuted_length: permute stretches of so many tokens, each of which is guessed before the
+            next; None: a sequence as a whole.
+        both_directions: read the second half of every batch from the end of the text to its
+            beginning.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1235,11 +1248,11 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or plm, running text needs clm; None: as in the model's paper: segment pairs for
+            BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full sentences for
+            the others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
+            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1710,7 +1723,8 @@ def train_vocab(
             place of ``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces
             with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
-            BERT has them, which is how ModernBERT reads; None: roberta.
+            BERT has them, which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep>
+            behind each text, and <cls> last; None: roberta, albert.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
