@@ -255,10 +255,10 @@ def distill(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
-            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
-            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -876,7 +876,7 @@ def inspect(
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm. One of segment-pair, sentence-pair,
+            clm, denoising or plm, running text needs clm. One of segment-pair, sentence-pair,
             full-sentences, doc-sentences, sentence-order and running-text
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
@@ -1172,6 +1172,11 @@ def pretrain(
     mask_share: float = 0.0,
     delete_share: float = 0.0,
     rotate_share: float = 0.0,
+    guessed_share: float = 0.16666666666666666,
+    longest_span: int = 5,
+    span_context: int = 6,
+    permuted_length: int | None = None,
+    both_directions: bool = False,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1231,9 +1236,10 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, the next token, or a text from a corrupted one;
-            None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA,
-            clm for GPT-1, denoising for BART, mlm for the others.
+            masked tokens only, replaced tokens, the next token, a text from a corrupted one, or
+            tokens in any order; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for
+            ALBERT, rtd for ELECTRA, clm for GPT-1, denoising for BART, plm for XLNet, mlm for the
+            others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1261,6 +1267,14 @@ def pretrain(
         delete_share: share of the tokens that are left out without a trace.
         rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
             before it behind the end.
+        guessed_share: share of the tokens that are guessed; the others are known from the
+            beginning. 1/6 is the paper's K of 6.
+        longest_span: guess runs of up to so many words, shorter ones more often.
+        span_context: tokens that are not guessed around a run, for each word of it.
+        permuted_length: permute stretches of so many tokens, each of which is guessed before the
+            next; None: a sequence as a whole.
+        both_directions: read the second half of every batch from the end of the text to its
+            beginning.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1271,10 +1285,10 @@ def pretrain(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
-            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
-            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1745,7 +1759,8 @@ def train_vocab(
             place of ``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces
             with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
-            BERT has them, which is how ModernBERT reads; None: roberta.
+            BERT has them, which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep>
+            behind each text, and <cls> last; None: roberta, albert.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
