@@ -67,6 +67,7 @@ def tagged(run: Path, seed: int, args: argparse.Namespace) -> dict[str, dict[str
         rows=args.rows,
         epochs=args.epochs,
         lstm_size=args.lstm_size,
+        learning_rate=args.learning_rate,
         crf=args.crf,
         layer_penalty=args.layer_penalty,
         seed=seed,
@@ -92,6 +93,7 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lstm-size", type=int, default=100)
+    parser.add_argument("--learning-rate", type=float, default=4e-3)
     parser.add_argument("--crf", action="store_true")
     parser.add_argument("--layer-penalty", type=float)
     parser.add_argument("--seeds", type=int, default=3)
