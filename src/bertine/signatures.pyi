@@ -420,9 +420,9 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
-    for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is. A
+    model that was trained on a task of GLUE takes its official dev files as they are (a model for
+    MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
