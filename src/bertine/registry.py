@@ -17,6 +17,7 @@ FAMILIES = {
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
+    "bart": "bertine.interop.bart:FAMILY",
 }
 
 #: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
@@ -61,6 +62,11 @@ PRESETS = {
     "gpt-tiny": "openai-gpt",
     "gpt-mini": "openai-gpt",
     "gpt-small": "openai-gpt",
+    "bart-base": "bart",
+    "bart-large": "bart",
+    "bart-tiny": "bart",
+    "bart-mini": "bart",
+    "bart-small": "bart",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -77,4 +83,5 @@ OBJECTIVES = {
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
     "rtd": "bertine.objectives.rtd:Rtd",
     "clm": "bertine.objectives.clm:Clm",
+    "denoising": "bertine.objectives.denoising:Denoising",
 }

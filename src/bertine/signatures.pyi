@@ -26,6 +26,7 @@ from bertine.names import (
     ClassWeights,
     ExplanationMethod,
     ExportFormat,
+    FeatureTask,
     Initialization,
     InputFormat,
     LabelledFormat,
@@ -43,7 +44,6 @@ from bertine.names import (
     SoftmaxName,
     SoftTokens,
     SpecialStyle,
-    TaggedFormat,
     TagScheme,
     TaskName,
     TeacherTask,
@@ -256,11 +256,11 @@ def distill(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
+            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
+            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
+            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -594,26 +594,34 @@ def feature_based(
     lstm_layers: int = 2,
     dropout: float = 0.5,
     max_grad_norm: float = 5.0,
+    layer_penalty: float | None = None,
+    crf: bool = False,
     seed: int = 0,
     precision: Precision = "auto",
     device: str | None = None,
     resume: bool = False,
+    task: FeatureTask = "tagging",
+    glue_task: str | None = None,
     rows: Sequence[str] | None = None,
     word_vectors: Path | str | None = None,
-    format: TaggedFormat | None = None,
+    format: LabelledFormat | None = None,
     strict: bool = False,
     max_length: int = 128,
     finetune_epochs: int = 3,
     finetune_learning_rate: float = 5e-05,
 ) -> FeatureBasedReport:
-    """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
-    5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
+    """Learn from the states of a frozen model, with a BiLSTM over them: tag words in the ways of
+    BERT's paper (section 5.3, table 7), beside fine-tuning; or in ELMo's, with a mix of its layers;
+    or over vectors of words. Or the same for texts: one vector each, the maximum over the words.
+    The table is also written to ``out/feature-based.json``, and what each row answered to
+    ``out/answers``. The taggers and classifiers themselves are not kept.
 
     The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
 
     Args:
-        model: the model directory of the encoder.
-        data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
+        model: the model directory of an encoder or an ELMo, or vectors of words
+            (:func:`~bertine.word2vec`).
+        data: as for ``finetune`` of the task; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
@@ -630,24 +638,36 @@ def feature_based(
         lstm_layers: of the BiLSTM.
         dropout: around each layer of the BiLSTM.
         max_grad_norm: its gradients are scaled down to this norm; 0 does not clip.
+        layer_penalty: λ of the squared weights that layers are summed with: the higher, the nearer
+            they stay to the mean of the layers; None: 0.1 of an ELMo, as its paper has for
+            entities, else 0.
+        crf: of tagging: a chain over the tags (CRF), whose answers are valid sequences, as in
+            ELMo's paper.
         seed: random seed.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         resume: keep the rows that the output folder has already. If they were made with the same
             settings.
+        task: what is learned: a tag for each word; of texts or pairs a label, several or a number;
+            a task of GLUE.
+        glue_task: with the task glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
-            sum-all; None: all.
-        word_vectors: vectors of words for one row more, in the place of states: a folder of
-            word2vec, or a .bin, .txt or .vec file; None: no such row.
+            sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the
+            BiLSTM); of vectors of words word-vectors, bag-of-vectors; None: all of an encoder but
+            the mixes; of an ELMo embeddings, second-to-last, last and the mixes.
+        word_vectors: vectors of words for a row more, in the place of states (of texts also their
+            mean, with logistic regression): a folder of word2vec, or a .bin, .txt or .vec file;
+            None: no such row.
         format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        max_length: tokens of an input.
+        max_length: tokens of an input; of texts words, the rest being cut.
         finetune_epochs: of fine-tuning.
         finetune_learning_rate: of fine-tuning.
 
     Raises:
-        BertineError: an unknown row; what reading the data or the model raises; `out` holds
-            results already, or with `resume` those of other settings.
+        BertineError: an unknown row; what reading the data or the model raises; an option that the
+            model or the task does not take; `out` holds results already, or with `resume` those
+            of other settings.
     """
 
 def finetune(
@@ -869,7 +889,7 @@ def generate(
 ) -> GeneratedTexts:
     """Write what a model says next, for one text or many.
 
-    A model that guesses the next token (GPT-1) goes on with the text. The most probable token each
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
     time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
     The same text for the same arguments: what is drawn is a function of the seed, the number of
     the prompt and the place, whatever is computed beside it.
@@ -936,9 +956,10 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or denoising, running text needs clm. One of segment-pair, sentence-pair,
+            full-sentences, doc-sentences, sentence-order and running-text
+            (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1226,6 +1247,12 @@ def pretrain(
     discriminator_weight: float = 50.0,
     sampling_temperature: float = 1.0,
     save_generator: bool = False,
+    infill_share: float = 0.3,
+    infill_length: float = 3.0,
+    permute_share: float = 1.0,
+    mask_share: float = 0.0,
+    delete_share: float = 0.0,
+    rotate_share: float = 0.0,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1285,9 +1312,9 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, or the next token; None: as in the model's paper:
-            mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, mlm for the
-            others.
+            masked tokens only, replaced tokens, the next token, or a text from a corrupted one;
+            None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA,
+            clm for GPT-1, denoising for BART, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1307,6 +1334,14 @@ def pretrain(
         sampling_temperature: that the generator's logits are divided by before a token is drawn.
         save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
             no head for them.
+        infill_share: share of the tokens in spans that one mask takes the place of.
+        infill_length: mean length of these spans, in tokens or whole words. Lengths are drawn from
+            a Poisson distribution; one of length 0 is a mask that is put in.
+        permute_share: share of the sequences whose sentences change their order.
+        mask_share: share of the tokens that become the mask one by one.
+        delete_share: share of the tokens that are left out without a trace.
+        rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
+            before it behind the end.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1316,11 +1351,11 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
+            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
+            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
+            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n

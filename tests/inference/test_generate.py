@@ -18,6 +18,7 @@ import roberta
 import toys
 from bertine.inference.generating.generate import one_line
 from bertine.inference.generating.growing import GrowingText
+from bertine.interop.family import family_of
 from bertine.modeldir import save_model
 from bertine.models.model import Model
 from bertine.text.tokenizer import Tokenizer
@@ -169,3 +170,36 @@ def test_lines_hold_one_text_each(written_by: Path) -> None:
     assert one_line("the cat \n\n sleeps\u2028in") == "the cat sleeps in"
     found = bertine.generate(written_by, PROMPTS, max_new_tokens=3)
     assert found.lines() == [item.whole[0] for item in found]
+
+
+def test_a_model_that_reads_a_text_and_writes_another(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
+    config = (
+        family_of("bart")
+        .presets["bart-tiny"]
+        .replace(
+            vocab_size=tokenizer.vocab_size,
+            hidden_size=16,
+            num_attention_heads=2,
+            decoder_attention_heads=2,
+            max_position_embeddings=40,
+        )
+    )
+    torch.manual_seed(1)
+    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    save_model(tmp_path / "bart", model, tokenizer)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart").eval()
+    texts = ["The old cat sleeps.", "Rice"]
+    found = bertine.generate(tmp_path / "bart", texts, max_new_tokens=8, beams=2)
+    for text, item in zip(texts, found, strict=True):
+        ids = torch.tensor([tokenizer.encode(text).input_ids])
+        options = {"forced_eos_token_id": None, "forced_bos_token_id": None}
+        tokens = theirs.generate(ids, max_new_tokens=8, num_beams=2, do_sample=False, **options)[0]
+        assert item.texts == (tokenizer.decode(tokens.tolist()),)
+        assert item.whole == (item.texts[0].strip(),)
+    heard: list[str] = []
+    bertine.generate(tmp_path / "bart", texts[0], max_new_tokens=8, on_text=heard.append)
+    assert len("".join(heard).strip()) > 0

@@ -39,6 +39,7 @@ def family(request: pytest.FixtureRequest) -> Family:
 def tiny(family: Family) -> Config:
     preset = next(iter(family.presets.values()))
     small = dict.fromkeys(("embedding_size", "intra_bottleneck_size"), 16)
+    small |= {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 128}
     return preset.replace(
         vocab_size=toys.tokenizer().vocab_size,
         hidden_size=32,

@@ -19,10 +19,14 @@ def _add_arguments(parser: Parser) -> None:
         "model",
         metavar="MODEL",
         type=Path,
-        help="a model directory of a type that writes texts, such as openai-gpt",
+        help="a model directory of a type that writes texts: openai-gpt, bart",
     )
     parser.add_argument(
-        "texts", metavar="TEXT", nargs="*", default=None, help="a text to go on with, or several"
+        "texts",
+        metavar="TEXT",
+        nargs="*",
+        default=None,
+        help="a text to go on with (of bart: to read), or several",
     )
     parser.add_argument(
         "--input",
@@ -62,10 +66,10 @@ def _where(values: dict[str, Any]) -> Any:
 
 GENERATE = Command(
     name="generate",
-    summary="write texts: go on with a beginning",
-    description="Write texts with a model that guesses the next token (GPT-1). The most probable\n"
-    "token each time, unless tokens are drawn (--sample) or several texts are followed at once\n"
-    "(--beams).\n\n"
+    summary="write texts: go on with one, or answer it",
+    description="Write texts with a model that guesses the next token: GPT-1 goes on with a text,\n"
+    "BART reads one and writes another. The most probable token each time, unless tokens are\n"
+    "drawn (--sample) or several texts are followed at once (--beams).\n\n"
     '    bertine generate MODEL "Once upon a time"\n'
     '    bertine generate MODEL "Once upon a time" --sample --top-p 0.9 --seed 3\n'
     "    bertine generate MODEL --input prompts.csv --output written.csv --beams 4",

@@ -87,7 +87,7 @@ class Author:
 
     def __post_init__(self) -> None:
         tokenizer, config = self.loaded.tokenizer, self.loaded.config
-        self.goes_on = config.reads_forward
+        self.goes_on = not config.encodes_and_decodes
         end = tokenizer.template.separator if self.goes_on else tokenizer.sep_token_id
         if self.end_token is not None:
             end = tokenizer.token_to_id(self.end_token)
@@ -129,7 +129,7 @@ class Author:
         if not config.writes_with:
             raise BertineError(
                 f"{name}: is of type {config.model_type}, which writes no texts: it sees both "
-                "sides of a word; give a model that guesses the next token, such as openai-gpt"
+                "sides of a word; give one that guesses the next token, such as openai-gpt or bart"
             )
         loaded = model if isinstance(model, LoadedModel) else load_model(model)
         if not isinstance(model, LoadedModel):

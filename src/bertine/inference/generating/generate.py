@@ -93,7 +93,7 @@ def generate(
 ) -> GeneratedTexts:
     """Write what a model says next, for one text or many.
 
-    A model that guesses the next token (GPT-1) goes on with the text. The most probable token each
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
     time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
     The same text for the same arguments: what is drawn is a function of the seed, the number of
     the prompt and the place, whatever is computed beside it.
