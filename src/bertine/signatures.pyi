@@ -14,10 +14,12 @@ from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import GivenTextsReport
 from bertine.inference.files.tag_file import TagReport
+from bertine.inference.generating.generate import GeneratedTexts, OnText
 from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
+from bertine.modeldir import LoadedModel
 from bertine.names import (
     ActivationName,
     AnswerPrecision,
@@ -856,6 +858,85 @@ def finetune(
         BertineError: no such task, model or file; a missing column; a label of the validation
             file that the training file lacks; `out` holds another run; a value is out of range
             (:class:`~bertine.training.loop.fit.FitConfig`).
+    """
+
+def generate(
+    model: LoadedModel | Path | str,
+    texts: Sequence[str] | str | None = None,
+    *,
+    input: Path | str | TableLike | None = None,
+    output: Path | str | None = None,
+    on_text: OnText | None = None,
+    show_progress: bool = True,
+    max_new_tokens: int = 40,
+    min_new_tokens: int = 0,
+    sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    seed: int = 0,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    no_repeat_ngram_size: int = 0,
+    sequences: int = 1,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    end_token: str | None = None,
+) -> GeneratedTexts:
+    """Write what a model says next, for one text or many.
+
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
+    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
+    The same text for the same arguments: what is drawn is a function of the seed, the number of
+    the prompt and the place, whatever is computed beside it.
+
+    Args:
+        model: a model directory, or a model that was loaded from one.
+        texts: one prompt, or several. Not with `input`.
+        input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
+            or a table in memory, as for `finetune`.
+        output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
+            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
+            prompt before what goes on with it. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are sure, each prompt before
+            what goes on with it and a line break behind each text; with beams or several sequences
+            a text is sure when it has ended. Not with `output`.
+        show_progress: on stderr, with a file.
+        max_new_tokens: tokens to write at most.
+        min_new_tokens: tokens to write before an end token may end the text.
+        sample: draw tokens by their probabilities in place of taking the most probable one.
+        temperature: with `sample`: divides the scores before the softmax; below 1 probable tokens
+            become more probable.
+        top_k: with `sample`: draw among so many most probable tokens; None: all.
+        top_p: with `sample`: draw among the fewest most probable tokens that have this probability
+            together.
+        seed: with `sample`: of what is drawn; each text has its own draws.
+        beams: sequences that are followed at once; the most probable ones are kept.
+        length_penalty: with `beams`: sequences are compared by their log-probability divided by
+            their length to this power; above 0 long ones win, below 0 short ones.
+        early_stopping: with `beams`: end as soon as that many sequences have ended, and not when
+            none that goes on is better than these.
+        no_repeat_ngram_size: never write a run of so many tokens twice, the prompt's included; 0:
+            no limit.
+        sequences: texts for each prompt: the best of the beams, or as many draws.
+        text_column: the text; None: text, sentence, or the only column.
+        format: of the input; None: detected from the name of the file and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        end_token: a token of the vocabulary that ends a text; None: what stood behind documents in
+            pre-training, if anything did.
+
+    Raises:
+        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
+            prompt without any token; options that exclude each other; what reading the file
+            raises; an output in which the texts cannot be written.
     """
 
 def inspect(
