@@ -1258,6 +1258,7 @@ def pretrain(
     span_context: int = 6,
     permuted_length: int | None = None,
     both_directions: bool = False,
+    memory_length: int = 0,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1356,6 +1357,9 @@ def pretrain(
             next; None: a sequence as a whole.
         both_directions: read the second half of every batch from the end of the text to its
             beginning.
+        memory_length: look at so many tokens of the text before a sequence too, of one that is read
+            from its end of the text behind it; needs input_format full-sentences. Their states are
+            computed anew at every step, and no gradient leads into them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
