@@ -1786,13 +1786,15 @@ def word2vec(
     quotes: bool | None = None,
     strict: bool = False,
     seed: int = 0,
+    resume: bool = False,
 ) -> Word2VecReport:
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
     twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
-    no ``resume``.
+    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
+    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
+    for bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1818,11 +1820,14 @@ def word2vec(
         quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
         seed: random seed.
+        resume: go on with a run that was stopped, exactly as if never stopped. Its
+            ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
         BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else.
+            learning rate is too high; `out` is a folder of something else; with `resume` the run
+            that was stopped had other settings or another text.
     """
