@@ -1654,6 +1654,7 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    word: str | None = None,
 ) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
@@ -1687,6 +1688,9 @@ def similar(
         precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
             faster and turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        word: compare this word as it stands in each text, and in the query, not the texts; None:
+            whole texts. Of several pieces the mean of their vectors; at its first place in a text.
+            Rows without the word are left out and counted.
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
