@@ -1768,6 +1768,7 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    word: str | None = None,
 ) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
@@ -1801,6 +1802,9 @@ def similar(
         precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
             faster and turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        word: compare this word as it stands in each text, and in the query, not the texts; None:
+            whole texts. Of several pieces the mean of their vectors; at its first place in a text.
+            Rows without the word are left out and counted.
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
@@ -1901,13 +1905,15 @@ def word2vec(
     quotes: bool | None = None,
     strict: bool = False,
     seed: int = 0,
+    resume: bool = False,
 ) -> Word2VecReport:
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
     twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
-    no ``resume``.
+    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
+    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
+    for bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1933,11 +1939,14 @@ def word2vec(
         quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
         seed: random seed.
+        resume: go on with a run that was stopped, exactly as if never stopped. Its
+            ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
         BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else.
+            learning rate is too high; `out` is a folder of something else; with `resume` the run
+            that was stopped had other settings or another text.
     """
