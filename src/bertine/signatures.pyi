@@ -24,6 +24,7 @@ from bertine.names import (
     ClassWeights,
     ExplanationMethod,
     ExportFormat,
+    FeatureTask,
     Initialization,
     InputFormat,
     LabelledFormat,
@@ -41,7 +42,6 @@ from bertine.names import (
     SoftmaxName,
     SoftTokens,
     SpecialStyle,
-    TaggedFormat,
     TagScheme,
     TaskName,
     TeacherTask,
@@ -595,26 +595,34 @@ def feature_based(
     lstm_layers: int = 2,
     dropout: float = 0.5,
     max_grad_norm: float = 5.0,
+    layer_penalty: float | None = None,
+    crf: bool = False,
     seed: int = 0,
     precision: Precision = "auto",
     device: str | None = None,
     resume: bool = False,
+    task: FeatureTask = "tagging",
+    glue_task: str | None = None,
     rows: Sequence[str] | None = None,
     word_vectors: Path | str | None = None,
-    format: TaggedFormat | None = None,
+    format: LabelledFormat | None = None,
     strict: bool = False,
     max_length: int = 128,
     finetune_epochs: int = 3,
     finetune_learning_rate: float = 5e-05,
 ) -> FeatureBasedReport:
-    """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
-    5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
+    """Learn from the states of a frozen model, with a BiLSTM over them: tag words in the ways of
+    BERT's paper (section 5.3, table 7), beside fine-tuning; or in ELMo's, with a mix of its layers;
+    or over vectors of words. Or the same for texts: one vector each, the maximum over the words.
+    The table is also written to ``out/feature-based.json``, and what each row answered to
+    ``out/answers``. The taggers and classifiers themselves are not kept.
 
     The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
 
     Args:
-        model: the model directory of the encoder.
-        data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
+        model: the model directory of an encoder or an ELMo, or vectors of words
+            (:func:`~bertine.word2vec`).
+        data: as for ``finetune`` of the task; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
@@ -631,24 +639,36 @@ def feature_based(
         lstm_layers: of the BiLSTM.
         dropout: around each layer of the BiLSTM.
         max_grad_norm: its gradients are scaled down to this norm; 0 does not clip.
+        layer_penalty: λ of the squared weights that layers are summed with: the higher, the nearer
+            they stay to the mean of the layers; None: 0.1 of an ELMo, as its paper has for
+            entities, else 0.
+        crf: of tagging: a chain over the tags (CRF), whose answers are valid sequences, as in
+            ELMo's paper.
         seed: random seed.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         resume: keep the rows that the output folder has already. If they were made with the same
             settings.
+        task: what is learned: a tag for each word; of texts or pairs a label, several or a number;
+            a task of GLUE.
+        glue_task: with the task glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
-            sum-all; None: all.
-        word_vectors: vectors of words for one row more, in the place of states: a folder of
-            word2vec, or a .bin, .txt or .vec file; None: no such row.
+            sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the
+            BiLSTM); of vectors of words word-vectors, bag-of-vectors; None: all of an encoder but
+            the mixes; of an ELMo embeddings, second-to-last, last and the mixes.
+        word_vectors: vectors of words for a row more, in the place of states (of texts also their
+            mean, with logistic regression): a folder of word2vec, or a .bin, .txt or .vec file;
+            None: no such row.
         format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        max_length: tokens of an input.
+        max_length: tokens of an input; of texts words, the rest being cut.
         finetune_epochs: of fine-tuning.
         finetune_learning_rate: of fine-tuning.
 
     Raises:
-        BertineError: an unknown row; what reading the data or the model raises; `out` holds
-            results already, or with `resume` those of other settings.
+        BertineError: an unknown row; what reading the data or the model raises; an option that the
+            model or the task does not take; `out` holds results already, or with `resume` those
+            of other settings.
     """
 
 def finetune(

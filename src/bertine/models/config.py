@@ -35,6 +35,8 @@ class Config:
         heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
         reads_forward: whether a token's states know nothing of what stands behind it.
+        writes_with: the head that scores the next token of a text that it writes; "": it writes
+            none.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -46,6 +48,7 @@ class Config:
     heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
+    writes_with: ClassVar[str] = ""
 
     vocab_size: int = 30522
     hidden_size: int = 768

@@ -256,10 +256,18 @@ class SelfAttention(nn.Module):
             mixed = varlen_attention(q, k, v, layout.ends, layout.longest, p)
             return self.out(mixed.reshape(x.shape))
         b, t = layout.sequences, layout.length
-        qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        q, k, v = self._by_head(layout.pad(self.qkv(x)))
         mixed = attend(q, k, v, layout.bias, p, self.training)
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [B, T, H]. Returns queries, keys and values, [B, A, T, D] each."""
+        return self._by_head(self.qkv(x))
+
+    def _by_head(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b, t = qkv.shape[:2]
+        q, k, v = qkv.view(b, t, 3, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
+        return q, k, v
 
     def scores(self, x: Tensor) -> Tensor:
         """x [B, T, H]. Returns q k' / sqrt(D), [B, A, T, T]."""
@@ -321,7 +329,11 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, layout: RowLayout, *around: Any) -> Tensor:
         """x [N, H]; `around` is for the attention of a type. Returns [N, H]."""
-        attended = self.attention(x, layout, *around)
+        return self.after(self.attention(x, layout, *around), x)
+
+    def after(self, attended: Tensor, x: Tensor) -> Tensor:
+        """Do what follows the attention: `attended` [N, H] is what it makes of x [N, H]. Returns
+        [N, H]."""
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
         x = dropout_add(attended, x, self.dropout, self.training)
         x = self.attention_norm(x).to(x.dtype)

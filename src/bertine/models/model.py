@@ -116,6 +116,15 @@ class Model(nn.Module):
             logits = module(states)
         return logits
 
+    def next_scores(self, states: Tensor) -> Tensor:
+        """Score the next token by the states before it, [R, H] → [R, V], with the head that the
+        config says texts are written with."""
+        name = self.config.writes_with
+        module, tied = self.heads[name], self.config.heads[name].tied
+        scores: Tensor
+        scores = module(states, self.backbone.word_weights) if tied else module(states)
+        return scores
+
     def missing_partners(self) -> list[str]:
         """List the heads that others of this model were trained beside and that it lacks, since
         they are not written with it (:attr:`bertine.models.heads.HeadKind.partner`)."""
