@@ -422,13 +422,15 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is. A
-    model that was trained on a task of GLUE takes its official dev files as they are (a model for
-    MNLI both, and AX's too), one for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -458,7 +460,8 @@ def evaluate(
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
+            minimal pairs.
     """
 
 def explain(
