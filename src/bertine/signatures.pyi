@@ -14,10 +14,12 @@ from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import GivenTextsReport
 from bertine.inference.files.tag_file import TagReport
+from bertine.inference.generating.generate import GeneratedTexts, OnText
 from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
+from bertine.modeldir import LoadedModel
 from bertine.names import (
     ActivationName,
     AnswerPrecision,
@@ -255,10 +257,10 @@ def distill(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
-            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
-            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -420,9 +422,9 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
-    for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is. A
+    model that was trained on a task of GLUE takes its official dev files as they are (a model for
+    MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
@@ -873,6 +875,85 @@ def finetune(
             (:class:`~bertine.training.loop.fit.FitConfig`).
     """
 
+def generate(
+    model: LoadedModel | Path | str,
+    texts: Sequence[str] | str | None = None,
+    *,
+    input: Path | str | TableLike | None = None,
+    output: Path | str | None = None,
+    on_text: OnText | None = None,
+    show_progress: bool = True,
+    max_new_tokens: int = 40,
+    min_new_tokens: int = 0,
+    sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    seed: int = 0,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    no_repeat_ngram_size: int = 0,
+    sequences: int = 1,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    end_token: str | None = None,
+) -> GeneratedTexts:
+    """Write what a model says next, for one text or many.
+
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
+    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
+    The same text for the same arguments: what is drawn is a function of the seed, the number of
+    the prompt and the place, whatever is computed beside it.
+
+    Args:
+        model: a model directory, or a model that was loaded from one.
+        texts: one prompt, or several. Not with `input`.
+        input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
+            or a table in memory, as for `finetune`.
+        output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
+            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
+            prompt before what goes on with it. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are sure, each prompt before
+            what goes on with it and a line break behind each text; with beams or several sequences
+            a text is sure when it has ended. Not with `output`.
+        show_progress: on stderr, with a file.
+        max_new_tokens: tokens to write at most.
+        min_new_tokens: tokens to write before an end token may end the text.
+        sample: draw tokens by their probabilities in place of taking the most probable one.
+        temperature: with `sample`: divides the scores before the softmax; below 1 probable tokens
+            become more probable.
+        top_k: with `sample`: draw among so many most probable tokens; None: all.
+        top_p: with `sample`: draw among the fewest most probable tokens that have this probability
+            together.
+        seed: with `sample`: of what is drawn; each text has its own draws.
+        beams: sequences that are followed at once; the most probable ones are kept.
+        length_penalty: with `beams`: sequences are compared by their log-probability divided by
+            their length to this power; above 0 long ones win, below 0 short ones.
+        early_stopping: with `beams`: end as soon as that many sequences have ended, and not when
+            none that goes on is better than these.
+        no_repeat_ngram_size: never write a run of so many tokens twice, the prompt's included; 0:
+            no limit.
+        sequences: texts for each prompt: the best of the beams, or as many draws.
+        text_column: the text; None: text, sentence, or the only column.
+        format: of the input; None: detected from the name of the file and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        end_token: a token of the vocabulary that ends a text; None: what stood behind documents in
+            pre-training, if anything did.
+
+    Raises:
+        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
+            prompt without any token; options that exclude each other; what reading the file
+            raises; an output in which the texts cannot be written.
+    """
+
 def inspect(
     path: Path | str,
     *,
@@ -891,7 +972,7 @@ def inspect(
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm. One of segment-pair, sentence-pair,
+            clm, denoising or plm, running text needs clm. One of segment-pair, sentence-pair,
             full-sentences, doc-sentences, sentence-order and running-text
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
@@ -1194,6 +1275,11 @@ def pretrain(
     mask_share: float = 0.0,
     delete_share: float = 0.0,
     rotate_share: float = 0.0,
+    guessed_share: float = 0.16666666666666666,
+    longest_span: int = 5,
+    span_context: int = 6,
+    permuted_length: int | None = None,
+    both_directions: bool = False,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1253,9 +1339,10 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, the next token, or a text from a corrupted one;
-            None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA,
-            clm for GPT-1, denoising for BART, mlm for the others.
+            masked tokens only, replaced tokens, the next token, a text from a corrupted one, or
+            tokens in any order; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for
+            ALBERT, rtd for ELECTRA, clm for GPT-1, denoising for BART, plm for XLNet, mlm for the
+            others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1283,6 +1370,14 @@ def pretrain(
         delete_share: share of the tokens that are left out without a trace.
         rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
             before it behind the end.
+        guessed_share: share of the tokens that are guessed; the others are known from the
+            beginning. 1/6 is the paper's K of 6.
+        longest_span: guess runs of up to so many words, shorter ones more often.
+        span_context: tokens that are not guessed around a run, for each word of it.
+        permuted_length: permute stretches of so many tokens, each of which is guessed before the
+            next; None: a sequence as a whole.
+        both_directions: read the second half of every batch from the end of the text to its
+            beginning.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1293,10 +1388,10 @@ def pretrain(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
-            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
-            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1782,7 +1877,8 @@ def train_vocab(
             place of ``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces
             with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
-            BERT has them, which is how ModernBERT reads; None: roberta.
+            BERT has them, which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep>
+            behind each text, and <cls> last; None: roberta, albert.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and

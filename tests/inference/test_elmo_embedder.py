@@ -163,3 +163,8 @@ def test_damaged_directories(
     with pytest.raises(BertineError, match=says) as error:
         ElmoEmbedder.load(out)
     assert "\n" not in str(error.value)
+
+
+def test_a_published_one_foretells_no_words(published: Path, texts: Path) -> None:
+    with pytest.raises(BertineError, match="has no softmax, as published ELMos have none"):
+        bertine.evaluate(published, texts)

@@ -134,6 +134,15 @@ def test_texts_in_memory_are_answered(trained: Path, precision: str) -> None:
     assert answers[0].to_json(False) == {"text": answers[0].text}
     with pytest.raises(BertineError, match="answers of the task 'seq2seq' cannot be explained"):
         predictor.explain("anna met ben .")
+    with pytest.raises(BertineError, match="writes texts by a search, which is no graph"):
+        bertine.export(trained, trained / "graph")
+
+
+def test_generate_writes_the_same(trained: Path) -> None:
+    """Where it is asked for the same beams and length."""
+    (text,) = bertine.Predictor.load(trained / "model", "cpu", "fp32").predict(["emma met felix ."])
+    report = bertine.generate(trained, "emma met felix .", beams=2, max_new_tokens=12)
+    assert report[0].whole == (text.text,)
 
 
 def test_any_table_is_read(home: Path, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ def _add_arguments(parser: Parser) -> None:
         "--data",
         "PATH",
         "a file with the columns the model was trained with, or a folder with dev.*, val.* "
-        "or validation.*; for a pre-trained model, a token store of other text",
+        "or validation.*; for a pre-trained model, a token store of other text, for an ELMo that "
+        "text itself",
     )
     add_options(parser, EvaluateOptions)
 
@@ -26,6 +27,7 @@ EVALUATE = Command(
     name="evaluate",
     summary="score a model on labelled examples, or on held-out text",
     description="Score a fine-tuned model on labelled examples, beside the majority class; or a\n"
-    "pre-trained one on a token store: MLM loss, perplexity, accuracy; NSP accuracy.",
+    "pre-trained one on a token store: MLM loss, perplexity, accuracy; NSP accuracy.\n"
+    "An ELMo that was trained here on text: the perplexity of both directions.",
     add_arguments=_add_arguments,
 )

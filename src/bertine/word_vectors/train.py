@@ -219,7 +219,8 @@ def train_vectors(
         window=recipe.window,
         learning_rate=rate,
     )
-    sampler = Sampler(keep, negative, recipe.window, min(CHUNK, batch), SHARED[recipe.method], seed)
+    chunk, shared = min(CHUNK[recipe.method], batch), SHARED[recipe.method]
+    sampler = Sampler(keep, negative, recipe.window, chunk, shared, seed)
     weights = Weights(len(counts), recipe.dimensions, seed)
     steps = Steps(
         weights, recipe.method, window=recipe.window, negatives=recipe.negatives, batch=batch
