@@ -17,6 +17,7 @@ TaskName = Literal[
     "choice",
     "spans",
     "tagging",
+    "seq2seq",
     "glue",
     "squad",
     "swag",

@@ -693,6 +693,12 @@ def finetune(
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -780,6 +786,15 @@ def finetune(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -1000,6 +1015,9 @@ def lr_find(
     probability_columns: Sequence[str] | str | None = None,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -1064,6 +1082,10 @@ def lr_find(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -1550,6 +1572,12 @@ def search(
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -1644,6 +1672,15 @@ def search(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
