@@ -18,6 +18,7 @@ FAMILIES = {
     "modernbert": "bertine.interop.modernbert:FAMILY",
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
     "bart": "bertine.interop.bart:FAMILY",
+    "xlnet": "bertine.interop.xlnet:FAMILY",
 }
 
 #: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
@@ -67,6 +68,11 @@ PRESETS = {
     "bart-tiny": "bart",
     "bart-mini": "bart",
     "bart-small": "bart",
+    "xlnet-base-cased": "xlnet",
+    "xlnet-large-cased": "xlnet",
+    "xlnet-tiny": "xlnet",
+    "xlnet-mini": "xlnet",
+    "xlnet-small": "xlnet",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -74,6 +80,7 @@ PRESETS = {
 TENSORFLOW_CONFIGS = {
     "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
+    "xlnet_config.json": ("xlnet",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
@@ -84,4 +91,5 @@ OBJECTIVES = {
     "rtd": "bertine.objectives.rtd:Rtd",
     "clm": "bertine.objectives.clm:Clm",
     "denoising": "bertine.objectives.denoising:Denoising",
+    "plm": "bertine.objectives.plm:Plm",
 }

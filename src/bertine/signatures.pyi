@@ -258,10 +258,10 @@ def distill(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
-            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
-            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -423,13 +423,15 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
-    for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -459,7 +461,8 @@ def evaluate(
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
+            minimal pairs.
     """
 
 def explain(
@@ -691,6 +694,12 @@ def finetune(
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -780,6 +789,15 @@ def finetune(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -965,7 +983,7 @@ def inspect(
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm. One of segment-pair, sentence-pair,
+            clm, denoising or plm, running text needs clm. One of segment-pair, sentence-pair,
             full-sentences, doc-sentences, sentence-order and running-text
             (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
@@ -1005,6 +1023,9 @@ def lr_find(
     probability_columns: Sequence[str] | str | None = None,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -1071,6 +1092,10 @@ def lr_find(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -1268,6 +1293,12 @@ def pretrain(
     mask_share: float = 0.0,
     delete_share: float = 0.0,
     rotate_share: float = 0.0,
+    guessed_share: float = 0.16666666666666666,
+    longest_span: int = 5,
+    span_context: int = 6,
+    permuted_length: int | None = None,
+    both_directions: bool = False,
+    memory_length: int = 0,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1327,9 +1358,10 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, the next token, or a text from a corrupted one;
-            None: as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA,
-            clm for GPT-1, denoising for BART, mlm for the others.
+            masked tokens only, replaced tokens, the next token, a text from a corrupted one, or
+            tokens in any order; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for
+            ALBERT, rtd for ELECTRA, clm for GPT-1, denoising for BART, plm for XLNet, mlm for the
+            others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1357,6 +1389,17 @@ def pretrain(
         delete_share: share of the tokens that are left out without a trace.
         rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
             before it behind the end.
+        guessed_share: share of the tokens that are guessed; the others are known from the
+            beginning. 1/6 is the paper's K of 6.
+        longest_span: guess runs of up to so many words, shorter ones more often.
+        span_context: tokens that are not guessed around a run, for each word of it.
+        permuted_length: permute stretches of so many tokens, each of which is guessed before the
+            next; None: a sequence as a whole.
+        both_directions: read the second half of every batch from the end of the text to its
+            beginning.
+        memory_length: look at so many tokens of the text before a sequence too, of one that is read
+            from its end of the text behind it; needs input_format full-sentences. Their states are
+            computed anew at every step, and no gradient leads into them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1367,10 +1410,10 @@ def pretrain(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or denoising, running text needs clm; None: as in the model's paper: segment pairs
-            for BERT, sentence order for ALBERT, running text for GPT-1, full sentences for the
-            others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1544,6 +1587,12 @@ def search(
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -1640,6 +1689,15 @@ def search(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -1772,6 +1830,7 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    word: str | None = None,
 ) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
@@ -1805,6 +1864,9 @@ def similar(
         precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
             faster and turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        word: compare this word as it stands in each text, and in the query, not the texts; None:
+            whole texts. Of several pieces the mean of their vectors; at its first place in a text.
+            Rows without the word are left out and counted.
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
@@ -1848,7 +1910,8 @@ def train_vocab(
             place of ``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces
             with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
-            BERT has them, which is how ModernBERT reads; None: roberta.
+            BERT has them, which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep>
+            behind each text, and <cls> last; None: roberta, albert.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
@@ -1904,13 +1967,15 @@ def word2vec(
     quotes: bool | None = None,
     strict: bool = False,
     seed: int = 0,
+    resume: bool = False,
 ) -> Word2VecReport:
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
     twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
-    no ``resume``.
+    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
+    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
+    for bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1936,11 +2001,14 @@ def word2vec(
         quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
         seed: random seed.
+        resume: go on with a run that was stopped, exactly as if never stopped. Its
+            ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
         BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else.
+            learning rate is too high; `out` is a folder of something else; with `resume` the run
+            that was stopped had other settings or another text.
     """

@@ -94,6 +94,14 @@ TERMS = {
         targets="tokens",
         words=True,
     ),
+    "plm": TermTexts(
+        title="Permutation LM",
+        loss="Mean cross-entropy of the guessed tokens, each given those known before it, in nats.",
+        accuracy="Guessed tokens whose best guess is right.",
+        right="tokens guessed right",
+        targets="guessed tokens",
+        words=True,
+    ),
     "generator": TermTexts(
         title="Generator MLM",
         loss="Mean cross-entropy of the generator at the tokens that are hidden from it, in nats.",
@@ -157,6 +165,7 @@ OBJECTIVE_TERMS = {
     "rtd": ("rtd", "generator"),
     "clm": ("clm",),
     "denoising": ("denoising",),
+    "plm": ("plm",),
 }
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's
 #: own loss falls when its generator gets worse, and the generator's says nothing of the detector;

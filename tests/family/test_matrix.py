@@ -25,7 +25,7 @@ from bertine.rng import generator
 
 from .conftest import Home, Run
 from .conftest import bertine as command
-from .parity import inputs
+from .parity import inputs, padded_left
 from .variants import VARIANTS
 
 
@@ -166,6 +166,9 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
     theirs, info = auto.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"]
     given = inputs(batch, loaded.config)
+    if theirs.config.model_type == "xlnet":  # its classifiers read the last place
+        given = padded_left(given)
+    real = given["attention_mask"].bool()
     if case.auto == "MultipleChoice":
         given = {name: value[None] for name, value in given.items()}
     if auto is transformers.OpenAIGPTDoubleHeadsModel:
@@ -179,7 +182,7 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
         logits = output.mc_logits if "mc_logits" in output else output.logits
         expected = logits.T if case.auto == "MultipleChoice" else logits
     if ours.dim() == 3:
-        ours, expected = ours[batch.attention_mask], expected[batch.attention_mask]
+        ours, expected = ours[batch.attention_mask], expected[real]
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -18,7 +18,7 @@ from .variants import VARIANTS, Variant, scramble
 
 LABELS = 3
 #: transformers has no class for pairs that are encoded apart; the others have a test of their own.
-OWN = ("pair_classifier", "nsp", "sop", "mlm", "generator", "lm")
+OWN = ("pair_classifier", "nsp", "sop", "mlm", "generator", "lm", "plm")
 HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.config.heads))
 #: What is asked of pairs in pre-training, and what transformers calls the answers.
 PAIR_LABELS = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
@@ -63,7 +63,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
     if not variant.hides:
-        pytest.skip("tests/family/test_causal.py and test_seq2seq.py compare it")
+        pytest.skip("test_causal.py, test_seq2seq.py and test_permutation.py compare it")
     # Replaced-token detection, which takes two of transformers' models, has a test of its own.
     name = next(name for name in variant.family.objectives if name != "rtd")
     objective, _ = choose(config, name)
@@ -97,7 +97,7 @@ def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None
     # transformers' class for masked words and that for spans have no pooler.
     model = Model(config, new, add_pooler=config.heads[head].reads == "pooled").eval()
     scramble(model, seed)
-    batch = random_batch(config, seed)
+    batch = random_batch(config, seed, left=variant.reads_last)
     other = variant.twin(model, 2 if head == "spans" else LABELS)
     given = inputs(batch, config)
     if head == "choice":  # the five sequences are choices of one example

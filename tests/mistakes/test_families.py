@@ -126,8 +126,8 @@ def test_a_teacher_of_another_vocabulary(
     )
     if not any("mlm" in name or name == "rtd" for name in family.objectives):
         # A student on a store guesses hidden words.
-        own = family.objectives[0]
-        assert message.endswith(f"is pre-trained with objective {own}, not with mlm")
+        only = family.objectives[0]
+        assert message.endswith(f"is pre-trained with objective {only}, not with mlm")
         return
     assert str(teacher) in message
     assert "vocabulary" in message

@@ -12,8 +12,9 @@ Three vocabularies of names meet here:
   of the TensorFlow checkpoints, the position buffer of older versions, and the second copy of the
   tied decoder.
 
-Two differences are not names: query, key and value are one matrix with us, its rows being first the
-query's, then the key's, then the value's; and some families write matrices by columns.
+What differs besides names: query, key and value are one matrix with us, its rows being first the
+query's, then the key's, then the value's; and some families write matrices by columns, or with the
+heads of the attention apart.
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ class WeightNames:
         layer: pairs (ours, canonical names that are joined along rows) of a layer's modules; where
             they depend on the config, what makes them of it.
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
+        layer_tensors: pairs (ours, canonical names that are joined along rows) of single tensors of
+            a layer.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
         left_out: what canonical names begin with of what published files hold besides, and what it
@@ -135,6 +138,8 @@ class WeightNames:
         aliases: pairs (what other names in files begin with, what the canonical ones begin with).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
         transposed: ends of the canonical names of matrices that files hold as [inputs, outputs].
+        of_heads: ends of the canonical names of matrices that files hold as [width, heads, size of
+            a head], and whether the width are their outputs.
         buffers: patterns of canonical names of constants that older versions saved beside weights.
         above: layers of other kinds (a decoder's), in their order; their numbers with us go on
             behind the others'.
@@ -146,11 +151,13 @@ class WeightNames:
     layers: tuple[str, str]
     layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
+    layer_tensors: LayerRows = ()
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
     left_out: Mapping[str, str] = field(default_factory=dict)
     aliases: Pairs = ()
     copies: Pairs = ()
     transposed: tuple[str, ...] = ()
+    of_heads: Mapping[str, bool] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     above: tuple[LayerStack, ...] = ()
 
@@ -186,6 +193,10 @@ class WeightNames:
                 (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
                 for a, names in of_layer
             ]
+            rows += [
+                (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
+                for a, names in self.layer_tensors
+            ]
         number = math.prod(config.layer_counts.values())
         for stack in self.above:
             for place in range(getattr(config, stack.count)):
@@ -218,12 +229,28 @@ class WeightNames:
     ) -> Iterator[tuple[int, ...]]:
         """Yield where the layers stand that tensors of these names belong to: a number for each
         {} in the canonical name of a layer, or of one of `stack`."""
+        for numbers, _ in self._within_layers(canonical, stack):
+            yield numbers
+
+    def has_layers(self, canonical: Iterable[str], config: Config) -> bool:
+        """Tell whether a tensor of these names is of a layer, and called like one of its parts in a
+        model of `config`."""
+        of_layer = self.layer(config) if callable(self.layer) else self.layer
+        rows = (*of_layer, *self.layer_tensors)
+        parts = {name.partition(".")[0] for _, names in rows for name in names}
+        return any(part.partition(".")[0] in parts for _, part in self._within_layers(canonical))
+
+    def _within_layers(
+        self, canonical: Iterable[str], stack: LayerStack | None = None
+    ) -> Iterator[tuple[tuple[int, ...], str]]:
+        """Yield for those of the names that are of a layer its numbers, and the rest of the
+        name."""
         layers = self.layers[1] if stack is None else stack.canonical
         parts = map(re.escape, layers.split("{}"))
         pattern = re.compile(r"(\d{1,8})".join(parts) + r"\.")
         for name in canonical:
             if match := pattern.match(name):
-                yield tuple(map(int, match.groups()))
+                yield tuple(map(int, match.groups())), name[match.end() :]
 
     def tied(self, config: Config) -> dict[str, str]:
         """Return the canonical names of the tensors that are another layer's in a model of
@@ -258,15 +285,32 @@ class WeightNames:
                 raise ValueError(f"{ours} has no counterpart in transformers")
             theirs = rows[ours]
             for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
-                result[name] = self._turned(name, part)
+                result[name] = self._written(name, part, config)
         for copy, held in self.tied(config).items():
             if held in result:
                 result[copy] = result[held].clone()
         return result
 
-    def _turned(self, canonical: str, tensor: Tensor) -> Tensor:
-        """Return a tensor of ours as files hold it, or the other way round."""
-        return tensor.t() if tensor.dim() == 2 and canonical.endswith(self.transposed) else tensor
+    def _written(self, canonical: str, tensor: Tensor, config: Config) -> Tensor:
+        """Return a tensor of ours as files hold it."""
+        if tensor.dim() == 2:
+            if canonical.endswith(self.transposed):
+                return tensor.t()
+            for end, outputs in self.of_heads.items():
+                if canonical.endswith(end):
+                    turned = tensor if outputs else tensor.t()
+                    return turned.unflatten(1, (config.num_attention_heads, -1))
+        return tensor
+
+    def _read(self, canonical: str, tensor: Tensor) -> Tensor:
+        """Return a tensor of a file as we hold it."""
+        if tensor.dim() == 2 and canonical.endswith(self.transposed):
+            return tensor.t()
+        if tensor.dim() == 3:
+            for end, outputs in self.of_heads.items():
+                if canonical.endswith(end):
+                    return tensor.flatten(1) if outputs else tensor.flatten(1).t()
+        return tensor
 
     def to_huggingface(
         self, state_dict: Mapping[str, Tensor], config: Config, headed: bool = False
@@ -361,7 +405,7 @@ class WeightNames:
             if len(present) < len(theirs):
                 missing = ", ".join(name for name in theirs if name not in present)
                 raise BertineError(f"tensor {missing} is missing beside {present[0]}")
-            tensors = [self._turned(name, rest.pop(name)) for name in theirs]
+            tensors = [self._read(name, rest.pop(name)) for name in theirs]
             if any(tensor.shape != tensors[0].shape for tensor in tensors):
                 shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
                 raise BertineError(f"tensors {', '.join(theirs)} have different shapes: {shapes}")

@@ -141,6 +141,12 @@ class Config:
         return self.type_vocab_size
 
     @property
+    def num_segment_ids(self) -> int:
+        """How many different segments (token types) the tokens of an input may have: one for each
+        text, and in a variant others for special tokens."""
+        return self.num_segments
+
+    @property
     def embedding_width(self) -> int:
         """The width of the embeddings and of what the MLM head multiplies with them. A variant
         where it may be another than that of the states (``embedding_size``) says so."""

@@ -21,7 +21,7 @@ def init_weights(module: nn.Module, std: float) -> None:
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            _truncated_normal_(part.weight, getattr(part, "initial_std", std))
+            truncated_normal_(part.weight, getattr(part, "initial_std", std))
             if isinstance(part, nn.Linear) and part.bias is not None:
                 part.bias.zero_()
         elif isinstance(part, nn.LayerNorm):
@@ -39,9 +39,12 @@ def init_weights(module: nn.Module, std: float) -> None:
                 constants()
 
 
-def _truncated_normal_(tensor: Tensor, std: float) -> None:
-    """Draw again whatever falls beyond two deviations: ten times as fast on a CPU as inverting
-    the distribution function, which is what ``trunc_normal_`` does."""
+def truncated_normal_(tensor: Tensor, std: float) -> None:
+    """Fill `tensor` from a normal of deviation `std` cut off at two deviations.
+
+    What falls beyond is drawn again: ten times as fast on a CPU as inverting the distribution
+    function, which is what ``trunc_normal_`` does.
+    """
     if tensor.is_meta:
         return
     flat = tensor.view(-1).normal_()

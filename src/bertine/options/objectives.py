@@ -43,6 +43,44 @@ class DenoisingOptions(OptionGroup):
     )
 
 
+class PermutationOptions(OptionGroup):
+    """Options of the objective plm: tokens are guessed in any order
+    (:mod:`bertine.objectives.plm`)."""
+
+    title = "guessing in any order (objective plm)"
+
+    guessed_share: float = declare(
+        1 / 6,
+        "share of the tokens that are guessed; the others are known from the beginning",
+        more="1/6 is the paper's K of 6.",
+        above=0,
+        below=1,
+    )
+    longest_span: int = declare(
+        5, "guess runs of up to so many words, shorter ones more often", least=1, most=50
+    )
+    span_context: int = declare(
+        6, "tokens that are not guessed around a run, for each word of it", least=0, most=1000
+    )
+    permuted_length: int | None = declare(
+        None,
+        "permute stretches of so many tokens, each of which is guessed before the next",
+        otherwise="a sequence as a whole",
+        least=1,
+    )
+    both_directions: bool = declare(
+        False, "read the second half of every batch from the end of the text to its beginning"
+    )
+    memory_length: int = declare(
+        0,
+        "look at so many tokens of the text before a sequence too, of one that is read from its "
+        "end of the text behind it; needs input_format full-sentences",
+        more="Their states are computed anew at every step, and no gradient leads into them.",
+        least=0,
+        most=10_000,
+    )
+
+
 class ReplacementOptions(OptionGroup):
     """Options of the objective rtd: a generator replaces tokens, and the model detects
     them (:mod:`bertine.objectives.rtd`)."""
@@ -82,7 +120,7 @@ class ReplacementOptions(OptionGroup):
     )
 
 
-class ObjectiveOptions(ReplacementOptions, DenoisingOptions):
+class ObjectiveOptions(ReplacementOptions, DenoisingOptions, PermutationOptions):
     """Options of single objectives."""
 
 
@@ -90,4 +128,5 @@ class ObjectiveOptions(ReplacementOptions, DenoisingOptions):
 OPTIONS_OF: Mapping[str, type[OptionGroup]] = {
     "rtd": ReplacementOptions,
     "denoising": DenoisingOptions,
+    "plm": PermutationOptions,
 }

@@ -17,7 +17,10 @@ _LEAST_VOCABULARY = 1000
 #: Initial weights from which a model counts as begun with large ones: 0.06 was measured.
 _LARGE_WEIGHTS = 0.05
 #: What is said of objectives that were not measured.
-_OTHERS = {"rtd": " with masked words, not with replaced ones"}
+_OTHERS = {
+    "rtd": " with masked words, not with replaced ones",
+    "plm": " with masked words, not with words in any order",
+}
 
 
 def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
