@@ -39,6 +39,9 @@ class Config:
             own beside the one that is encoded.
         writes_with: the head that scores the next token of a text that it writes; "": it writes
             none.
+        paper_rate: the learning rate of fine-tuning in its paper.
+        task_lm_weight: how much guessing the next token of its inputs counts in fine-tuning,
+            beside the task; 0: models of this type do not guess there.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -52,6 +55,8 @@ class Config:
     reads_forward: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = False
     writes_with: ClassVar[str] = ""
+    paper_rate: ClassVar[float] = 5e-5
+    task_lm_weight: ClassVar[float] = 0.0
 
     vocab_size: int = 30522
     hidden_size: int = 768

@@ -254,6 +254,12 @@ class Tokenizer:
         """How to write the mask, behind "has no [MASK]; "."""
         return "write it, in capitals" if self.mask_text.isupper() else "write it"
 
+    def with_task_tokens(self) -> Tokenizer | None:
+        """Return the same tokenizer with special tokens behind its vocabulary, for texts of tasks;
+        None: it has them, or its kind adds none."""
+        kind = self._kind.with_task_tokens()
+        return None if kind is None else Tokenizer(kind, "vocabulary")
+
     def extends(self, old: Tokenizer) -> bool:
         """Tell whether it has the tokens of `old` at their ids, more after them, and reads text
         alike."""
