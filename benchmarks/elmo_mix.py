@@ -67,6 +67,9 @@ def tagged(run: Path, seed: int, args: argparse.Namespace) -> dict[str, dict[str
         rows=args.rows,
         epochs=args.epochs,
         lstm_size=args.lstm_size,
+        lstm_layers=args.lstm_layers,
+        dropout=args.dropout,
+        precision="fp32",  # units this few are no quicker in bf16
         learning_rate=args.learning_rate,
         crf=args.crf,
         layer_penalty=args.layer_penalty,
@@ -91,9 +94,11 @@ def main() -> None:
     parser.add_argument(
         "--rows", nargs="+", default=["embeddings", "second-to-last", "last", "mix"]
     )
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--lstm-size", type=int, default=100)
-    parser.add_argument("--learning-rate", type=float, default=4e-3)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--lstm-size", type=int, default=128)
+    parser.add_argument("--lstm-layers", type=int, default=1)
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--learning-rate", type=float, default=5e-3)
     parser.add_argument("--crf", action="store_true")
     parser.add_argument("--layer-penalty", type=float)
     parser.add_argument("--seeds", type=int, default=3)

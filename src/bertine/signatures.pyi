@@ -422,13 +422,15 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is. A
-    model that was trained on a task of GLUE takes its official dev files as they are (a model for
-    MNLI both, and AX's too), one for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -458,7 +460,8 @@ def evaluate(
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
+            minimal pairs.
     """
 
 def explain(
@@ -1280,6 +1283,7 @@ def pretrain(
     span_context: int = 6,
     permuted_length: int | None = None,
     both_directions: bool = False,
+    memory_length: int = 0,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1378,6 +1382,9 @@ def pretrain(
             next; None: a sequence as a whole.
         both_directions: read the second half of every batch from the end of the text to its
             beginning.
+        memory_length: look at so many tokens of the text before a sequence too, of one that is read
+            from its end of the text behind it; needs input_format full-sentences. Their states are
+            computed anew at every step, and no gradient leads into them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1801,6 +1808,7 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    word: str | None = None,
 ) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
@@ -1834,6 +1842,9 @@ def similar(
         precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
             faster and turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        word: compare this word as it stands in each text, and in the query, not the texts; None:
+            whole texts. Of several pieces the mean of their vectors; at its first place in a text.
+            Rows without the word are left out and counted.
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
@@ -1934,13 +1945,15 @@ def word2vec(
     quotes: bool | None = None,
     strict: bool = False,
     seed: int = 0,
+    resume: bool = False,
 ) -> Word2VecReport:
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
     twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
-    no ``resume``.
+    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
+    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
+    for bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1966,11 +1979,14 @@ def word2vec(
         quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
         seed: random seed.
+        resume: go on with a run that was stopped, exactly as if never stopped. Its
+            ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
         BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else.
+            learning rate is too high; `out` is a folder of something else; with `resume` the run
+            that was stopped had other settings or another text.
     """

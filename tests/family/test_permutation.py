@@ -270,7 +270,7 @@ def test_the_authors_program_computes_the_same(published: Path) -> None:
     ids, types = expected["input_ids"].long(), expected["segment_ids"].long()
     memory, backwards = list(expected["mems"]), torch.tensor([False, True])
     with_memory = model.backbone(
-        ids, None, types, memory=memory, guesses=Guesses(places, hidden, backwards)
+        ids, None, types, memory=memory, guesses=Guesses(places, hidden), backwards=backwards
     ).last_hidden_state
     assert (with_memory - expected["pre_output"]).abs().max() < 5e-5
     plain = model.backbone(ids, None, types, guesses=Guesses(places, hidden)).last_hidden_state

@@ -54,6 +54,11 @@ class Plm(LossDefaults):
     itself and what is known before it, and those of the places, which do not see themselves. The
     places look at the text by the same weights (:mod:`bertine.models.xlnet.attention`).
 
+    With a memory, both also look at the text before the sequence, whose states are computed first,
+    without a gradient. In the published code they are those of the step before, by the weights of
+    that step, and reach further back through a memory of their own; computed anew they need no
+    state beside the weights, so that a batch stays a function of data, seed and step.
+
     Args:
         options: what is guessed, and in which order.
     """
@@ -98,11 +103,21 @@ class Plm(LossDefaults):
         backwards = targets.get("backwards")
         # A micro-batch may be narrower than the batch that the order comes from.
         hidden = hidden_by_order(targets["guessing_order"][:, :width])
-        encoded = cast(XlnetBackbone, model.backbone)(
+        backbone = cast(XlnetBackbone, model.backbone)
+        memory, seen = None, targets.get("memory_mask")
+        if seen is not None:
+            with torch.no_grad():
+                memory = backbone(
+                    targets["memory_ids"], seen, output_memory=True, backwards=backwards
+                ).memory
+        encoded = backbone(
             batch.input_ids,
             batch.attention_mask,
             batch.token_type_ids,
-            guesses=Guesses(places, hidden, backwards),
+            memory=memory,
+            memory_mask=seen,
+            guesses=Guesses(places, hidden),
+            backwards=backwards,
         )
         return EncodedGuesses(encoded.last_hidden_state, slots=slots)
 

@@ -71,6 +71,14 @@ class PermutationOptions(OptionGroup):
     both_directions: bool = declare(
         False, "read the second half of every batch from the end of the text to its beginning"
     )
+    memory_length: int = declare(
+        0,
+        "look at so many tokens of the text before a sequence too, of one that is read from its "
+        "end of the text behind it; needs input_format full-sentences",
+        more="Their states are computed anew at every step, and no gradient leads into them.",
+        least=0,
+        most=10_000,
+    )
 
 
 class ReplacementOptions(OptionGroup):

@@ -28,9 +28,12 @@ import numpy.typing as npt
 from bertine.data.batch import Batch
 from bertine.data.corruption.base import Draws
 from bertine.data.corruption.ngrams import starts_of_words
-from bertine.data.corruption.padded import Padder
+from bertine.data.corruption.padded import ForeignId, Padder
 from bertine.data.instances.instance import Instance
+from bertine.errors import BertineError
+from bertine.names import InputFormat
 from bertine.options.instances import InstanceSettings
+from bertine.options.names import option
 from bertine.options.objectives import PermutationOptions
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Options of masks, which do nothing here.
 _OF_MASKS = (*("masked_lm_prob", "mask_split", "whole_word_mask", "ngrams", "masking"),)
+#: The format whose sequences have a text before and behind them.
+_WITH_MEMORY: InputFormat = "full-sentences"
 
 
 class PermutedTokens:
@@ -47,6 +52,12 @@ class PermutedTokens:
         tokenizer: says which ids are special.
         settings: of the sequences.
         options: what is guessed, and in which order; None: as in the paper.
+
+    Attributes:
+        memory_length: as :class:`bertine.data.corruption.base.ReadsAround` has it.
+
+    Raises:
+        BertineError: there is to be a memory, and sequences have no text beside them.
     """
 
     def __init__(
@@ -56,6 +67,14 @@ class PermutedTokens:
         options: PermutationOptions | None = None,
     ) -> None:
         self.options = options or PermutationOptions()
+        self.memory_length = self.options.memory_length
+        if self.memory_length and settings.input_format != _WITH_MEMORY:
+            raise BertineError(
+                f"{option('memory_length', self.memory_length)} needs "
+                f"{option('input_format', _WITH_MEMORY)}, whose sequences follow each other in the "
+                f"text; the format is {settings.input_format}"
+            )
+        self._pad, self._vocab_size = tokenizer.pad_token_id, tokenizer.vocab_size
         self._padder = Padder(tokenizer, settings.input_format)
         self._is_ordinary = np.ones(tokenizer.vocab_size, np.bool_)
         self._is_ordinary[list(tokenizer.special_ids)] = False
@@ -73,18 +92,31 @@ class PermutedTokens:
             for name in self._idle
         ]
 
+    def sides(self, count: int) -> list[int]:
+        """Tell on which side the memory of each instance is: before it, or behind one that is read
+        from its end."""
+        return [1 if turned else -1 for turned in self._backwards(count).tolist()]
+
+    def _backwards(self, count: int) -> npt.NDArray[np.bool_]:
+        """Tell which of `count` instances are read from their end, bool [count]."""
+        backwards = np.zeros(count, np.bool_)
+        if self.options.both_directions:
+            backwards[(count + 1) // 2 :] = True
+        return backwards
+
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch.
 
         Its targets: ``plm_positions`` int64 [P], the places of the tokens that are guessed, as
         ascending indices into the flattened [B*T], and ``plm_labels`` int64 [P], what stands there;
         ``guessing_order`` int64 [B, T], when each token becomes known, -1 from the beginning on;
-        ``backwards`` bool [B], which sequences are read from their end, with both directions.
+        ``backwards`` bool [B], which sequences are read from their end, with both directions;
+        ``memory_ids`` int64 [B, M] and ``memory_mask`` bool [B, M], the text that is looked at
+        besides, its last token last, with a memory.
         """
         options, rng = self.options, draws.of_batch("permutation")
-        backwards = np.zeros(len(instances), np.bool_)
+        backwards = self._backwards(len(instances))
         if options.both_directions:
-            backwards[(len(instances) + 1) // 2 :] = True
             instances = [
                 _reversed(instance) if turned else instance
                 for instance, turned in zip(instances, backwards.tolist(), strict=True)
@@ -109,7 +141,7 @@ class PermutedTokens:
         timed = guessed | (self._is_around[padded.input_ids] & padded.real)
         order = draw_order(timed, rng, options.permuted_length)
         positions = np.flatnonzero(guessed)
-        targets: dict[str, npt.NDArray[Any]] = {"guessing_order": order}
+        targets = {"guessing_order": order, **self._memory(instances)}
         if options.both_directions:
             targets["backwards"] = backwards
         return padded.batch(
@@ -118,6 +150,22 @@ class PermutedTokens:
             plm_labels=padded.input_ids.reshape(-1)[positions],
             **targets,
         )
+
+    def _memory(self, instances: Sequence[Instance]) -> dict[str, npt.NDArray[Any]]:
+        """Lay out the texts beside the instances, each to the right; nothing where there are
+        none."""
+        texts = [instance.context for instance in instances if instance.context is not None]
+        longest = max(map(len, texts), default=0)
+        if not longest:
+            return {}
+        ids = np.full((len(texts), longest), self._pad, np.int64)
+        for row, text in enumerate(texts):
+            ids[row, longest - len(text) :] = text
+        if ids.max() >= self._vocab_size:
+            raise ForeignId
+        lengths = np.array([len(text) for text in texts])
+        mask = np.arange(longest) >= longest - lengths[:, None]
+        return {"memory_ids": ids, "memory_mask": mask}
 
 
 def choose_spans(

@@ -22,6 +22,8 @@ class Instance(NamedTuple):
             decides.
         sentences: of each segment, where its sentences end, counted from its first token on, the
             last one with the segment; None: not known, as in formats of pairs.
+        context: ids of the text beside it, in the order in which it is read; None: not asked for
+            (:class:`bertine.data.corruption.base.ReadsAround`).
     """
 
     segments: tuple[npt.NDArray[Any], ...]
@@ -30,3 +32,4 @@ class Instance(NamedTuple):
     label: int | None = None
     goes_on: tuple[npt.NDArray[np.bool_], ...] | None = None
     sentences: tuple[tuple[int, ...], ...] | None = None
+    context: npt.NDArray[Any] | None = None

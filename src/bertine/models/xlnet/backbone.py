@@ -52,12 +52,10 @@ class Guesses:
         hidden: bool [B, T, T], what a token may not look at, the looking one first; see
             :func:`hidden_by_order`. The text's own tokens see themselves all the same, and a place
             that is guessed never does.
-        backwards: bool [B], the sequences whose text runs backwards; None: there are none.
     """
 
     places: Tensor
     hidden: Tensor
-    backwards: Tensor | None = None
 
 
 def hidden_by_order(order: Tensor) -> Tensor:
@@ -115,6 +113,7 @@ class XlnetBackbone(RowBackbone):
         memory_mask: Tensor | None = None,
         output_memory: bool = False,
         guesses: Guesses | None = None,
+        backwards: Tensor | None = None,
     ) -> XlnetOutput:
         """Encode a batch; see :class:`bertine.models.backbone.Backbone`.
 
@@ -125,6 +124,8 @@ class XlnetBackbone(RowBackbone):
             output_memory: also return that of the text to come.
             guesses: places that are guessed. The states that are returned are theirs then, [B, P,
                 H], and none are pooled; ``hidden_states`` are those of the text.
+            backwards: bool [B], the sequences whose text runs backwards, and that of their memory;
+                None: there are none.
 
         Raises:
             ValueError: `word_vectors` for a batch with padding.
@@ -137,7 +138,9 @@ class XlnetBackbone(RowBackbone):
         seen = None
         if memory is not None:
             seen = input_ids.new_ones(memory[0].shape[:2]) if memory_mask is None else memory_mask
-        relations = self._relations(input_ids, mask, token_type_ids, seen=seen, guesses=guesses)
+        relations = self._relations(
+            input_ids, mask, token_type_ids, seen=seen, guesses=guesses, backwards=backwards
+        )
         x = self.embeddings(input_ids, None, layout.real, word_vectors)
         if guesses is None:
             return self._text(
@@ -225,6 +228,7 @@ class XlnetBackbone(RowBackbone):
         *,
         seen: Tensor | None = None,
         guesses: Guesses | None = None,
+        backwards: Tensor | None = None,
         in_graph: bool = False,
     ) -> Relations:
         """Say what the layers know of the pairs of tokens.
@@ -239,12 +243,12 @@ class XlnetBackbone(RowBackbone):
         config = self.config
         width, clamp = config.hidden_size, config.clamp_len
         forward = waves(t, before + t, width, clamp, like=input_ids)
-        both, backwards = forward[None], None
-        if guesses is not None and guesses.backwards is not None:
+        both = forward[None]
+        if backwards is not None:
             # The same offsets with the other sign: of the sines alone that changes anything.
             signs = torch.ones_like(forward[0])
             signs[: width // 2] = -1.0
-            both, backwards = torch.stack([forward, forward * signs]), guesses.backwards.long()
+            both, backwards = torch.stack([forward, forward * signs]), backwards.long()
         queries = keys = None
         if token_type_ids is not None:
             kinds = torch.arange(SEGMENTS, device=input_ids.device)
