@@ -48,8 +48,8 @@ class Shape:
 
 
 def make_batch(shape: Shape) -> Batch:
-    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128. What decodes writes all of
-    them."""
+    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128. What decodes writes
+    all."""
     torch.manual_seed(SEED)
     b, t = shape.batch_size, shape.length
     lengths = torch.full((b,), t)
