@@ -35,6 +35,8 @@ class Config:
         heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
         reads_forward: whether a token's states know nothing of what stands behind it.
+        reads_last: whether classifiers read the last token, in transformers the last place: it is
+            to pad texts on the left.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -46,6 +48,7 @@ class Config:
     heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = False
 
     vocab_size: int = 30522
     hidden_size: int = 768
