@@ -68,6 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "word_vectors": {*BASE, "tables", "text"},
     "data": {*BASE, "text"},
     "models": BASE,
+    "generation": BASE,
     "recipes": set(),
     "presets": {*BASE, "models", "interop"},
     "interop": {*BASE, "models"},
@@ -77,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "datasets": {*BASE, "tables", "records", "tasks"},
     "inference": {
         *BASE,
-        "word_vectors",
+        *("word_vectors", "generation"),
         *("tables", "records", "text", "data", *MODEL, "objectives", "tasks", "datasets"),
     },
     "runs": BASE,

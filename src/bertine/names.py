@@ -21,6 +21,8 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: What is learned from the states of a frozen model.
+FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
 #: How a text becomes words, for models of words: at spaces, or with punctuation apart.
 WordSplitting = Literal["spaces", "punctuation"]
 #: What a language model's next word is compared with (:mod:`bertine.models.elmo.softmax`).
@@ -44,7 +46,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm", "plm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm", "denoising", "plm"]
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation.around_mlm`).
 SoftTokens = Literal["all", "masked"]
@@ -73,8 +75,6 @@ LabelledFormat = Literal["csv", "tsv", "jsonl", "columns"]
 TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 #: The format of a table of single texts.
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
-#: The format of tagged sentences.
-TaggedFormat = Literal["jsonl", "columns"]
 #: How tags mark entities (:mod:`bertine.records.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What becomes of documents that are nearly the same as an earlier one.

@@ -17,6 +17,7 @@ FAMILIES = {
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
+    "bart": "bertine.interop.bart:FAMILY",
     "xlnet": "bertine.interop.xlnet:FAMILY",
 }
 
@@ -62,6 +63,11 @@ PRESETS = {
     "gpt-tiny": "openai-gpt",
     "gpt-mini": "openai-gpt",
     "gpt-small": "openai-gpt",
+    "bart-base": "bart",
+    "bart-large": "bart",
+    "bart-tiny": "bart",
+    "bart-mini": "bart",
+    "bart-small": "bart",
     "xlnet-base-cased": "xlnet",
     "xlnet-large-cased": "xlnet",
     "xlnet-tiny": "xlnet",
@@ -84,5 +90,6 @@ OBJECTIVES = {
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
     "rtd": "bertine.objectives.rtd:Rtd",
     "clm": "bertine.objectives.clm:Clm",
+    "denoising": "bertine.objectives.denoising:Denoising",
     "plm": "bertine.objectives.plm:Plm",
 }

@@ -14,16 +14,19 @@ from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import GivenTextsReport
 from bertine.inference.files.tag_file import TagReport
+from bertine.inference.generating.generate import GeneratedTexts, OnText
 from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
+from bertine.modeldir import LoadedModel
 from bertine.names import (
     ActivationName,
     AnswerPrecision,
     ClassWeights,
     ExplanationMethod,
     ExportFormat,
+    FeatureTask,
     Initialization,
     InputFormat,
     LabelledFormat,
@@ -41,7 +44,6 @@ from bertine.names import (
     SoftmaxName,
     SoftTokens,
     SpecialStyle,
-    TaggedFormat,
     TagScheme,
     TaskName,
     TeacherTask,
@@ -255,10 +257,10 @@ def distill(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or plm, running text needs clm; None: as in the model's paper: segment pairs for
-            BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full sentences for
-            the others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -420,13 +422,15 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text. A model that was trained on a
-    task of GLUE takes its official dev files as they are (a model for MNLI both, and AX's too), one
-    for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -456,7 +460,8 @@ def evaluate(
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
+            minimal pairs.
     """
 
 def explain(
@@ -592,26 +597,34 @@ def feature_based(
     lstm_layers: int = 2,
     dropout: float = 0.5,
     max_grad_norm: float = 5.0,
+    layer_penalty: float | None = None,
+    crf: bool = False,
     seed: int = 0,
     precision: Precision = "auto",
     device: str | None = None,
     resume: bool = False,
+    task: FeatureTask = "tagging",
+    glue_task: str | None = None,
     rows: Sequence[str] | None = None,
     word_vectors: Path | str | None = None,
-    format: TaggedFormat | None = None,
+    format: LabelledFormat | None = None,
     strict: bool = False,
     max_length: int = 128,
     finetune_epochs: int = 3,
     finetune_learning_rate: float = 5e-05,
 ) -> FeatureBasedReport:
-    """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
-    5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
+    """Learn from the states of a frozen model, with a BiLSTM over them: tag words in the ways of
+    BERT's paper (section 5.3, table 7), beside fine-tuning; or in ELMo's, with a mix of its layers;
+    or over vectors of words. Or the same for texts: one vector each, the maximum over the words.
+    The table is also written to ``out/feature-based.json``, and what each row answered to
+    ``out/answers``. The taggers and classifiers themselves are not kept.
 
     The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
 
     Args:
-        model: the model directory of the encoder.
-        data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
+        model: the model directory of an encoder or an ELMo, or vectors of words
+            (:func:`~bertine.word2vec`).
+        data: as for ``finetune`` of the task; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
@@ -628,24 +641,36 @@ def feature_based(
         lstm_layers: of the BiLSTM.
         dropout: around each layer of the BiLSTM.
         max_grad_norm: its gradients are scaled down to this norm; 0 does not clip.
+        layer_penalty: λ of the squared weights that layers are summed with: the higher, the nearer
+            they stay to the mean of the layers; None: 0.1 of an ELMo, as its paper has for
+            entities, else 0.
+        crf: of tagging: a chain over the tags (CRF), whose answers are valid sequences, as in
+            ELMo's paper.
         seed: random seed.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         resume: keep the rows that the output folder has already. If they were made with the same
             settings.
+        task: what is learned: a tag for each word; of texts or pairs a label, several or a number;
+            a task of GLUE.
+        glue_task: with the task glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
-            sum-all; None: all.
-        word_vectors: vectors of words for one row more, in the place of states: a folder of
-            word2vec, or a .bin, .txt or .vec file; None: no such row.
+            sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the
+            BiLSTM); of vectors of words word-vectors, bag-of-vectors; None: all of an encoder but
+            the mixes; of an ELMo embeddings, second-to-last, last and the mixes.
+        word_vectors: vectors of words for a row more, in the place of states (of texts also their
+            mean, with logistic regression): a folder of word2vec, or a .bin, .txt or .vec file;
+            None: no such row.
         format: of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        max_length: tokens of an input.
+        max_length: tokens of an input; of texts words, the rest being cut.
         finetune_epochs: of fine-tuning.
         finetune_learning_rate: of fine-tuning.
 
     Raises:
-        BertineError: an unknown row; what reading the data or the model raises; `out` holds
-            results already, or with `resume` those of other settings.
+        BertineError: an unknown row; what reading the data or the model raises; an option that the
+            model or the task does not take; `out` holds results already, or with `resume` those
+            of other settings.
     """
 
 def finetune(
@@ -838,6 +863,85 @@ def finetune(
             (:class:`~bertine.training.loop.fit.FitConfig`).
     """
 
+def generate(
+    model: LoadedModel | Path | str,
+    texts: Sequence[str] | str | None = None,
+    *,
+    input: Path | str | TableLike | None = None,
+    output: Path | str | None = None,
+    on_text: OnText | None = None,
+    show_progress: bool = True,
+    max_new_tokens: int = 40,
+    min_new_tokens: int = 0,
+    sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    seed: int = 0,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    no_repeat_ngram_size: int = 0,
+    sequences: int = 1,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    end_token: str | None = None,
+) -> GeneratedTexts:
+    """Write what a model says next, for one text or many.
+
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
+    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
+    The same text for the same arguments: what is drawn is a function of the seed, the number of
+    the prompt and the place, whatever is computed beside it.
+
+    Args:
+        model: a model directory, or a model that was loaded from one.
+        texts: one prompt, or several. Not with `input`.
+        input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
+            or a table in memory, as for `finetune`.
+        output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
+            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
+            prompt before what goes on with it. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are sure, each prompt before
+            what goes on with it and a line break behind each text; with beams or several sequences
+            a text is sure when it has ended. Not with `output`.
+        show_progress: on stderr, with a file.
+        max_new_tokens: tokens to write at most.
+        min_new_tokens: tokens to write before an end token may end the text.
+        sample: draw tokens by their probabilities in place of taking the most probable one.
+        temperature: with `sample`: divides the scores before the softmax; below 1 probable tokens
+            become more probable.
+        top_k: with `sample`: draw among so many most probable tokens; None: all.
+        top_p: with `sample`: draw among the fewest most probable tokens that have this probability
+            together.
+        seed: with `sample`: of what is drawn; each text has its own draws.
+        beams: sequences that are followed at once; the most probable ones are kept.
+        length_penalty: with `beams`: sequences are compared by their log-probability divided by
+            their length to this power; above 0 long ones win, below 0 short ones.
+        early_stopping: with `beams`: end as soon as that many sequences have ended, and not when
+            none that goes on is better than these.
+        no_repeat_ngram_size: never write a run of so many tokens twice, the prompt's included; 0:
+            no limit.
+        sequences: texts for each prompt: the best of the beams, or as many draws.
+        text_column: the text; None: text, sentence, or the only column.
+        format: of the input; None: detected from the name of the file and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        end_token: a token of the vocabulary that ends a text; None: what stood behind documents in
+            pre-training, if anything did.
+
+    Raises:
+        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
+            prompt without any token; options that exclude each other; what reading the file
+            raises; an output in which the texts cannot be written.
+    """
+
 def inspect(
     path: Path | str,
     *,
@@ -856,8 +960,9 @@ def inspect(
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or plm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm. One of segment-pair, sentence-pair,
+            full-sentences, doc-sentences, sentence-order and running-text
+            (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1145,6 +1250,12 @@ def pretrain(
     discriminator_weight: float = 50.0,
     sampling_temperature: float = 1.0,
     save_generator: bool = False,
+    infill_share: float = 0.3,
+    infill_length: float = 3.0,
+    permute_share: float = 1.0,
+    mask_share: float = 0.0,
+    delete_share: float = 0.0,
+    rotate_share: float = 0.0,
     guessed_share: float = 0.16666666666666666,
     longest_span: int = 5,
     span_context: int = 6,
@@ -1210,9 +1321,10 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, the next token, or tokens in any order; None: as in
-            the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1,
-            plm for XLNet, mlm for the others.
+            masked tokens only, replaced tokens, the next token, a text from a corrupted one, or
+            tokens in any order; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for
+            ALBERT, rtd for ELECTRA, clm for GPT-1, denoising for BART, plm for XLNet, mlm for the
+            others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1232,6 +1344,14 @@ def pretrain(
         sampling_temperature: that the generator's logits are divided by before a token is drawn.
         save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
             no head for them.
+        infill_share: share of the tokens in spans that one mask takes the place of.
+        infill_length: mean length of these spans, in tokens or whole words. Lengths are drawn from
+            a Poisson distribution; one of length 0 is a mask that is put in.
+        permute_share: share of the sequences whose sentences change their order.
+        mask_share: share of the tokens that become the mask one by one.
+        delete_share: share of the tokens that are left out without a trace.
+        rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
+            before it behind the end.
         guessed_share: share of the tokens that are guessed; the others are known from the
             beginning. 1/6 is the paper's K of 6.
         longest_span: guess runs of up to so many words, shorter ones more often.
@@ -1253,10 +1373,10 @@ def pretrain(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm or plm, running text needs clm; None: as in the model's paper: segment pairs for
-            BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full sentences for
-            the others. One of segment-pair, sentence-pair, full-sentences, doc-sentences,
-            sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1651,6 +1771,7 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    word: str | None = None,
 ) -> Neighbours | NearestWords:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
@@ -1684,6 +1805,9 @@ def similar(
         precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
             faster and turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        word: compare this word as it stands in each text, and in the query, not the texts; None:
+            whole texts. Of several pieces the mean of their vectors; at its first place in a text.
+            Rows without the word are left out and counted.
 
     Raises:
         BertineError: no such model; what reading the table raises; an array of another width than
@@ -1784,13 +1908,15 @@ def word2vec(
     quotes: bool | None = None,
     strict: bool = False,
     seed: int = 0,
+    resume: bool = False,
 ) -> Word2VecReport:
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
     twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
-    no ``resume``.
+    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
+    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
+    for bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -1816,11 +1942,14 @@ def word2vec(
         quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
         seed: random seed.
+        resume: go on with a run that was stopped, exactly as if never stopped. Its
+            ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
         BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else.
+            learning rate is too high; `out` is a folder of something else; with `resume` the run
+            that was stopped had other settings or another text.
     """

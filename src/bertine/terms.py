@@ -85,6 +85,15 @@ TERMS = {
         targets="tokens",
         words=True,
     ),
+    "denoising": TermTexts(
+        title="Denoising",
+        loss="Mean cross-entropy of each token of the original text given the corrupted one and "
+        "the tokens before it, in nats.",
+        accuracy="Tokens whose best guess is right.",
+        right="tokens of the original guessed right",
+        targets="tokens",
+        words=True,
+    ),
     "plm": TermTexts(
         title="Permutation LM",
         loss="Mean cross-entropy of the guessed tokens, each given those known before it, in nats.",
@@ -155,6 +164,7 @@ OBJECTIVE_TERMS = {
     "mlm-sop": ("mlm", "sop"),
     "rtd": ("rtd", "generator"),
     "clm": ("clm",),
+    "denoising": ("denoising",),
     "plm": ("plm",),
 }
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's

@@ -33,6 +33,9 @@ def random_batch(config: Config, seed: int, *, left: bool = False) -> Batch:
         begin = longest - length if left else 0
         here = slice(begin, begin + length)
         ids[row, here] = torch.from_numpy(draw.choice(usual, size=length))
+        if (end := config.last_token_id) is not None:  # one in each, which is read
+            ids[row][ids[row] == end] = usual[0]
+            ids[row, begin + length - 2] = end
         mask[row, here] = True
         segments[row, begin + int(draw.integers(1, length)) : begin + length] = 1
         chosen = draw.choice(length, size=3, replace=False)

@@ -49,6 +49,11 @@ class Variant:
         """Whether words are hidden from it in pre-training, which it can then fill in."""
         return "mlm" in self.family.config.heads
 
+    def in_transformers(self, head: str) -> bool:
+        """Whether transformers has a class for `head`."""
+        suffix = self.family.config.heads[head].suffix
+        return hasattr(transformers, self.family.class_prefix + suffix)
+
     @property
     def family(self) -> Family:
         return family_of(self.model_type)
@@ -175,6 +180,18 @@ def electra(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def bart(draw: np.random.Generator) -> dict[str, Any]:
+    """A decoder of other sizes than the encoder."""
+    heads, others = int(draw.integers(1, 4)), int(draw.integers(1, 4))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": heads * others * int(draw.integers(3, 9)),
+        "decoder_layers": int(draw.integers(1, 4)),
+        "decoder_attention_heads": others,
+        "decoder_ffn_dim": int(draw.integers(10, 60)),
+    }
+
+
 #: By model type.
 VARIANTS = {
     "bert": Variant(
@@ -257,6 +274,20 @@ VARIANTS = {
         {"openai-gpt": 116_534_784},
         own=gpt,
         small={"intermediate_size": 128},
+    ),
+    "bart": Variant(
+        "bart",
+        "bart-base",
+        {
+            "bart-base": 139_420_416,
+            "bart-large": 406_291_456,
+            # Ours, with those of bert-tiny, -mini and -small beside them.
+            "bart-tiny": 4_632_832,
+            "bart-mini": 12_026_368,
+            "bart-small": 31_392_768,
+        },
+        own=bart,
+        small={"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
     ),
     "xlnet": Variant(
         "xlnet",

@@ -54,6 +54,13 @@ class KnownStates(Protocol):
         ...
 
 
+def word_starts(sentences: Sentences) -> np.ndarray:
+    """Return int64 [N + 1], the first word of each of N sentences, and the number of all words."""
+    sizes = [len(item.words) for item in sentences.items]
+    starts: np.ndarray = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    return starts
+
+
 @dataclass(frozen=True)
 class StaticStates:
     """Vectors of words in the place of states: a word's is the same in all sentences.
@@ -71,8 +78,7 @@ class StaticStates:
     @classmethod
     def of(cls, vectors: WordVectors, sentences: Sentences) -> StaticStates:
         """Look up the words of `sentences`, as they stand or in lower case."""
-        sizes = [len(item.words) for item in sentences.items]
-        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        starts = word_starts(sentences)
         rows = [vectors.row(word) for item in sentences.items for word in item.words]
         table = np.zeros((len(rows), vectors.dimensions), dtype=np.float32)
         for at, row in enumerate(rows):
@@ -154,12 +160,11 @@ def word_states(
             written.
     """
     features = cast(list[WordFeatures], task.featurize(sentences, tokenizer))
-    sizes = [len(item.words) for item in sentences.items]
-    starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    starts = word_starts(sentences)
     key = states_key(model, tokenizer, task, sentences, dtype)
     path = Path(folder) / f"states-{key[:24]}.safetensors"
     num_layers = len(model.config.passes) + 1
-    if _is_whole(path, key, num_layers):
+    if states_are_whole(path, key, num_layers):
         return WordStates(path, starts, True)
     shape = (int(starts[-1]), model.config.hidden_size)
     layers = [torch.zeros(shape, dtype=torch.float16) for _ in range(num_layers)]
@@ -183,15 +188,24 @@ def word_states(
 
     with computing_with(model, dtype):
         in_batches(features, batch_tokens(device, max_tokens), keep, on_batch)
+    save_states(path, key, layers)
+    return WordStates(path, starts, False)
+
+
+def save_states(path: Path, key: str, layers: Sequence[Tensor]) -> None:
+    """Write the states of words, fp16 [words, H] of each layer, as the file that `key` names.
+
+    Raises:
+        BertineError: a number is not finite; the file cannot be written.
+    """
     if not all(bool(layer.isfinite().all()) for layer in layers):
         raise BertineError("the encoder's states do not fit into 16 bits; are its weights broken?")
     tensors = {f"layer_{number}": layer for number, layer in enumerate(layers)}
     with atomic_file(path) as temporary:
         save_file(tensors, temporary, metadata={"key": key})
-    return WordStates(path, starts, False)
 
 
-def _is_whole(path: Path, key: str, num_layers: int) -> bool:
+def states_are_whole(path: Path, key: str, num_layers: int) -> bool:
     """Return whether the file is there and holds what `key` says."""
     if not path.is_file():
         return False

@@ -20,6 +20,7 @@ heads of the attention apart.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class HeadNames:
             name.
         adopts: pairs (ours within the head, canonical) of modules of another head that a new head
             begins with, where the file has them.
+        constant: whether its tensors are constants that are not trained: a file that lacks them
+            means those of a new head.
     """
 
     name: str
@@ -59,6 +62,7 @@ class HeadNames:
     tensors: Pairs = ()
     published: str | None = None
     adopts: Pairs = ()
+    constant: bool = False
 
     def rows(self, head: str) -> Iterable[tuple[str, str]]:
         """Yield the names of all tensors: ours, canonical."""
@@ -74,7 +78,7 @@ class HeadNames:
 
     def holds(self, canonical: str) -> bool:
         """Return whether the tensor of a canonical name is this head's."""
-        return canonical.startswith(self._begins(self.name))
+        return f"{canonical}.".startswith(self._begins(self.name))
 
     def to_published(self, canonical: str) -> str:
         """Return transformers' name of one of this head's tensors."""
@@ -95,6 +99,21 @@ class HeadNames:
             return (f"{name}.",)
         parts = (theirs.partition(".")[0] for _, theirs in (*self.modules, *self.tensors))
         return tuple(f"{part}." for part in parts)
+
+
+@dataclass(frozen=True)
+class LayerStack:
+    """The names of layers of another kind, which stand behind the others.
+
+    Attributes:
+        count: the field of the config that counts them.
+        canonical: what the canonical names of a layer begin with, with its number as {}.
+        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
+    """
+
+    count: str
+    canonical: str
+    layer: LayerRows
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,8 @@ class WeightNames:
         of_heads: ends of the canonical names of matrices that files hold as [width, heads, size of
             a head], and whether the width are their outputs.
         buffers: patterns of canonical names of constants that older versions saved beside weights.
+        above: layers of other kinds (a decoder's), in their order; their numbers with us go on
+            behind the others'.
     """
 
     prefix: str
@@ -138,6 +159,7 @@ class WeightNames:
     transposed: tuple[str, ...] = ()
     of_heads: Mapping[str, bool] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+    above: tuple[LayerStack, ...] = ()
 
     def part_of(self, canonical: str) -> str | None:
         """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
@@ -153,9 +175,10 @@ class WeightNames:
         return "pooler" if canonical.startswith("pooler.") else None
 
     def is_weightless(self, head: str) -> bool:
-        """Tell whether a head has no weights of its own, so that every file holds it."""
+        """Tell whether a head has no weights of its own, but constants perhaps, so that every file
+        holds it."""
         names = self.heads.get(head)
-        return names is not None and not any(names.rows(head))
+        return names is not None and (names.constant or not any(names.rows(head)))
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
         """Return for every tensor of ours the canonical tensors that it is made of, joined along
@@ -174,6 +197,15 @@ class WeightNames:
                 (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
                 for a, names in self.layer_tensors
             ]
+        number = math.prod(config.layer_counts.values())
+        for stack in self.above:
+            for place in range(getattr(config, stack.count)):
+                ours, theirs = self.layers[0].format(number), stack.canonical.format(place)
+                modules += [
+                    (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
+                    for a, names in stack.layer
+                ]
+                number += 1
         for module, names in modules:
             for kind in ("weight", "bias"):
                 rows.append((f"{module}.{kind}", tuple(f"{name}.{kind}" for name in names)))
@@ -182,18 +214,22 @@ class WeightNames:
         return rows
 
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the tensors before the layers and of the first layer, by canonical
-        name: they tell every size of `config` but the number of layers. Nothing is computed."""
-        least = config.replace(**dict.fromkeys(config.layer_counts, 1))
+        """Return the shapes of the tensors before the layers and of the first layer of each kind,
+        by canonical name: they tell every size of `config` but the number of layers. Nothing is
+        computed."""
+        counts = (*config.layer_counts, *(stack.count for stack in self.above))
+        least = config.replace(**dict.fromkeys(counts, 1))
         with torch.device("meta"):
             backbone = least.new_backbone(False)
         state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
         return {name: tuple(t.shape) for name, t in self.to_canonical(state, least).items()}
 
-    def layer_numbers(self, canonical: Iterable[str]) -> Iterator[tuple[int, ...]]:
+    def layer_numbers(
+        self, canonical: Iterable[str], stack: LayerStack | None = None
+    ) -> Iterator[tuple[int, ...]]:
         """Yield where the layers stand that tensors of these names belong to: a number for each
-        {} in the canonical name of a layer."""
-        for numbers, _ in self._within_layers(canonical):
+        {} in the canonical name of a layer, or of one of `stack`."""
+        for numbers, _ in self._within_layers(canonical, stack):
             yield numbers
 
     def has_layers(self, canonical: Iterable[str], config: Config) -> bool:
@@ -204,10 +240,13 @@ class WeightNames:
         parts = {name.partition(".")[0] for _, names in rows for name in names}
         return any(part.partition(".")[0] in parts for _, part in self._within_layers(canonical))
 
-    def _within_layers(self, canonical: Iterable[str]) -> Iterator[tuple[tuple[int, ...], str]]:
+    def _within_layers(
+        self, canonical: Iterable[str], stack: LayerStack | None = None
+    ) -> Iterator[tuple[tuple[int, ...], str]]:
         """Yield for those of the names that are of a layer its numbers, and the rest of the
         name."""
-        parts = map(re.escape, self.layers[1].split("{}"))
+        layers = self.layers[1] if stack is None else stack.canonical
+        parts = map(re.escape, layers.split("{}"))
         pattern = re.compile(r"(\d{1,8})".join(parts) + r"\.")
         for name in canonical:
             if match := pattern.match(name):

@@ -7,8 +7,8 @@ size, E width of the embeddings.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -103,6 +103,24 @@ class Backbone(nn.Module):
             BertineError: a backbone of this type cannot tell.
         """
         raise BertineError(f"the attention of {self.config.title} cannot be shown")
+
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[Any, Sequence[Sequence[int]]]:
+        """Make what writes texts; for models whose config says ``writes_with``.
+
+        Args:
+            scores: turns states [R, H] into those of the next token, [R, V].
+            texts: ids of N texts: to go on with, or where an encoder reads them to answer.
+
+        Returns:
+            What scores next tokens (:class:`bertine.generation.scores.NextTokens`) for one search,
+            and the N prompts that the search begins with.
+
+        Raises:
+            BertineError: a backbone of this type writes no texts.
+        """
+        raise BertineError(f"{self.config.title} writes no texts")
 
     def traced(
         self,

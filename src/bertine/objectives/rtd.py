@@ -87,8 +87,8 @@ class Rtd(LossDefaults):
     formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
     mask_split: ClassVar[tuple[float, float, float]] = (0.85, 0.0, 0.15)
 
-    def __init__(self, options: ObjectiveOptions | None = None) -> None:
-        self.options = options or ObjectiveOptions()
+    def __init__(self, options: ReplacementOptions | None = None) -> None:
+        self.options = options or ReplacementOptions()
 
     def configured(self, options: ObjectiveOptions) -> Self:
         """Return the objective with these sizes, weights and temperature."""

@@ -22,8 +22,8 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; full and doc sentences need objective mlm, rtd, clm or plm, "
-        "running text needs clm",
+        "what a sequence is made of; full and doc sentences need objective mlm, rtd, clm, "
+        "denoising or plm, running text needs clm",
         otherwise="as in the model's paper: segment pairs for BERT and XLNet, sentence order for "
         "ALBERT, running text for GPT-1, full sentences for the others",
         more="One of segment-pair, sentence-pair, full-sentences, doc-sentences, "

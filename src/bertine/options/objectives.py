@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from bertine.options.fields import OptionGroup, declare
+
+
+class DenoisingOptions(OptionGroup):
+    """Options of the objective denoising: what is done to a text that the model is to restore
+    (:mod:`bertine.data.corruption.denoising`)."""
+
+    title = "corrupted texts (objective denoising)"
+
+    infill_share: float = declare(
+        0.3, "share of the tokens in spans that one mask takes the place of", least=0, below=1
+    )
+    infill_length: float = declare(
+        3.0,
+        "mean length of these spans, in tokens or whole words",
+        more="Lengths are drawn from a Poisson distribution; one of length 0 is a mask that is put "
+        "in.",
+        above=0,
+        most=100,
+    )
+    permute_share: float = declare(
+        1.0, "share of the sequences whose sentences change their order", least=0, most=1
+    )
+    mask_share: float = declare(
+        0.0, "share of the tokens that become the mask one by one", least=0, below=1
+    )
+    delete_share: float = declare(
+        0.0, "share of the tokens that are left out without a trace", least=0, below=1
+    )
+    rotate_share: float = declare(
+        0.0,
+        "share of the sequences whose texts begin with any of their tokens, what stood before it "
+        "behind the end",
+        least=0,
+        most=1,
+    )
 
 
 class PermutationOptions(OptionGroup):
@@ -84,5 +120,13 @@ class ReplacementOptions(OptionGroup):
     )
 
 
-class ObjectiveOptions(ReplacementOptions, PermutationOptions):
+class ObjectiveOptions(ReplacementOptions, DenoisingOptions, PermutationOptions):
     """Options of single objectives."""
+
+
+#: The options of each objective that has any.
+OPTIONS_OF: Mapping[str, type[OptionGroup]] = {
+    "rtd": ReplacementOptions,
+    "denoising": DenoisingOptions,
+    "plm": PermutationOptions,
+}

@@ -111,6 +111,15 @@ def is_entity_tag(tag: str) -> bool:
     return _TAG.fullmatch(tag) is not None
 
 
+def may_follow(before: str | None, after: str) -> bool:
+    """Tell whether the tag `after` may come after `before` in IOB2 (None: first in a sentence): an
+    ``I-`` only after the ``B-`` or ``I-`` of its type. Plain tags may all."""
+    prefix, kind = split_tag(after)
+    if prefix != "I" or not is_entity_tag(after):
+        return True
+    return before is not None and before != OUTSIDE and split_tag(before)[1] == kind
+
+
 def ordered_tags(tags: set[str]) -> list[str]:
     """Sort plain tags by name; O, then B and I of each type by its name: a type whose every entity
     is one word in training may be longer elsewhere."""

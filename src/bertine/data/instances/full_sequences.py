@@ -99,7 +99,7 @@ class FullSentences:
         )
         for following in range(first + 1, line + 2):
             walk.advance(offset + self._line(following))
-        return Instance(*walk.segments())
+        return walk.instance()
 
     def instances(self, first: int, count: int) -> list[Instance]:
         """Return sequences ``first`` to ``first + count - 1``."""
@@ -164,7 +164,7 @@ class DocSentences:
             # There was no room for the last sentences. In every other epoch it is those before
             # them that are not seen.
             walk.retreat()
-        return Instance(*walk.segments())
+        return walk.instance()
 
     def instances(self, first: int, count: int) -> list[Instance]:
         """Return sequences ``first`` to ``first + count - 1``."""

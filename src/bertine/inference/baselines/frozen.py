@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -30,6 +30,14 @@ MEAN = Pooling()
 _CPU_WORK, _GPU_WORK = 5e12, 1e15
 #: Below so many tokens the model itself computes: an engine first packs and measures.
 _FEW_TOKENS = 30_000
+
+
+class TextFeatures(Protocol):
+    """What gives texts features."""
+
+    def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
+        """Compute the features fp32 [N, D] of N texts or pairs of texts."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return units
 
 
-def scaled_vectors(encoder: FrozenEncoder) -> Callable[[Sequence[Sequence[str]]], Matrix]:
+def scaled_vectors(encoder: TextFeatures) -> Callable[[Sequence[Sequence[str]]], Matrix]:
     """Return a function that gives texts the vectors of `encoder`, fp32 [N, D], scaled as the texts
     of its first call need it: call it with the training texts first."""
     scaling: list[Scaling] = []

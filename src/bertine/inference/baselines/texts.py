@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bertine.inference.baselines.frozen import FrozenEncoder, scaled_vectors
+from bertine.inference.baselines.frozen import TextFeatures, scaled_vectors
 from bertine.inference.baselines.linear import (
     ClassTargets,
     LabelTargets,
@@ -132,7 +132,7 @@ def ngrams(task: TextTask, train: Examples[Example]) -> Answers:
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS)
 
 
-def frozen_vectors(task: TextTask, train: Examples[Example], encoder: FrozenEncoder) -> Answers:
+def frozen_vectors(task: TextTask, train: Examples[Example], encoder: TextFeatures) -> Answers:
     """Fit logistic regression (of numbers ridge regression) on the vectors of a frozen model."""
     return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
 

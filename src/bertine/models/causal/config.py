@@ -44,6 +44,7 @@ class OpenAIGPTConfig(Config):
     }
     token_types: ClassVar[bool] = False
     reads_forward: ClassVar[bool] = True
+    writes_with: ClassVar[str] = "lm"
 
     vocab_size: int = 40478
     hidden_act: str = "gelu_new"

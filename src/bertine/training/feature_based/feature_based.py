@@ -1,7 +1,8 @@
-"""``feature-based``: tagging with a frozen encoder (paper, section 5.3), the table of its rows.
+"""``feature-based``: tagging words, or classifying texts, with a frozen model.
 
-A two-layer BiLSTM of 768 units reads states of the encoder that are computed once: the embeddings,
-one hidden layer, or several, summed with learned weights or joined. Its recipe is ours, for the
+A BiLSTM reads states that are computed once: those of an encoder (paper, section 5.3: two layers of
+768 units over the embeddings, one hidden layer, or several, summed with learned weights or joined),
+the layers of an ELMo (Peters et al. 2018), or vectors of words. Its recipe is ours, for BERT's
 paper gives none: Adam, a rate that falls linearly to 0, dropout 0.5 as usual for BiLSTM taggers
 (Ma and Hovy 2016). The row of fine-tuning is a run of :func:`bertine.finetune`.
 """
@@ -9,50 +10,70 @@ paper gives none: Adam, a rate that falls linearly to 0, dropout 0.5 as usual fo
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from bertine.cores.launch import launched
-from bertine.datasets.labelled import read_labelled
-from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
-from bertine.files import read_json_object, write_json
+from bertine.files import read_json_object, write_json, write_text
+from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
+from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.inference.evaluate import evaluate
-from bertine.inference.word_states import StaticStates, word_states
+from bertine.interop.word_models import word_model_of
 from bertine.modeldir import load_config, load_model
-from bertine.models.model import weights_fingerprint
 from bertine.models.precision import precision_name, resolve_device, resolve_precision
 from bertine.options.feature_based import BilstmRecipe, FeatureBasedOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
-from bertine.records.conll import WordColumns, find_tagged, read_sentences
-from bertine.records.sentences import Sentences
+from bertine.records.examples import Examples
 from bertine.tables.given import GivenTable
-from bertine.tasks.options import TableOptions
+from bertine.tasks.base import Task
 from bertine.tasks.tagging.task import Tagging
-from bertine.terminal.console import human_time, say, warn
-from bertine.training.feature_based.bilstm_training import TaggedStates, train_row
+from bertine.tasks.texts.whole_text import WholeTextTask
+from bertine.terminal.console import say, warn
+from bertine.training.feature_based.bag_of_vectors import bag_of_vectors_row
+from bertine.training.feature_based.bilstm_training import train_row
+from bertine.training.feature_based.feature_data import read_sets
+from bertine.training.feature_based.problems import (
+    DeviceAndType,
+    ExampleStates,
+    Problem,
+    TaggingProblem,
+    TextProblem,
+)
+from bertine.training.feature_based.sources import (
+    ElmoSource,
+    EncoderSource,
+    StaticSource,
+    WordSource,
+)
 from bertine.training.feature_based.table import (
+    BAG_OF_VECTORS,
     FINE_TUNING,
-    ROWS,
     TABLE,
     WORD_VECTORS,
     FeatureBasedReport,
     chosen_rows,
+    row_of,
 )
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.setup import fitting
 from bertine.training.run import refuse_changes
 from bertine.word_vectors.vectors import WordVectors
 
+#: The folder of what each row answered, in that of the results.
+ANSWERS = "answers"
 #: Arguments that fine-tuning is given as they are.
 _OF_FINETUNE = (
     *("text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
-    *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed"),
+    *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed", "glue_task"),
 )
+#: The λ of ELMo's paper for entities (appendix).
+_ELMO_PENALTY = 0.1
+#: The states of the words of a text are those of the sentence that it is; no tag is ever asked for.
+_NO_TAGS = ("O", "B", "I")
 
 
 @takes_options()
@@ -63,155 +84,223 @@ def feature_based(
     out: Path | str,
     options: FeatureBasedOptions,
 ) -> FeatureBasedReport:
-    """Tag words with a frozen encoder and a BiLSTM over its states, in the paper's ways (section
-    5.3, table 7), beside fine-tuning; the table is also written to ``out/feature-based.json``.
+    """Learn from the states of a frozen model, with a BiLSTM over them: tag words in the ways of
+    BERT's paper (section 5.3, table 7), beside fine-tuning; or in ELMo's, with a mix of its layers;
+    or over vectors of words. Or the same for texts: one vector each, the maximum over the words.
+    The table is also written to ``out/feature-based.json``, and what each row answered to
+    ``out/answers``. The taggers and classifiers themselves are not kept.
 
     The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
 
     Args:
-        model: the model directory of the encoder.
-        data: tagged words, as for ``finetune("tagging")``; a test file in a folder is scored too.
+        model: the model directory of an encoder or an ELMo, or vectors of words
+            (:func:`~bertine.word2vec`).
+        data: as for ``finetune`` of the task; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
         options: what the other arguments say.
 
     Raises:
-        BertineError: an unknown row; what reading the data or the model raises; `out` holds
-            results already, or with `resume` those of other settings.
+        BertineError: an unknown row; what reading the data or the model raises; an option that the
+            model or the task does not take; `out` holds results already, or with `resume` those
+            of other settings.
     """
-    resume, precision, seed = options.resume, options.precision, options.seed
+    resume, precision = options.resume, options.precision
     if launched():
         raise BertineError("feature-based is one process; start it without torchrun")
-    wanted = chosen_rows(options.rows)
-    static = None if options.word_vectors is None else WordVectors.load(options.word_vectors)
+    kind = _kind_of(model)
+    _refuse(options, kind)
+    static_path = model if kind == "word-vectors" else options.word_vectors
+    wanted = chosen_rows(
+        options.rows, kind, vectors=static_path is not None, texts=options.task != "tagging"
+    )
+    static = None if static_path is None else WordVectors.load(static_path)
     folder = Path(out)
     where = resolve_device(options.device)
-    config = load_config(model)
-    max_length = fitting(options.max_length, model, config)
-    reading = Reading.of(
-        options,
-        glue_task=None,
-        quotes=None,
-        split_seed=None,
-        options=TableOptions(),
-        limits=None,
-    )
-    labelled = read_labelled(Tagging.name, data, seed=seed, reading=reading)
-    train, validation = labelled.train, labelled.validation
-    assert isinstance(train, Sentences)
-    assert isinstance(validation, Sentences)
-    task = cast(Tagging, labelled.build(max_length))
-    sets = {"train": train, "validation": validation}
-    test_file = find_tagged(data).test
-    if test_file is not None:
-        sets["test"] = read_sentences(
-            test_file,
-            WordColumns.trained_with(train.text_columns, train.label_column),
-            scheme=options.tag_scheme if task.has_entities else "plain",
-            format=options.format,
-            strict=options.strict,
-        )
-    # An unknown tag of the test file is reported now, and not after hours.
-    tags = {name: _tag_ids(task, sentences) for name, sentences in sets.items()}
+    max_length = options.max_length
+    if kind == "encoder":
+        max_length = fitting(max_length, model, load_config(model))
+    task, sets, test_file = read_sets(data, options, max_length)
+    problem = _problem(task, options, max_length)
+    # An unknown label of the test file is reported now, and not after hours.
+    targets = {name: problem.targets(part) for name, part in sets.items()}
+    dtype = resolve_precision(precision, where)
+    source = _source(model, kind, problem, static, max_length, options)
     recipe = BilstmRecipe.of(options)
-    loaded = load_model(model, heads=task.heads(config), seed=seed)
+    if recipe.layer_penalty is None:
+        recipe = replace(recipe, layer_penalty=_ELMO_PENALTY if kind == "elmo" else 0.0)
     settings = {
-        "recipe": recipe.values(),
+        "recipe": _recorded(recipe),
         "task": _without_training(task),
         "finetune": [options.finetune_epochs, options.finetune_learning_rate],
         "precision": precision_name(precision, where),
-        "weights": weights_fingerprint(loaded.model.backbone),
-        "sentences": {name: tagged.fingerprint() for name, tagged in sets.items()},
+        "weights": source.fingerprint(),
+        "sentences": {name: part.fingerprint() for name, part in sets.items()},
     }
     results = _begun(folder, settings, resume)
-    if static is not None:
-        wanted.append(WORD_VECTORS)
-        row = results.get(WORD_VECTORS)
-        if row is not None and row.get("vectors") != list(static.fingerprint()):
+    own = (WORD_VECTORS, BAG_OF_VECTORS)
+    vectors = [] if static is None else list(static.fingerprint())
+    for name in own if static is not None else ():
+        row = results.get(name)
+        if row is not None and row.get("vectors") != vectors:
             raise BertineError(
-                f"{folder / TABLE}: its row {WORD_VECTORS} was made with other vectors than "
-                f"{options.word_vectors}; choose another folder"
+                f"{folder / TABLE}: its row {name} was made with other vectors than "
+                f"{static_path}; choose another folder"
             )
-    report = FeatureBasedReport({}, "f1" if task.has_entities else "accuracy", folder)
-    num_layers = len(config.passes)
-    if num_layers < 4:
-        report.notes.append(f"the encoder has {num_layers} layers: the last four are all of them")
-    dtype = resolve_precision(precision, where)
-    prepared: dict[str, TaggedStates] = {}
-    if any(name not in results for name in wanted if name in ROWS):
-        loaded.model.to(where)
-        for name, sentences in sets.items():
-            began = time.monotonic()
-            states = word_states(
-                loaded.model, loaded.tokenizer, task, sentences, folder / "states", dtype=dtype
-            )
-            prepared[name] = TaggedStates(sentences, states, tags[name])
-            took = (
-                "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
-            )
-            say(f"{sentences.source}: the states of {states.starts[-1]} words: {took}")
-    for sentences in sets.values():
-        for note in sentences.notes:
+    report = FeatureBasedReport({}, problem.metric, folder)
+    if kind == "encoder" and source.num_layers < 4:
+        report.notes.append(
+            f"the encoder has {source.num_layers} layers: the last four are all of them"
+        )
+    how = DeviceAndType(where, dtype)
+    prepared: dict[str, dict[str, ExampleStates]] = {}
+
+    def states_of(source: WordSource) -> dict[str, ExampleStates]:
+        """Compute the states of all examples, once for each source."""
+        if source.kind not in prepared:
+            width = problem.width if isinstance(problem, TextProblem) else 1
+            prepared[source.kind] = {
+                name: ExampleStates(
+                    part,
+                    source.states(problem.sentences(part, source), folder / "states"),
+                    targets[name],
+                    width,
+                )
+                for name, part in sets.items()
+            }
+        return prepared[source.kind]
+
+    if any(name not in results for name in wanted if name not in (FINE_TUNING, *own)):
+        states_of(source)
+    for part in sets.values():
+        for note in part.notes:
             warn(note)
     for name in wanted:
         if name in results:
             say(f"{name}: done before")
-        else:
-            say(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
-            if name == WORD_VECTORS:
-                assert static is not None
-                results[name] = train_row(
-                    name,
-                    [0],
-                    _static_sets(static, sets, tags),
-                    task,
-                    recipe,
-                    where,
-                    dtype,
-                    report.metric,
-                ) | {"vectors": list(static.fingerprint())}
-            elif name == FINE_TUNING:
-                assert not isinstance(test_file, GivenTable)
-                results[name] = _finetuned(
-                    model,
-                    folder / FINE_TUNING,
-                    test_file,
-                    resume=resume,
-                    arguments={
-                        "data": data,
-                        **{name: getattr(options, name) for name in _OF_FINETUNE},
-                        "max_length": max_length,
-                        "epochs": options.finetune_epochs,
-                        "learning_rate": options.finetune_learning_rate,
-                        "save_best": False,  # the paper's way
-                    },
-                )
+            report.rows[name] = results[name]
+            continue
+        say(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
+        answers: dict[str, list[Any]] = {}
+        if name == FINE_TUNING:
+            assert not isinstance(test_file, GivenTable)
+            results[name] = _finetuned(
+                model,
+                folder / FINE_TUNING,
+                test_file,
+                options.task,
+                resume=resume,
+                arguments={
+                    "data": data,
+                    **{name: getattr(options, name) for name in _OF_FINETUNE},
+                    "max_length": max_length,
+                    "epochs": options.finetune_epochs,
+                    "learning_rate": options.finetune_learning_rate,
+                    "save_best": False,  # the paper's way
+                },
+            )
+        elif name in own:
+            assert static is not None
+            if name == BAG_OF_VECTORS:
+                assert isinstance(problem, TextProblem)
+                made, answers = bag_of_vectors_row(static, problem, sets)
             else:
-                layers = ROWS[name].layers(num_layers)
-                results[name] = train_row(
-                    name, layers, prepared, task, recipe, where, dtype, report.metric
-                )
+                parts = states_of(StaticSource(static))
+                made, answers = train_row(name, [0], parts, problem, recipe, how)
+            results[name] = made | {"vectors": vectors}
+        else:
+            layers = row_of(name).layers(source.num_layers)
+            results[name], answers = train_row(
+                name, layers, states_of(source), problem, recipe, how
+            )
+        _write_answers(folder / ANSWERS, name, answers, sets, problem)
         report.rows[name] = results[name]
         write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})
     return report
 
 
-def _static_sets(
-    vectors: WordVectors, sets: dict[str, Sentences], tags: dict[str, list[np.ndarray]]
-) -> dict[str, TaggedStates]:
-    """Return the vectors of the words of each of `sets`, with their tags; say how many words have
-    none."""
-    tagged = {}
-    for name, sentences in sets.items():
-        states = StaticStates.of(vectors, sentences)
-        say(
-            f"{sentences.source}: {states.unknown:,} of {states.starts[-1]:,} words have no "
-            "vector: zeros"
+def _kind_of(model: Path | str) -> str:
+    """Return the kind of a model: "encoder", "elmo" or "word-vectors"."""
+    if holds_word_vectors(model):
+        return "word-vectors"
+    return word_model_of(model) or "encoder"
+
+
+def _refuse(options: FeatureBasedOptions, kind: str) -> None:
+    """Refuse options that the model or the task does not take.
+
+    Raises:
+        BertineError: there is one.
+    """
+    if options.crf and options.task != "tagging":
+        raise BertineError(f"{option('crf')} is for tagging, but the task is {options.task}")
+    if kind == "encoder":
+        return
+    of_encoders = ("document_context", "finetune_epochs", "finetune_learning_rate")
+    for name in options.changed().keys() & set(of_encoders):
+        raise BertineError(f"{option(name)} is for an encoder, which the model is not")
+    if kind == "word-vectors" and options.word_vectors is not None:
+        raise BertineError(
+            f"{option('word_vectors')} is given, but the model is vectors of words already"
         )
-        tagged[name] = TaggedStates(sentences, states, tags[name])
-    return tagged
 
 
-def _without_training(task: Tagging) -> dict[str, Any]:
+def _problem(task: Task[Any], options: FeatureBasedOptions, max_length: int) -> Problem[Any]:
+    if task.reads_words:
+        return TaggingProblem(cast(Tagging, task), crf=options.crf)
+    return TextProblem(cast(WholeTextTask[Any], task), max_length=max_length)
+
+
+def _source(
+    model: Path | str,
+    kind: str,
+    problem: Problem[Any],
+    static: WordVectors | None,
+    max_length: int,
+    options: FeatureBasedOptions,
+) -> WordSource:
+    """Load the frozen model."""
+    where = resolve_device(options.device)
+    dtype = resolve_precision(options.precision, where)
+    if kind == "word-vectors":
+        assert static is not None
+        return StaticSource(static)
+    if kind == "elmo":
+        name = precision_name(options.precision, where)
+        return ElmoSource(ElmoEmbedder.load(model, device=options.device, precision=name))
+    task = problem.task
+    windows = Tagging(_NO_TAGS, max_length=max_length)
+    if task.reads_words:
+        windows = cast(Tagging, task)
+    heads = windows.heads(load_config(model))
+    loaded = load_model(model, heads=heads, seed=options.seed)
+    return EncoderSource(loaded, windows, where, dtype)
+
+
+def _recorded(recipe: BilstmRecipe) -> dict[str, Any]:
+    """Return the recipe as JSON, without what is new and as it always was."""
+    values = recipe.values()
+    new = {"layer_penalty": 0.0, "crf": False}
+    return {name: value for name, value in values.items() if new.get(name, ...) != value}
+
+
+def _write_answers(
+    folder: Path,
+    name: str,
+    answers: Mapping[str, list[Any]],
+    sets: Mapping[str, Examples[Any]],
+    problem: Problem[Any],
+) -> None:
+    """Write what a row answered, a JSON line for each example, a file for each set."""
+    for word, given in answers.items():
+        lines = [
+            json.dumps(problem.answer_row(item, answer), ensure_ascii=False)
+            for item, answer in zip(sets[word].items, given, strict=True)
+        ]
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / f"{name}-{word}.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def _without_training(task: Task[Any]) -> dict[str, Any]:
     info = task.task_info().to_dict()
     del info["training"]
     return info
@@ -259,30 +348,18 @@ def _by_name(settings: Any) -> dict[str, Any]:
         return {}
 
 
-def _tag_ids(task: Tagging, sentences: Sentences) -> list[np.ndarray]:
-    return [
-        np.array(
-            [
-                task.label_id(tag, sentences.where(item, place), word)
-                for place, (tag, word) in enumerate(zip(item.tags or (), item.words, strict=True))
-            ],
-            dtype=np.int64,
-        )
-        for item in sentences.items
-    ]
-
-
 def _finetuned(
     model: Path | str,
     out: Path,
     test_file: Path | None,
+    task: str,
     *,
     resume: bool,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the row of fine-tuning."""
     resume = resume and (out / "run.json").exists()
-    result = finetune("tagging", model=model, out=out, resume=resume, baselines=False, **arguments)
+    result = finetune(task, model=model, out=out, resume=resume, baselines=False, **arguments)
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}
     if test_file is not None:
         named = {key: arguments[key] for key in ("format", "strict", "tag_scheme", "device")}

@@ -1,4 +1,4 @@
-"""The table of the paper's section 5.3: its rows, and how they are shown."""
+"""The table of the paper's section 5.3, and of ELMo's: its rows, and how they are shown."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ FINE_TUNING = "fine-tuning"
 
 @dataclass(frozen=True)
 class StatesRow:
-    """A row of the table: which states are read (of an encoder of L layers; 0 are the embeddings),
-    and whether they are joined or summed."""
+    """A row of the table: which states are read (of a model of L layers; 0 are the words by
+    themselves), whether they are joined or summed, and whether they are summed once more, for the
+    output of the BiLSTM."""
 
     title: str
     layers: Callable[[int], list[int]]
     concatenate: bool = False
+    mix_output: bool = False
 
 
 #: The rows in the paper's order, by the names of the command line.
@@ -37,14 +39,36 @@ ROWS: dict[str, StatesRow] = {
 }
 
 
-#: The row of vectors of words, which is there where such vectors are given.
-WORD_VECTORS = "word-vectors"
+#: Rows of all layers, the words by themselves among them, as ELMo's paper has them: summed with
+#: learned weights at the input of the BiLSTM, or there and at its output.
+MIX_ROWS: dict[str, StatesRow] = {
+    "mix": StatesRow("mix of all layers", lambda count: list(range(count + 1))),
+    "mix-both": StatesRow(
+        "mix at input and output", lambda count: list(range(count + 1)), mix_output=True
+    ),
+}
+
+#: The rows of vectors of words, which are there where such vectors are given: a BiLSTM over them;
+#: of texts also their mean.
+WORD_VECTORS, BAG_OF_VECTORS = "word-vectors", "bag-of-vectors"
 _STATIC = StatesRow("vectors of words", lambda count: [0])
+_TITLES = {FINE_TUNING: "fine-tuning", BAG_OF_VECTORS: "mean of vectors of words"}
+
+#: All rows by the kinds of models that have them, in the order of the table; of these the ones
+#: that are there where nobody says.
+_OF_KINDS: dict[str, tuple[list[str], list[str]]] = {
+    "encoder": ([FINE_TUNING, *ROWS, *MIX_ROWS], [FINE_TUNING, *ROWS]),
+    "elmo": (
+        ["embeddings", "second-to-last", "last", *MIX_ROWS],
+        ["embeddings", "second-to-last", "last", *MIX_ROWS],
+    ),
+    "word-vectors": ([], []),
+}
 
 
 def row_of(name: str) -> StatesRow:
-    """Return the row called `name`; not that of fine-tuning."""
-    return _STATIC if name == WORD_VECTORS else ROWS[name]
+    """Return the row called `name`; not that of fine-tuning, nor of the mean of vectors."""
+    return _STATIC if name == WORD_VECTORS else (ROWS | MIX_ROWS)[name]
 
 
 def _last(count: int, wanted: int) -> list[int]:
@@ -57,8 +81,9 @@ class FeatureBasedReport(Shown):
 
     Attributes:
         rows: for each row its ``validation`` (and ``test``) metrics, ``best`` (the highest main
-            metric of an epoch on the validation sentences) and ``seconds``.
-        metric: the name of the main metric, ``f1`` or ``accuracy``.
+            metric of an epoch on the validation examples), ``layer_weights`` where layers are
+            summed (by where: the weights, and the factor at the end) and ``seconds``.
+        metric: the name of the main metric; of tagging ``f1`` or ``accuracy``.
         folder: of the runs.
         notes: what else to know.
     """
@@ -70,9 +95,7 @@ class FeatureBasedReport(Shown):
 
     def lines(self) -> list[str]:
         """Return a row each: the main metric, times 100, on the validation and test sentences."""
-        titles = {
-            name: "fine-tuning" if name == FINE_TUNING else row_of(name).title for name in self.rows
-        }
+        titles = {name: _TITLES.get(name) or row_of(name).title for name in self.rows}
         width = max(len(titles[name]) for name in self.rows)
         test = any("test" in row for row in self.rows.values())
         head = f"{'':{width}}  {'dev ' + self.metric:>9}" + ("  test " + self.metric) * test
@@ -88,10 +111,27 @@ class FeatureBasedReport(Shown):
         return {"metric": self.metric, "rows": self.rows, "notes": self.notes}
 
 
-def chosen_rows(rows: Sequence[str] | None) -> list[str]:
-    """Return the names of the wanted rows, in the paper's order."""
-    known = [FINE_TUNING, *ROWS]
+def chosen_rows(
+    rows: Sequence[str] | None, kind: str = "encoder", *, vectors: bool = False, texts: bool = False
+) -> list[str]:
+    """Return the names of the wanted rows, in the order of the table.
+
+    Args:
+        rows: that are asked for; None: those that a model of its kind has.
+        kind: of the model, as :class:`~bertine.training.feature_based.sources.WordSource` has it.
+        vectors: whether there are vectors of words, whose rows are then among them. Where they are
+            not the model itself, these rows are there whatever is asked for.
+        texts: whether labels are of texts.
+
+    Raises:
+        BertineError: there is no such row, or not of such a model.
+    """
+    known, usual = _OF_KINDS[kind]
+    own = [WORD_VECTORS, *([BAG_OF_VECTORS] if texts else [])] if vectors else []
     for name in rows or ():
-        if name not in known:
-            raise BertineError(f"there is no row {name!r}; there are {', '.join(known)}")
-    return [name for name in known if rows is None or name in rows]
+        if name not in [*known, *own]:
+            raise BertineError(f"there is no row {name!r}; there are {', '.join([*known, *own])}")
+    wanted = [name for name in known if name in (usual if rows is None else rows)]
+    named = rows is not None and any(name in rows for name in own)
+    always = rows is None or (kind != "word-vectors" and not named)
+    return wanted + [name for name in own if always or name in (rows or ())]

@@ -57,7 +57,8 @@ def too_short(
         timed: whether they follow from the time for the run and the machine's speed.
         objective: of the run; with replaced tokens it was not measured.
     """
-    if config.reads_forward:  # neither measured; every token is a target, not one in seven
+    # Neither measured; every token is a target, not one in seven.
+    if config.reads_forward or config.encodes_and_decodes:
         return None
     least, most = tokens_until_context(config, initialization)
     if tokens >= least or config.vocab_size < _LEAST_VOCABULARY:
