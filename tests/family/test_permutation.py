@@ -18,7 +18,7 @@ from torch import Tensor
 import bertine
 from bertine.data.batch import Batch
 from bertine.interop.tensorflow.checkpoint import Checkpoint
-from bertine.modeldir import load_model
+from bertine.modeldir import load_model, save_model
 from bertine.models import encoder
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import new_head
@@ -26,7 +26,8 @@ from bertine.models.model import Model
 from bertine.models.xlnet.backbone import Guesses, hidden_by_order
 from bertine.objectives import choose
 from bertine.rng import generator
-from bertine.text.tokenizer import Tokenizer
+from bertine.taskinfo import TaskInfo
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 from .parity import SEEDS, close, random_batch, same_gradients
 from .variants import VARIANTS, scramble
@@ -224,6 +225,25 @@ def test_the_first_guess_with_nothing_known_is_a_number() -> None:
     assert torch.equal(one, other)
 
 
+def test_any_vocabulary_is_read_by_its_last_token(tmp_path: Path) -> None:
+    """transformers, which reads the last place, pads as the files say."""
+    tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, "a", "b", "c"])
+    config = XLNET.tiny(0)
+    model = Model(config, new_head(config, "classifier", 2)).eval()
+    scramble(model, 0)
+    info = TaskInfo("text", ("x", "y"), ("text",), "label")
+    save_model(tmp_path / "model", model, tokenizer, task=info)
+    texts = ["a b c a b", "c"]
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    encode = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    with torch.no_grad():
+        given = encode(texts, padding=True, return_tensors="pt")
+        expected = theirs.eval()(**given).logits.softmax(-1)
+    answers = bertine.Predictor.load(tmp_path / "model", "cpu", "fp32").predict(texts)
+    ours = torch.tensor([list(answer.probabilities.values()) for answer in answers])
+    close(ours, expected, "probabilities")
+
+
 @pytest.mark.parametrize("length", [12, 30])
 def test_training_computes_what_answering_does(length: int) -> None:
     config = XLNET.tiny(0).with_dropout(0.0)
@@ -298,9 +318,7 @@ def test_the_authors_program_computes_the_same(published: Path) -> None:
 def test_the_authors_checkpoint_is_converted_and_opens_in_transformers(
     published: Path, tmp_path: Path
 ) -> None:
-    letters = Tokenizer.from_vocab(
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(0x4E00 + n) for n in range(92))]
-    )
+    letters = Tokenizer.from_vocab([*SPECIAL_TOKENS, *(chr(0x4E00 + n) for n in range(92))])
     letters.save(published)
     (published / "tokenizer.json").unlink()
     report = bertine.convert(published, tmp_path / "out")

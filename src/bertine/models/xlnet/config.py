@@ -57,6 +57,7 @@ class XlnetConfig(Config):
         "choice": replace(HEADS["choice"], new=SummaryHead),
     }
     token_types: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = True
 
     vocab_size: int = 32000
     hidden_act: str = "gelu_new"
