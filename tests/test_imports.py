@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interop": {*BASE, "models"},
     "modeldir": {*BASE, "text", "models", "presets", "interop"},
     "objectives": {*BASE, "text", "data", *MODEL},
-    "tasks": {*BASE, "tables", "records", "text", "data", *MODEL, "objectives"},
+    "tasks": {*BASE, "tables", "records", "text", "data", *MODEL, "objectives", "generation"},
     "datasets": {*BASE, "tables", "records", "tasks"},
     "inference": {
         *BASE,

@@ -163,3 +163,19 @@ def test_damaged_directories(
     with pytest.raises(BertineError, match=says) as error:
         ElmoEmbedder.load(out)
     assert "\n" not in str(error.value)
+
+
+def test_a_published_one_foretells_no_words(published: Path, texts: Path) -> None:
+    with pytest.raises(BertineError, match="has no softmax, as published ELMos have none"):
+        bertine.evaluate(published, texts)
+
+
+def test_a_word_has_a_vector_in_each_text(published: Path, texts: Path) -> None:
+    found = bertine.similar("The bank was closed .", texts, model=published, word="BANK", layer=2)
+    layers = {text: expected(text)[:, 2] for text in TEXTS}
+    rows = {1: layers[TEXTS[0]][1], 2: layers[TEXTS[1]][0], 4: layers[TEXTS[3]][4]}
+    units = {row: vector / np.linalg.norm(vector) for row, vector in rows.items()}
+    wanted = {row: float(vector @ units[1]) for row, vector in units.items()}
+    assert {each.row: each.score for each in found.found} == pytest.approx(wanted, abs=1e-4)
+    assert len({round(score, 3) for score in wanted.values()}) == 3
+    assert "1 text without the word 'BANK', left out" in found.notes

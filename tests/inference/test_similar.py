@@ -14,6 +14,7 @@ from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import similar
+from bertine.word_vectors.vectors import WordVectors
 
 from .test_predictor import random_texts
 
@@ -124,3 +125,69 @@ def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:
         similar("a", source, model=embedder, top=0)
     with pytest.raises(BertineError, match=r"no.npy: No such file"):
         similar("a", tmp_path / "no.npy", model=embedder)
+
+
+def test_a_word_is_compared_as_it_stands_in_each_text(pretrained: Path, tmp_path: Path) -> None:
+    """Its pieces' vectors, their mean, at its first place."""
+    texts = [
+        "a good cat sat",
+        "the dog ran",
+        "the films ran. Cats, and the Cat sat on the cat",
+        "the cat sat on the mat",
+    ]
+    source = write(tmp_path / "in.txt", texts)
+    arguments: dict[str, Any] = {"precision": "fp32", "show_progress": False}
+    query = "the cat sat on the mat"
+    found = similar(query, source, model=pretrained, word="cat", **arguments)
+    tokens = Embedder.load(pretrained, precision="fp32", pooling="tokens")
+
+    def vector(text: str, begin: int) -> np.ndarray:
+        rows = tokens.embed_tokens(text)
+        row = next(at for at, (a, _) in enumerate(rows.offsets) if a == begin and at)
+        made: np.ndarray = rows.vectors[row] / np.linalg.norm(rows.vectors[row])
+        return made
+
+    asked = vector(query, 4)
+    scores = {
+        row: float(vector(texts[row - 1], texts[row - 1].lower().index(" cat ") + 1) @ asked)
+        for row in (1, 3, 4)
+    }
+    assert {each.row: each.score for each in found.found} == pytest.approx(scores, abs=1e-5)
+    assert found.found[0].row == 4
+    assert found.found[-1].score < 0.99
+    assert found.notes == ["1 text without the word 'cat', left out"]
+    # Of several pieces the mean.
+    tokenized = tokens.tokenizer.encode("films").input_ids
+    assert len(tokenized) > 3
+    whole = similar(
+        "films ran",
+        write(tmp_path / "f.txt", ["films ran"]),
+        model=pretrained,
+        word="films",
+        **arguments,
+    )
+    assert whole.found[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_vectors_of_words_have_one_for_each(tmp_path: Path) -> None:
+    vectors = WordVectors(["bank", "river", "money"], np.eye(3, dtype=np.float32), lowercase=True)
+    vectors.save(tmp_path / "v")
+    texts = write(tmp_path / "in.txt", ["Bank of the river", "money in the bank", "no such word"])
+    found = similar("a river bank", texts, model=tmp_path / "v", word="bank", show_progress=False)
+    assert [each.score for each in found.found] == [1.0, 1.0]
+    assert found.notes == ["1 text without the word 'bank', left out"]
+    whole = similar("a river bank", texts, model=tmp_path / "v", show_progress=False)
+    assert whole.found[1].score < 0.9
+
+
+def test_mistakes_with_a_word(pretrained: Path, tmp_path: Path) -> None:
+    texts = write(tmp_path / "in.txt", ["the cat sat"])
+    for query, settings, message in (
+        ("the dog", {"word": "cat"}, "'the dog' is without the word 'cat'"),
+        ("the cat", {"word": " "}, "is empty; give a word"),
+        ("the cat", {"word": "cat", "pooling": "max"}, "pooling is for whole texts"),
+    ):
+        with pytest.raises(BertineError, match=message):
+            similar(query, texts, model=pretrained, **settings)
+    with pytest.raises(BertineError, match="word is for texts"):
+        similar("the cat", tmp_path / "v.npy", model=pretrained, word="cat")

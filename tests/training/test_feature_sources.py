@@ -112,7 +112,7 @@ def test_layers_of_an_elmo_are_mixed_by_learned_weights(
 
 
 def test_states_of_an_elmo_are_its_layers(elmo: Path, data: Path, tmp_path: Path) -> None:
-    from bertine.inference.elmo_states import elmo_states
+    from bertine.inference.elmo.states import elmo_states
     from bertine.records.conll import read_sentences
 
     embedder = ElmoEmbedder.load(elmo)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from safetensors.torch import load_file
 import bertine
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.inference.elmo.scoring import perplexity
+from bertine.inference.elmo.words import (
+    SPECIAL,
+    UNKNOWN,
+    Windows,
+    WordCorpus,
+    read_words,
+    vocabulary_of,
+)
 from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
 from bertine.interop.elmo.directory import load_elmo
 from bertine.models.elmo.bilm import DIRECTIONS, BidirectionalLm
@@ -23,17 +33,8 @@ from bertine.models.elmo.config import ElmoConfig
 from bertine.models.elmo.softmax import WordSoftmax
 from bertine.text.corpus import Corpus
 from bertine.training.elmo import pretrain_elmo as verb
+from bertine.training.elmo.both_ways import BothWays
 from bertine.training.elmo.learner import ElmoLearner
-from bertine.training.elmo.scoring import perplexity
-from bertine.training.elmo.words import (
-    SPECIAL,
-    UNKNOWN,
-    BothWays,
-    Windows,
-    WordCorpus,
-    read_words,
-    vocabulary_of,
-)
 
 TINY = {
     "max_characters": 20,
@@ -358,3 +359,18 @@ def test_from_the_command_line(
     assert "held-out perplexity" in out
     assert "forwards" in out
     assert str(tmp_path / "run" / "model") in out
+    # Evaluating the model on the same text gives the same numbers.
+    told = re.search(r"perplexity ([\d.]+) \(forwards ([\d.]+), backwards ([\d.]+)\)", out)
+    assert told is not None
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(text)]) == 0
+    shown = capsys.readouterr().out
+    both, forwards, backwards = told.groups()
+    assert f"perplexity {both}: forwards {forwards}, backwards {backwards}" in shown
+    report = bertine.evaluate(tmp_path / "run" / "model", text)
+    assert f"{report.metrics['forward_perplexity']:.2f}" == forwards
+    for more, message in (
+        (["--worst", "3"], "--worst is for labelled examples, and an ELMo reads text"),
+        (["--precision", "int8"], "precision 'int8' is not known"),
+    ):
+        assert main(["evaluate", str(tmp_path / "run"), "--data", str(text), *more]) == 2
+        assert message in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from collections.abc import Callable
@@ -62,6 +63,34 @@ def test_the_programs_bytes(tmp_path: Path) -> None:
     assert WordVectors.load(text).vectors.tolist() == [[0.5, -2.0], [1.0, 3.0]]
 
 
+@pytest.mark.parametrize("name", ["v.bin", "v.txt", "v.vec"])
+def test_compressed_files_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    table = np.random.default_rng(0).standard_normal((5000, 60)).astype(np.float32)  # over a block
+    words = [f"w{number}" for number in range(5000)]
+    WordVectors(words, table).save(tmp_path / name)
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress((tmp_path / name).read_bytes(), 1))
+    read = WordVectors.load(packed)
+    assert read.words == words
+    assert read.vectors.tobytes() == table.tobytes()
+    with pytest.raises(BertineError, match=r"read, but not written; leave out \.gz"):
+        read.save(packed)
+
+
+def test_gloves_files_have_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_bytes(b"the 0.5 -1 2\n, 1e-3 0 0\nat a name 1 2 3\n12 7 8 9\nthe 1 1 1\n")
+    read = WordVectors.load(path)
+    assert read.words == ["the", ",", "12"]
+    assert read.vectors.tolist() == [[0.5, -1, 2], [np.float32(1e-3), 0, 0], [7, 8, 9]]
+    assert read.notes == [
+        "1 word came twice; the first vector is kept",
+        "1 word with a blank inside, left out",
+    ]
+    read.save(tmp_path / "vectors.bin")
+    assert WordVectors.load(tmp_path / "vectors.bin").words == read.words
+
+
 def test_what_is_mended_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "v.txt"
     path.write_bytes(b"4 1\na 1\na 2\n\xe4 3\nb 4\n")
@@ -79,7 +108,16 @@ def test_what_is_mended_is_counted(tmp_path: Path) -> None:
     [
         ("v.gz", b"1 1\na 1\n", "not known as word vectors"),
         ("v.txt", b"", "does not begin with a line of two numbers"),
-        ("v.txt", b"a 0.1 0.2\n", "does not begin with a line of two numbers"),
+        ("v.txt", b"a 0.1\n", "does not begin with a line of two numbers"),
+        ("v.txt", b"a 0.1 0.2", "does not begin with a line of two numbers"),
+        ("v.txt", b"once upon a time\n", "does not begin with a line of two numbers"),
+        ("v.bin", b"a 0.1 0.2\n", "does not begin with a line of two numbers"),
+        ("v.txt", b"a 0.1 0.2\nb 0.1\n", ":2: must be a word and 2 numbers"),
+        ("v.txt", b"a 0.1 0.2\nb 0.1 c\n", ":2: .could not convert"),
+        ("v.txt", b"a 0.1 0.2\n\n", ":2: must be a word and 2 numbers"),
+        ("v.txt.gz", b"1 1\na 1\n", "not gzip data"),
+        ("v.txt.gz", gzip.compress(b"1 1\na 1\n")[:-9], "cut off before its end"),
+        ("v.bin.gz", gzip.compress(b"999999999 300\na 1234"), "do not fit into"),
         ("v.txt", b"999999999999 999999\na 1\n", "do not fit into"),
         ("v.bin", b"999999999999 300\na 1234", "do not fit into"),
         ("v.bin", b"0 3\n", "do not fit into"),

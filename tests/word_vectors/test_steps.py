@@ -8,16 +8,18 @@ import torch
 
 from bertine.names import WordVectorModel
 from bertine.word_vectors.sampling import BREAK, BlockDraws
-from bertine.word_vectors.steps import CHUNK, Steps, Weights, batch_words
+from bertine.word_vectors.steps import Steps, Weights, batch_words
 
 SIZE, WIDTH, NEGATIVES = 11, 6, 3
+#: Words that share their negatives, by the method.
+CHUNK: dict[WordVectorModel, int] = {"skip-gram": 32, "cbow": 16}
 
 
-def drawn(length: int, window: int, shared: int = 4) -> BlockDraws:
+def drawn(length: int, window: int, chunk: int = 32, shared: int = 4) -> BlockDraws:
     rng = np.random.default_rng(5)
     words = rng.integers(0, SIZE, length)
     words[[7, 33]] = BREAK
-    negatives = rng.integers(0, SIZE, (-(-length // CHUNK), shared))
+    negatives = rng.integers(0, SIZE, (-(-length // chunk), shared))
     return BlockDraws(words, rng.integers(1, window + 1, length), negatives)
 
 
@@ -46,7 +48,7 @@ def weights() -> Weights:
 @pytest.mark.parametrize("model", ["skip-gram", "cbow"])
 @pytest.mark.parametrize("window", [2, 5, 40])  # 40: the margins reach over several chunks
 def test_an_update_is_the_gradient(model: WordVectorModel, window: int) -> None:
-    text, rate, length = drawn(90, window), 0.05, 96
+    text, rate, length = drawn(90, window, CHUNK[model]), 0.05, 96
     ours, before = weights(), weights()
     steps = Steps(ours, model, window=window, negatives=NEGATIVES, batch=length)
     with torch.inference_mode():
@@ -55,7 +57,7 @@ def test_an_update_is_the_gradient(model: WordVectorModel, window: int) -> None:
     means: list[torch.Tensor] = []
     loss = torch.zeros(())
     for at, context in enumerate(pairs_of(text)):
-        negatives = torch.from_numpy(text.negatives[at // CHUNK])
+        negatives = torch.from_numpy(text.negatives[at // CHUNK[model]])
         weight = NEGATIVES / len(negatives)
         word, around = int(text.words[at]), torch.from_numpy(text.words[context])
         if model == "skip-gram":
@@ -83,7 +85,7 @@ def test_batches_see_the_text_once() -> None:
     """Cut into batches, every pair is still updated once: with a rate that changes next to
     nothing, the sum of the moves is that of one batch."""
     text, moved = drawn(90, 5), []
-    for batch in (CHUNK, 96):
+    for batch in (32, 96):
         ours, before = weights(), weights()
         steps = Steps(ours, "skip-gram", window=5, negatives=NEGATIVES, batch=batch)
         steps.run(text, torch.full((-(-90 // batch),), 1e-5))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from bertine import WordVectors, word2vec
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.names import WordVectorModel
+from bertine.word_vectors import checkpoint, sampling, train
 from bertine.word_vectors.splitting import words_of
 
 KITCHEN = ["pan", "pot", "stove", "oven", "knife", "plate", "spoon", "bowl"]
@@ -85,7 +90,7 @@ def test_mistakes(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(BertineError, match="grew beyond all numbers; give a lower learning_rate"):
         word2vec(corpus, tmp_path / "v", learning_rate=1e30)
     with pytest.raises(BertineError, match="is a file"):
-        word2vec(corpus, corpus.with_suffix(".txt").rename(tmp_path / "odd.dat"))
+        word2vec(corpus, shutil.copy(corpus, tmp_path / "odd.dat"))
     assert not (tmp_path / "v").exists()
 
 
@@ -102,3 +107,70 @@ def test_a_text_of_two_words_stays_finite(tmp_path: Path) -> None:
     word2vec(tmp_path / "t.txt", tmp_path / "v", dimensions=8)
     vectors = WordVectors.load(tmp_path / "v").vectors
     assert np.abs(vectors).max() < 20
+
+
+class Stopped(Exception):
+    """In place of a signal."""
+
+
+@pytest.mark.parametrize("method", ["skip-gram", "cbow"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(
+    corpus: Path, tmp_path: Path, method: WordVectorModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped twice, right after a checkpoint in the middle of an epoch; the first time by SIGKILL,
+    of one method."""
+    monkeypatch.setattr(sampling, "BLOCK", 3000)  # 6 blocks an epoch
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    settings: dict[str, Any] = {"dimensions": 8, "epochs": 4, "seed": 3, "method": method}
+    save = train.save_checkpoint
+
+    def stop(saves: int, signal_number: int = 0) -> None:
+        def saving(*arguments: Any) -> None:
+            nonlocal saves
+            save(*arguments)
+            saves -= 1
+            if not saves and signal_number:
+                os.kill(os.getpid(), signal_number)
+            if not saves:
+                raise Stopped
+
+        monkeypatch.setattr(train, "save_checkpoint", saving)
+
+    word2vec(corpus, tmp_path / "whole", **settings)
+    kill = method == "cbow"
+    child = os.fork() if kill else 0
+    if not child:
+        stop(8, signal.SIGKILL if kill else 0)
+        with pytest.raises(Stopped):
+            word2vec(corpus, tmp_path / "v", **settings)
+    else:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert [path.name for path in tmp_path.glob("*v*")] == [".v.unfinished"]
+    with pytest.raises(BertineError, match="was started with dimensions = 8, not 9; resume"):
+        word2vec(corpus, tmp_path / "v", **{**settings, "dimensions": 9}, resume=True)
+    stop(5)
+    with pytest.raises(Stopped):
+        word2vec(corpus, tmp_path / "v", **settings, resume=True)
+    monkeypatch.setattr(train, "save_checkpoint", save)
+    word2vec(corpus, tmp_path / "v", **settings, resume=True)
+    for name in ("vectors.safetensors", "words.txt"):
+        whole = (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "v" / name).read_bytes() == whole
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_checkpoint_that_lies(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"dimensions": 8, "epochs": 1}
+    (tmp_path / ".v.unfinished").write_bytes(b"x" * 99)
+    with pytest.raises(BertineError, match=r"is damaged .* remove it, and begin anew"):
+        word2vec(corpus, tmp_path / "v", resume=True, **settings)
+    word2vec(corpus, tmp_path / "v", **settings)
+    assert "a run that was stopped; beginning anew" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
+    # Without a run that was stopped, one begins.
+    word2vec(corpus, tmp_path / "w", resume=True, **settings)
+    assert (tmp_path / "w" / "vectors.safetensors").read_bytes() == (
+        tmp_path / "v" / "vectors.safetensors"
+    ).read_bytes()

@@ -38,6 +38,8 @@ SIMILAR = Command(
     description="Find the texts of a file that are nearest to a text, by the cosine of their\n"
     "vectors:\n\n"
     '    bertine similar "a late delivery" --in reviews.csv --model MODEL\n\n'
-    "With vectors of words (bertine word2vec) and no --in, find the nearest words.",
+    "With vectors of words (bertine word2vec) and no --in, find the nearest words. With\n"
+    "--word compare one word as it stands in each text:\n\n"
+    '    bertine similar "the bank of the river" --word bank --in texts.txt --model MODEL',
     add_arguments=_add_arguments,
 )

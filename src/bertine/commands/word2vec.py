@@ -22,7 +22,7 @@ WORD2VEC = Command(
     name="word2vec",
     summary="train a vector for each word",
     description="Train a vector for each word of a corpus, the same wherever it stands: skip-gram\n"
-    "or CBOW with negative sampling. It is not resumable; one thread does some hundred\n"
-    "thousand words a second.\n" + CORPUS_HELP,
+    "or CBOW with negative sampling. One thread does some hundred thousand words a\n"
+    "second; a run that was stopped goes on with --resume.\n" + CORPUS_HELP,
     add_arguments=_add_arguments,
 )

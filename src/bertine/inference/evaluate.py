@@ -15,12 +15,14 @@ from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing
+from bertine.inference.elmo.evaluate_text import evaluate_text
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.losses import worst_of
 from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
 from bertine.inference.minimal_pairs.pairs import holds_pairs
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
+from bertine.interop.word_models import word_model_of
 from bertine.options.answering import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
@@ -49,9 +51,9 @@ def evaluate(
     options: EvaluateOptions,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, or on minimal pairs. A model
-    that was trained on a task of GLUE takes its official dev files as they are (a model for MNLI
-    both, and AX's too), one for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
@@ -91,6 +93,10 @@ def evaluate(
             return score(
                 model, data, device=device, precision=precision, show_progress=show_progress
             )
+    if not isinstance(model, Predictor) and word_model_of(model) is not None:
+        if not isinstance(data, str | Path):
+            raise BertineError("an ELMo is scored on files of text, not on a table in memory")
+        return evaluate_text(model, data, options)
     predictor = Predictor.for_scores(model, device, precision)
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)

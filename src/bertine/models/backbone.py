@@ -84,13 +84,17 @@ class Backbone(nn.Module):
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         raise NotImplementedError
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return what the heads of a layer score each pair of tokens with: before the softmax, in
         which padding is not left out yet, and without dropout.
 
         Args:
             layer: its number, from 0 on.
             states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
+            token_type_ids: int64 [B, T], for a backbone whose attention asks for them; None: all
+                0.
 
         Returns:
             [B, A, T, T], the looking token first; differentiable.

@@ -212,8 +212,9 @@ def attend(
     is fastest on the device.
 
     Args:
-        q, k, v: [B, A, T, D].
-        bias: [B or 1, 1, T or 1, T], of the layout.
+        q: [B, A, T, D].
+        k, v: [B, A, S, D]; S is T where a text looks at itself.
+        bias: [B or 1, 1, T or 1, S], of the layout.
         p: the rate of dropout; 0 where nothing is trained.
         training: whether a backward pass will follow.
 
@@ -221,16 +222,18 @@ def attend(
         [B, A, T, D].
     """
     b, heads, t, size = q.shape
-    written_out = p > 0.0 or (training and t <= WRITTEN_OUT)
+    seen = k.shape[2]
+    written_out = p > 0.0 or (training and max(t, seen) <= WRITTEN_OUT)
     if not written_out or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
     flat = (b * heads, t, size)
+    there = (b * heads, seen, size)
     if bias is not None:
         # One for all sequences and heads is not copied for each.
         everyone = bias.shape[0] == 1 and bias.shape[2] > 1
-        spread = bias if everyone else bias.expand(b, heads, -1, t)
-        bias = spread.reshape(-1, bias.shape[2], t)
-    mixed: Tensor = _Attention.apply(q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p)
+        spread = bias if everyone else bias.expand(b, heads, -1, seen)
+        bias = spread.reshape(-1, bias.shape[2], seen)
+    mixed: Tensor = _Attention.apply(q.reshape(flat), k.reshape(there), v.reshape(there), bias, p)
     return mixed.view(b, heads, t, size)
 
 

@@ -106,6 +106,15 @@ class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):
 class SimilarOptions(TextVectors, Prompt, PlainTexts, VectorMachine):
     """Options of ``similar`` that say how it reads and what it compares."""
 
+    word: str | None = declare(
+        None,
+        "compare this word as it stands in each text, and in the query, not the texts",
+        otherwise="whole texts",
+        more="Of several pieces the mean of their vectors; at its first place in a text. Rows "
+        "without the word are left out and counted.",
+        title="vectors",
+    )
+
 
 class ExportOptions(KnownExamples, AnyVectors, Normalizing):
     """Options of ``export`` that say how it reads and what a vector is."""

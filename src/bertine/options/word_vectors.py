@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bertine.names import WordVectorModel
 from bertine.options.corpus import CorpusReading
-from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
-from bertine.options.run import Seed
+from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
+from bertine.options.run import Resuming, Seed
 
 
 class WordVectorRecipe(OptionGroup):
@@ -52,5 +52,12 @@ class WordVectorRecipe(OptionGroup):
     )
 
 
-class Word2VecOptions(WordVectorRecipe, CorpusReading, Seed):
+class Word2VecOptions(WordVectorRecipe, CorpusReading, Seed, Resuming):
     """All options of ``word2vec``."""
+
+    resume: bool = like(
+        Resuming,
+        "resume",
+        help="go on with a run that was stopped, exactly as if never stopped",
+        more="Its ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.",
+    )

@@ -23,9 +23,9 @@ from bertine.rng import generator
 from bertine.word_vectors.sampling import BREAK, BlockDraws
 
 #: L, the words that share their negatives, and N, how many those are; of cbow, which has one pair
-#: for each word, fewer do.
-CHUNK = 32
-SHARED: dict[WordVectorModel, int] = {"skip-gram": 64, "cbow": 32}
+#: for each word, fewer do, so that less of a product is outside of every window.
+CHUNK: dict[WordVectorModel, int] = {"skip-gram": 32, "cbow": 16}
+SHARED: dict[WordVectorModel, int] = {"skip-gram": 64, "cbow": 16}
 #: Words of a batch, at most.
 _LARGEST = 512
 #: How often a word's vector may move in one batch, on average, times the rate. All moves see the
@@ -61,8 +61,8 @@ def batch_words(
         moves = (window + 1) * share + share + negatives * negative_share
     moves *= learning_rate
     most = min(_LARGEST, int(_MOVES / max(moves, 1e-12)))
-    if most >= CHUNK:
-        return most // CHUNK * CHUNK
+    if most >= CHUNK[model]:
+        return most // CHUNK[model] * CHUNK[model]
     return 1 << max(1, most).bit_length() - 1
 
 
@@ -92,7 +92,7 @@ class Steps:
     ) -> None:
         self._weights, self._skip = weights, model == "skip-gram"
         self._window, self._negatives, self._batch = window, negatives, batch
-        chunk = self._chunk = min(CHUNK, batch)
+        chunk = self._chunk = min(CHUNK[model], batch)
         # The chunk's words stand in rows of L columns; the margins of the next reach over several.
         margins = torch.arange(chunk + 2 * window)[None] - torch.arange(chunk)[:, None] - window
         self._distance = margins.abs().masked_fill_(margins == 0, 1 << 30)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +20,16 @@ from bertine.options.corpus import CorpusReading
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.options.word_vectors import Word2VecOptions, WordVectorRecipe
-from bertine.terminal.console import counted, human_count, human_time, progress
+from bertine.terminal.console import counted, human_count, human_time, progress, say
 from bertine.terminal.shown import Shown
 from bertine.text.corpus import Corpus, CorpusStats
+from bertine.word_vectors import checkpoint
+from bertine.word_vectors.checkpoint import (
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+    text_fingerprint,
+)
 from bertine.word_vectors.counting import CountedWords, count_words, write_ids
 from bertine.word_vectors.sampling import (
     Sampler,
@@ -94,8 +102,9 @@ def word2vec(
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
     twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. A run that was stopped begins anew: there is
-    no ``resume``.
+    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
+    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
+    for bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
@@ -109,7 +118,8 @@ def word2vec(
 
     Raises:
         BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else.
+            learning rate is too high; `out` is a folder of something else; with `resume` the run
+            that was stopped had other settings or another text.
     """
     out = Path(out)
     check_target(out)
@@ -145,16 +155,28 @@ def word2vec(
         began = time.monotonic()
         total = len(ids) * options.epochs
         task = display.add_task("training (words)", total=total)
-        vectors = None
-        for done, current in train_vectors(ids, known.counts, recipe, options.seed):
+        weights = Weights(len(known.counts), options.dimensions, options.seed)
+        settings = {
+            **WordVectorRecipe.of(options).values(),
+            "seed": options.seed,
+            "text": text_fingerprint(known, ids),
+        }
+        unfinished = checkpoint_path(out)
+        blocks, before = _begun(unfinished, weights, settings, options.resume)
+        saved = began
+        for done in train_vectors(ids, known.counts, recipe, options.seed, weights, blocks):
             display.update(task, completed=done)
-            vectors = current
-        assert vectors is not None
+            blocks += 1
+            if time.monotonic() - saved >= checkpoint.EVERY and done < total:
+                seconds = before + time.monotonic() - began
+                save_checkpoint(unfinished, weights, blocks, seconds, settings)
+                saved = time.monotonic()
         del ids  # the file is mapped
-        trained = time.monotonic() - began
+        trained = before + time.monotonic() - began
         covered = int(known.counts.sum())
-        result = _checked(known, vectors, options, covered)
+        result = _checked(known, weights.words.numpy(), options, covered)
         result.save(out)
+        unfinished.unlink(missing_ok=True)
     return Word2VecReport(
         out=out,
         words=len(result),
@@ -167,6 +189,25 @@ def word2vec(
         seconds=time.monotonic() - started,
         corpus=stats,
     )
+
+
+def _begun(
+    path: Path, weights: Weights, settings: dict[str, Any], resume: bool
+) -> tuple[int, float]:
+    """Return the blocks that a run that was stopped has done, and its seconds of training; its
+    vectors are put into `weights`.
+
+    Raises:
+        BertineError: it had other settings or another text.
+    """
+    if not path.exists():
+        return 0, 0.0
+    if not resume:
+        say(f"{path}: a run that was stopped; beginning anew ({option('resume', True)} goes on)")
+        return 0, 0.0
+    blocks, seconds = load_checkpoint(path, weights, settings)
+    say(f"{path}: going on after {human_time(seconds)} of training")
+    return blocks, seconds
 
 
 def _checked(
@@ -192,8 +233,13 @@ def _checked(
 
 
 def train_vectors(
-    ids: np.ndarray, counts: np.ndarray, recipe: WordVectorRecipe, seed: int
-) -> Iterator[tuple[int, np.ndarray]]:
+    ids: np.ndarray,
+    counts: np.ndarray,
+    recipe: WordVectorRecipe,
+    seed: int,
+    weights: Weights,
+    begin: int = 0,
+) -> Iterator[int]:
     """Train vectors on the words of a text, with one thread.
 
     Args:
@@ -202,10 +248,11 @@ def train_vectors(
         counts: int64 [V].
         recipe: what is learned.
         seed: of all that is drawn.
+        weights: the vectors, which are changed.
+        begin: blocks that are done already.
 
     Yields:
-        After each block how many of `n * epochs` are done, and the vectors so far, fp32 [V, D],
-        which are changed by what comes after.
+        After each block how many of `n * epochs` are done.
     """
     keep = keep_probabilities(counts, recipe.subsample)
     negative = negative_probabilities(counts, recipe.negative_exponent)
@@ -219,8 +266,8 @@ def train_vectors(
         window=recipe.window,
         learning_rate=rate,
     )
-    sampler = Sampler(keep, negative, recipe.window, min(CHUNK, batch), SHARED[recipe.method], seed)
-    weights = Weights(len(counts), recipe.dimensions, seed)
+    chunk, shared = min(CHUNK[recipe.method], batch), SHARED[recipe.method]
+    sampler = Sampler(keep, negative, recipe.window, chunk, shared, seed)
     steps = Steps(
         weights, recipe.method, window=recipe.window, negatives=recipe.negatives, batch=batch
     )
@@ -228,6 +275,9 @@ def train_vectors(
     with torch.inference_mode():
         for epoch in range(recipe.epochs):
             for number, part in blocks(ids):
+                if begin:
+                    begin, done = begin - 1, done + len(part)
+                    continue
                 before = torch.get_num_threads()
                 torch.set_num_threads(1)
                 try:
@@ -239,4 +289,4 @@ def train_vectors(
                 finally:
                     torch.set_num_threads(before)
                 done += len(part)
-                yield done, weights.words.numpy()
+                yield done

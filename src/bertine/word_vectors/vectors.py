@@ -29,7 +29,13 @@ from bertine.files import (
 )
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
-from bertine.word_vectors.files import MAX_WORD, file_format, read_vectors, write_vectors
+from bertine.word_vectors.files import (
+    MAX_WORD,
+    check_written,
+    file_format,
+    read_vectors,
+    write_vectors,
+)
 from bertine.word_vectors.splitting import words_of
 
 SETTINGS, WORDS, TENSORS = "word2vec.json", "words.txt", "vectors.safetensors"
@@ -228,7 +234,8 @@ class WordVectors(Shown):
 
     @classmethod
     def load(cls, path: Path | str) -> WordVectors:
-        """Read a folder of word vectors, or a file of word2vec's: ``.bin``, ``.txt`` or ``.vec``.
+        """Read a folder of word vectors, or a file of word2vec's or GloVe's: ``.bin``, ``.txt`` or
+        ``.vec``, as it is or compressed (``.gz``, ``.zst``, ``.xz``).
 
         Raises:
             BertineError: it is none, or damaged.
@@ -246,6 +253,7 @@ def check_target(path: Path | str) -> None:
     Raises:
         BertineError: `path` is one.
     """
+    check_written(path)
     if Path(path).is_dir() or file_format(path) is None:
         check_replaceable(path, "folder of word vectors", is_word_vectors)
         if Path(path).is_file():

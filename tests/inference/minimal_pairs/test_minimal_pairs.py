@@ -16,6 +16,8 @@ import roberta
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.inference.elmo.scoring import perplexity
+from bertine.inference.elmo.words import read_words
 from bertine.inference.minimal_pairs import log_probability
 from bertine.inference.minimal_pairs.evaluate_pairs import (
     MinimalPairsReport,
@@ -35,8 +37,6 @@ from bertine.models.roberta import PRESETS as ROBERTA
 from bertine.objectives.clm import Clm
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.elmo.scoring import perplexity
-from bertine.training.elmo.words import read_words
 
 TEXTS = ["the cat sat on the mat.", "a dog", "very good film, very bad dogs ran", "cat"]
 

@@ -232,6 +232,17 @@ class ElmoEmbedder(Embedder):
                 results[number] = state.cpu().numpy()
         return results
 
+    def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
+        """Compute the vector of a word as it stands in each text, for an embedder with the pooling
+        ``tokens``; None where it is none of the words."""
+        features = self.features(list(texts))
+        found: list[np.ndarray | None] = []
+        for feature, vectors in zip(features, self.run_tokens(features), strict=True):
+            words = [each.casefold() for each in _words(feature)]
+            there = word.casefold() in words
+            found.append(vectors[words.index(word.casefold())] if there else None)
+        return found
+
     def run(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:

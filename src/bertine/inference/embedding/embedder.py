@@ -17,6 +17,7 @@ from bertine.inference.compute.running import Computing, run_batch
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.vectors import PooledTexts
+from bertine.inference.embedding.word_in_text import word_span
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import LoadedModel, load_model
@@ -96,6 +97,8 @@ class Embedder(Shown):
         self.model, self.tokenizer = model.eval(), tokenizer
         self.pooling = pooling or Pooling()
         self.pooling.check(model.config)
+        if tokenizer.template.sums_up_at_end:
+            self.pooling = self.pooling.of_last_token()
         positions = model.config.longest_input
         self.max_length = positions if max_length is None else max_length
         require_positions(self.max_length, model.config)
@@ -247,6 +250,27 @@ class Embedder(Shown):
             tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
             results.append(TokenVectors(tokens, offsets, vectors))
         return results[0] if is_one(texts) else results
+
+    def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
+        """Compute the vector [D] of a word as it stands in each text, for an embedder with the
+        pooling ``tokens``: the mean of its pieces' vectors, at its first place; None where the text
+        has not got the word, or is cut before it.
+
+        Raises:
+            BertineError: something that is not a text; another pooling.
+        """
+        found: list[np.ndarray | None] = []
+        for text, tokens in zip(
+            checked_singles(texts), self.embed_tokens(list(texts)), strict=True
+        ):
+            begin, end = word_span(text, word) or (0, 0)
+            rows = [
+                vector
+                for vector, (a, b) in zip(tokens.vectors, tokens.offsets, strict=True)
+                if max(a, begin) < min(b, end)
+            ]
+            found.append(np.mean(rows, axis=0) if rows else None)
+        return found
 
     @property
     def pooled_layer(self) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.word_in_text import word_span
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.models.pooling import Pooling
 from bertine.tasks.features import Features
@@ -115,6 +116,17 @@ class MeanWordEmbedder(Embedder):
         if on_batch is not None:
             on_batch(len(features))
         return unit(result) if self.normalize else result
+
+    def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
+        """Return the word's one vector for each text that has it, None for others.
+
+        Raises:
+            BertineError: the word has none.
+        """
+        vector = self.vectors[word]
+        return [
+            None if word_span(text, word) is None else vector for text in checked_singles(texts)
+        ]
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
         return None

@@ -140,6 +140,8 @@ def similar(
         raise BertineError(f"top is {top}, but must be at least 1")
     if input is None:
         return _nearest_words(query, model, texts, top, options)
+    if options.word is not None:
+        return _similar_uses(query, as_source(input, "input"), model, top, options, show_progress)
     input = as_source(input, "input")
     texts = None if texts is None else as_source(texts, "texts")
     ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
@@ -199,6 +201,61 @@ def similar(
     return Neighbours(query, best.seen, neighbours, notes)
 
 
+def _similar_uses(
+    query: str,
+    input: Source,
+    model: Embedder | Path | str,
+    top: int,
+    options: SimilarOptions,
+    show_progress: bool,
+) -> Neighbours:
+    """Compare a word as it stands in the query with the same word in the texts of a table.
+
+    Raises:
+        BertineError: the query, or every text, is without the word; a ``.npy``; a pooling.
+    """
+    word = options.word or ""
+    if not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy":
+        raise BertineError(f"{input}: is vectors of whole texts; {option('word')} is for texts")
+    if options.pooling is not None:
+        raise BertineError(f"{option('pooling')} is for whole texts; leave out {option('word')}")
+    if not word.strip():
+        raise BertineError(f"{option('word')} is empty; give a word of the query")
+    settings = VectorOptions.of(options, normalize=None).values()
+    if not holds_word_vectors(model):
+        settings["pooling"] = "tokens"
+    embedder = open_embedder(
+        model,
+        **settings,
+        **unmeasured(model, bytes_to_come(input), options.device, options.precision),
+    )
+    own = embedder.word_in([query], word)[0]
+    if own is None:
+        raise BertineError(f"{query!r} is without the word {word!r}")
+    asked = unit(own[None])[0]
+    best = _Best(top)
+    without = 0
+    with open_texts(input, PlainTexts.of(options)) as (table, column):
+        with text_progress("compare", input, table.layout, show=show_progress) as advance:
+            for rows, read in text_chunks(table, column):
+                scores = np.full(len(read), -np.inf, dtype=np.float32)
+                for row, vector in enumerate(embedder.word_in(read, word)):
+                    if vector is not None:
+                        scores[row] = unit(vector[None])[0] @ asked
+                without += int(np.isinf(scores).sum())
+                best.add(scores, read)
+                advance(len(rows))
+        notes = table.stats.notes(table.name)
+    if without:
+        notes.append(f"{counted(without, 'text')} without the word {word!r}, left out")
+    neighbours = [
+        Neighbour(row + 1, min(1.0, score), best.texts.get(row))
+        for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
+        if score > -np.inf
+    ]
+    return Neighbours(query, best.seen, neighbours, notes)
+
+
 def _nearest_words(
     query: str,
     model: Embedder | Path | str,
@@ -216,7 +273,8 @@ def _nearest_words(
             f"nothing to compare with; give the texts ({option('input')}), or vectors of words as "
             "the model"
         )
-    for name in [*PlainTexts.of(options).changed(), *(["texts"] if texts is not None else [])]:
+    given = [*(["texts"] if texts is not None else []), *(["word"] if options.word else [])]
+    for name in [*PlainTexts.of(options).changed(), *given]:
         raise BertineError(f"{option(name)} is for a file of texts, and there is none")
     embedder = open_embedder(model, **VectorOptions.of(options, normalize=None).values())
     assert isinstance(embedder, MeanWordEmbedder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,14 @@ class LoadedElmo:
         softmax: what it was trained with; None: it has none.
         words: of the softmax.
         source: what the weights were read from.
+        training: how it was trained, for the reader; {}: not known.
     """
 
     model: BidirectionalLm
     softmax: WordSoftmax | None
     words: list[str]
     source: Path
+    training: dict[str, Any] = field(default_factory=dict)
 
 
 def elmo_folder(path: str | Path) -> Path | None:
@@ -166,7 +168,12 @@ def load_elmo(path: Path | str) -> LoadedElmo:
         own = {n[len(_SOFTMAX) :]: t for n, t in tensors.items() if n.startswith(_SOFTMAX)}
         _fill(softmax, own, source)
         words = _read_words(folder / WORDS, config.vocab_size)
-    return LoadedElmo(model.eval(), softmax, words, source)
+    training: Any = {}
+    if (folder / ABOUT_TRAINING).is_file():
+        training = read_json_object(folder / ABOUT_TRAINING).get("training", {})
+    if not isinstance(training, dict):
+        raise BertineError(f"{folder / ABOUT_TRAINING}: training must be a JSON object")
+    return LoadedElmo(model.eval(), softmax, words, source, training)
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:

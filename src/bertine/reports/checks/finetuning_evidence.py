@@ -307,6 +307,8 @@ class Evidence(LogView):
                 return metrics["f1"], 0.0
             true = [int(row["true"]) for row in final["types"].values()]
             return metrics["accuracy"], max(true, default=0) / max(1, sum(true))
+        if "rougeL" in metrics:
+            return metrics["rougeL"], 0.0
         if "exact_match" in metrics:
             # An answer anywhere shares a few words with the true one.
             return metrics["f1"], max(0.07, float(final.get("majority_share") or 0.0))

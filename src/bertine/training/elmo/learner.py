@@ -8,21 +8,16 @@ state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertine.inference.elmo.scoring import encoded_words
+from bertine.inference.elmo.words import Windows
 from bertine.models.elmo.bilm import DIRECTIONS, BidirectionalLm, LstmStates
-from bertine.models.elmo.characters import BEGIN, END, character_ids
 from bertine.models.elmo.softmax import SampledWords, WordSoftmax
 from bertine.models.precision import autocast
 from bertine.models.seeding import torch_seed
-from bertine.training.elmo.words import Windows
-
-#: Places that the full softmax scores at once: logits of a large vocabulary take much memory.
-_SCORED = 512
 
 
 class ElmoLearner(nn.Module):
@@ -73,7 +68,7 @@ class ElmoLearner(nn.Module):
         config = self.model.config
         device = next(self.parameters()).device
         with autocast(dtype, device):
-            words = self.encoded(windows)
+            words = encoded_words(self.model, self.types, windows)
         losses = {}
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(torch_seed(seed, "dropout of ELMo", step))
@@ -100,56 +95,7 @@ class ElmoLearner(nn.Module):
                 self.carried[f"{direction}_cells"].data.copy_(end.cells)
         return losses
 
-    def encoded(self, windows: dict[str, Windows]) -> dict[str, Tensor]:
-        """Return the words of each direction's window, fp32 [N, P]; each is computed once."""
-        device = next(self.parameters()).device
-        flat = [windows[direction].inputs.ravel() for direction in DIRECTIONS]
-        distinct, which = np.unique(np.concatenate(flat), return_inverse=True)
-        names = [
-            BEGIN if at == -1 else END if at == -2 else self.types[at] for at in distinct.tolist()
-        ]
-        ids = torch.from_numpy(character_ids(names, self.model.config.max_characters))
-        words = self.model.words(ids.to(device)).float()
-        where = torch.from_numpy(which).to(device)
-        first, second = words.index_select(0, where).split([len(part) for part in flat])
-        return {DIRECTIONS[0]: first, DIRECTIONS[1]: second}
-
 
 def _masks(count: int, x: Tensor, rate: float) -> list[Tensor]:
     keep = torch.empty(count, *x.shape, device=x.device).bernoulli_(1 - rate)
     return list((keep / (1 - rate)).unbind(0))
-
-
-@dataclass(frozen=True)
-class Perplexity:
-    """How well text was foretold, each direction by itself.
-
-    Attributes:
-        forward, backward: mean losses of a word, in nats.
-        words: targets of a direction, the ends of sentences among them.
-        unknown: the share of the words that the vocabulary does not have.
-    """
-
-    forward: float
-    backward: float
-    words: int
-    unknown: float
-
-    def scores(self) -> dict[str, float]:
-        """Return losses and perplexities; the mean of both is that of the losses."""
-        both = (self.forward + self.backward) / 2
-        return {
-            "forward_loss": self.forward,
-            "backward_loss": self.backward,
-            "perplexity": float(np.exp(both)),
-            "forward_perplexity": float(np.exp(self.forward)),
-            "backward_perplexity": float(np.exp(self.backward)),
-        }
-
-
-def full_loss_of(softmax: WordSoftmax, states: Tensor, targets: Tensor) -> float:
-    """Return the sum of the losses of all places, some of them at a time."""
-    return sum(
-        float(softmax.full_loss(x, y))
-        for x, y in zip(states.split(_SCORED), targets.split(_SCORED), strict=True)
-    )

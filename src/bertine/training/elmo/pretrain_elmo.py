@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from bertine.errors import BertineError
+from bertine.inference.elmo.scoring import Perplexity, perplexity
+from bertine.inference.elmo.words import WordCorpus, read_words, vocabulary_of
 from bertine.interop.elmo.directory import elmo_folder, load_elmo, read_elmo_config, save_elmo
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.config import PRESETS, ElmoConfig
@@ -31,9 +33,8 @@ from bertine.terminal.console import human_count, human_time, say, warn
 from bertine.terminal.shown import Shown
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import check_language
-from bertine.training.elmo.learner import ElmoLearner, Perplexity
-from bertine.training.elmo.scoring import perplexity
-from bertine.training.elmo.words import BothWays, WordCorpus, read_words, vocabulary_of
+from bertine.training.elmo.both_ways import BothWays
+from bertine.training.elmo.learner import ElmoLearner
 from bertine.training.loop.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.loop.display import Display
 from bertine.training.loop.interrupt import Interrupt

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from bertine.inference.elmo_states import elmo_states
+from bertine.inference.elmo.states import elmo_states
 from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
 from bertine.inference.word_states import KnownStates, StaticStates, WordStates, word_states
 from bertine.modeldir import LoadedModel

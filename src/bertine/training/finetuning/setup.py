@@ -226,7 +226,7 @@ def load_with_heads(start: Start, built: Task[Any], config: Config, seed: int) -
     load = partial(load_model, start.model, seed=seed, dropout=start.dropout)
     heads = built.heads(config)
     loaded = load(heads=heads)
-    if loaded.task is None or not built.reuses(loaded.task):
+    if not built.keeps_head and (loaded.task is None or not built.reuses(loaded.task)):
         # A head for other labels is of no use, even where it has the right shape.
         loaded = load(heads=built.heads(config), fresh=list(heads))
     if not loaded.tokenizer.template.added(2):

@@ -1,0 +1,1 @@
+"""What an ELMo says of text: the layers of tagged words, and perplexity."""
