@@ -111,7 +111,7 @@ def work(turn: Turn, ours: bool, bf16: bool, args: argparse.Namespace) -> None:
         with autocast:
             found = [side.read(name, x) for name, x in zip(DIRECTIONS, inputs, strict=True)]
         loss = torch.stack([out.float().square().mean() for out in found]).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return {"seconds": time.perf_counter() - began, "loss": loss.item()}
 
     for _ in range(_WARM_UP):

@@ -23,7 +23,7 @@ from bertine.models import encoder
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import new_head
 from bertine.models.model import Model
-from bertine.models.xlnet.backbone import Guesses, hidden_by_order
+from bertine.models.xlnet.backbone import GuessedPlaces, hidden_by_order
 from bertine.objectives import choose
 from bertine.rng import generator
 from bertine.taskinfo import TaskInfo
@@ -162,7 +162,7 @@ def test_memory_is_carried(seed: int, guessing: bool) -> None:
     if guessing:
         order = torch.tensor([[-1, 2, -1, 0, 1, -1, -1]]).expand(3, -1)
         places = torch.tensor([[1, 3, 4]]).expand(3, -1)
-        guesses = Guesses(places, hidden_by_order(order))
+        guesses = GuessedPlaces(places, hidden_by_order(order))
         extra = {
             "perm_mask": hidden_by_order(order).float(),
             "target_mapping": F.one_hot(places, 7).float(),
@@ -201,7 +201,7 @@ def test_what_is_guessed_does_not_see_itself_or_what_is_guessed_later() -> None:
     ids = torch.randint(1, config.vocab_size, (1, 10), generator=draw)
     order = torch.tensor([[-1, 3, 1, -1, 0, -1, 2, -1, -1, -1]])
     for place in (1, 2, 4, 6):
-        guesses = Guesses(torch.tensor([[place]]), hidden_by_order(order))
+        guesses = GuessedPlaces(torch.tensor([[place]]), hidden_by_order(order))
         before = model.backbone(ids, guesses=guesses).last_hidden_state
         for other in range(10):
             changed = ids.clone()
@@ -216,7 +216,7 @@ def test_the_first_guess_with_nothing_known_is_a_number() -> None:
     config = XLNET.tiny(0)
     model = Model(config, {}).eval()
     order = torch.tensor([[0, 1, 2, 3]])
-    guesses = Guesses(torch.tensor([[0, 3]]), hidden_by_order(order))
+    guesses = GuessedPlaces(torch.tensor([[0, 3]]), hidden_by_order(order))
     one, other = (
         model.backbone(torch.tensor([ids]), guesses=guesses).last_hidden_state[0, 0]
         for ids in ([1, 2, 3, 4], [4, 3, 2, 1])
@@ -290,10 +290,12 @@ def test_the_authors_program_computes_the_same(published: Path) -> None:
     ids, types = expected["input_ids"].long(), expected["segment_ids"].long()
     memory, backwards = list(expected["mems"]), torch.tensor([False, True])
     with_memory = model.backbone(
-        ids, None, types, memory=memory, guesses=Guesses(places, hidden), backwards=backwards
+        ids, None, types, memory=memory, guesses=GuessedPlaces(places, hidden), backwards=backwards
     ).last_hidden_state
     assert (with_memory - expected["pre_output"]).abs().max() < 5e-5
-    plain = model.backbone(ids, None, types, guesses=Guesses(places, hidden)).last_hidden_state
+    plain = model.backbone(
+        ids, None, types, guesses=GuessedPlaces(places, hidden)
+    ).last_hidden_state
     assert (plain - expected["nomem_output"]).abs().max() < 5e-5
     logits = model.heads["plm"](with_memory.flatten(0, 1), model.backbone.word_weights)
     losses = F.cross_entropy(logits, expected["target"].long().flatten(), reduction="none")
