@@ -292,11 +292,11 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
             f"{where}: the tokenizer has {tokenizer.vocab_size} pieces, but the model's "
             f"vocab_size is {config.vocab_size}; they do not belong together"
         )
-    last = config.last_token_id
-    if last is not None and tokenizer.sep_token_id != last:
+    wanted, last = config.last_token_id, tokenizer.template.last_id
+    if wanted is not None and last != wanted:
         raise BertineError(
-            f"{where}: a text ends with the id {tokenizer.sep_token_id} in the tokenizer, but "
-            f"eos_token_id in {CONFIG} is {last}; they do not belong together"
+            f"{where}: a text ends with the id {last} in the tokenizer, but "
+            f"eos_token_id in {CONFIG} is {wanted}; they do not belong together"
         )
     # Positions that count real tokens need to know which are not.
     if config.first_position and tokenizer.pad_token_id != config.pad_token_id:

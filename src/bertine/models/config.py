@@ -243,7 +243,7 @@ class Config:
         """Return a copy with so many layers."""
         return self.replace(num_hidden_layers=count)
 
-    def for_vocabulary(self, size: int, *, pad: int, first: int, last: int) -> Self:
+    def for_vocabulary(self, size: int, *, pad: int, first: int | None, last: int | None) -> Self:
         """Return a copy for a vocabulary of `size` tokens, with the ids of its special tokens as
         far as they are in a config: the padding, and those before and behind a text."""
         return self.replace(vocab_size=size, pad_token_id=pad)

@@ -136,6 +136,16 @@ class Template:
             _ids(self.single[:place]), (), _ids(self.single[place + 1 :]), self.single_segments
         )
 
+    @property
+    def first_id(self) -> int | None:
+        """The id that the sequence of a single text begins with; None: it begins with the text."""
+        return self.one.before[0] if self.one.before else None
+
+    @property
+    def last_id(self) -> int | None:
+        """The id that the sequence of a single text ends with; None: it ends with the text."""
+        return self.one.after[-1] if self.one.after else None
+
     @cached_property
     def two(self) -> Frame:
         """The special tokens around two texts."""

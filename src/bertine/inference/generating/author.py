@@ -88,7 +88,7 @@ class Author:
     def __post_init__(self) -> None:
         tokenizer, config = self.loaded.tokenizer, self.loaded.config
         self.goes_on = not config.encodes_and_decodes
-        end = tokenizer.template.separator if self.goes_on else tokenizer.sep_token_id
+        end = tokenizer.template.separator if self.goes_on else tokenizer.template.last_id
         if self.end_token is not None:
             end = tokenizer.token_to_id(self.end_token)
             if end is None:

@@ -141,11 +141,13 @@ class BartConfig(Config):
         changed = super().with_dropout(p)
         return changed if p is None else changed.replace(activation_dropout=p)
 
-    def for_vocabulary(self, size: int, *, pad: int, first: int, last: int) -> Self:
+    def for_vocabulary(self, size: int, *, pad: int, first: int | None, last: int | None) -> Self:
+        if last is None:  # a vocabulary whose texts end with nothing keeps the usual ids
+            return self.replace(vocab_size=size, pad_token_id=pad)
         return self.replace(
             vocab_size=size,
             pad_token_id=pad,
-            bos_token_id=first,
+            bos_token_id=last if first is None else first,
             eos_token_id=last,
             decoder_start_token_id=last,
         )

@@ -130,8 +130,8 @@ def starting_model(
         config = config.for_vocabulary(
             tokenizer.vocab_size,
             pad=tokenizer.pad_token_id,
-            first=tokenizer.cls_token_id,
-            last=tokenizer.sep_token_id,
+            first=tokenizer.template.first_id,
+            last=tokenizer.template.last_id,
         )
         config = config.with_dropout(dropout)
         check_fits(model, config, trained=True)
