@@ -35,6 +35,8 @@ class Config:
         heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
         reads_forward: whether a token's states know nothing of what stands behind it.
+        reads_last: whether classifiers read the last token, in transformers the last place: it is
+            to pad texts on the left.
         encodes_and_decodes: whether the states are those of a decoder, which reads a text of its
             own beside the one that is encoded.
         writes_with: the head that scores the next token of a text that it writes; "": it writes
@@ -53,6 +55,7 @@ class Config:
     heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = False
     writes_with: ClassVar[str] = ""
     paper_rate: ClassVar[float] = 5e-5

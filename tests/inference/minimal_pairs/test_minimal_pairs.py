@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from bertine.training.elmo.words import read_words
 
 import bertine
 import roberta
@@ -18,6 +17,7 @@ import toys
 from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.inference.elmo.scoring import perplexity
+from bertine.inference.elmo.words import read_words
 from bertine.inference.minimal_pairs import log_probability
 from bertine.inference.minimal_pairs.evaluate_pairs import (
     MinimalPairsReport,

@@ -71,11 +71,14 @@ class BothWaysProbability:
                 on_batch(len(batch))
         return totals
 
-    def _split(self, text: str) -> list[str]:
+    def words_of(self, text: str) -> list[str]:
+        """Return the words of a text, as the model was trained to see them."""
         if self.elmo.config.word_splitting == "spaces":
-            words = text.split()
-        else:
-            words = [text[begin:end] for begin, end in split_words(text)]
+            return text.split()
+        return [text[begin:end] for begin, end in split_words(text)]
+
+    def _split(self, text: str) -> list[str]:
+        words = self.words_of(text)
         if not words:
             raise BertineError(f"{text!r}: has no word to score")
         self._words += len(words)

@@ -122,7 +122,7 @@ def open_log_probability(
     for line in loaded.report.lines():
         say(line)
     loaded.model.to(where)
-    if "lm" in loaded.model.heads:
+    if "lm" in loaded.model.heads and loaded.config.reads_forward:
         return ForwardProbability(loaded, dtype)
     if "mlm" in loaded.model.heads:
         return PseudoLikelihood(loaded, dtype)
@@ -133,8 +133,8 @@ def open_log_probability(
             "writes it), or a language model"
         )
     raise BertineError(
-        f"{model}: has no head that gives words a probability (fine-tuning drops it); use a "
-        "pre-trained model"
+        f"{model}: has no head that gives words a probability, from left to right or behind a mask "
+        "(fine-tuning drops it); use a pre-trained model that has"
     )
 
 
