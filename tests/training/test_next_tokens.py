@@ -16,7 +16,6 @@ import torch
 import bertine
 import processes
 import toys
-from bertine.cli import main
 from bertine.data.corruption.base import Draws
 from bertine.data.corruption.following import FollowingTokens
 from bertine.data.instances.instance import Instance
@@ -191,11 +190,12 @@ def test_after_kill_9_a_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> N
     def check(verb: str, first: str, given: dict[str, Any]) -> Path:
         runs = [tmp_path / f"{verb}-{name}" for name in ("whole", "parts")]
         options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-        options += ["--no-baselines", "--no-frozen"] if verb == "finetune" else []
-        arguments = [[verb, first, "--out", str(run), *options] for run in runs]
-        assert main(arguments[0]) == 0
-        killed(arguments[1], runs[1])
-        assert main([*arguments[1], "--resume"]) == 0
+        alone = {"baselines": False, "frozen": False} if verb == "finetune" else {}
+        options += [f"--no-{name}" for name in alone]
+        call = getattr(bertine, verb)
+        call(first, out=runs[0], **given, **alone)
+        killed([verb, first, "--out", str(runs[1]), *options], runs[1])
+        call(first, out=runs[1], resume=True, **given, **alone)
         assert toys.log(runs[0]) == toys.log(runs[1])
         ours, theirs = (toys.weights(run / "model") for run in runs)
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
