@@ -60,13 +60,13 @@ ABLATION: dict[str, dict[str, Any]] = {
 }
 
 
-def prepared(task: str, args: argparse.Namespace, folder: Path) -> Path:
-    """A folder with the task's training and validation files, of at most so many examples."""
+def prepared(task: str, args: argparse.Namespace, examples: int, folder: Path) -> Path:
+    """Write a folder with the task's training and validation files, of at most so many examples."""
     inside, train, held = TASKS[task]
     source = args.data / inside
     lines = (source / train).read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = lines[: args.examples + 1] if args.examples else lines
-    out = folder / task
+    kept = lines[: examples + 1] if examples else lines
+    out = folder / f"{task}-{examples}"
     out.mkdir()
     (out / train).write_text("".join(kept), encoding="utf-8")
     shutil.copy(source / held, out / held)
@@ -93,7 +93,7 @@ def cell(
 ) -> None:
     """Run a task with a seed."""
     key = {"task": task, "seed": seed, "examples": args.examples}
-    data = prepared(task, args, folder)
+    data = prepared(task, args, args.examples, folder)
     teacher = keep / f"{task}-{seed}-{args.examples}"
     usual: dict[str, Any] = {"seed": seed}
     if args.epochs:
@@ -104,21 +104,29 @@ def cell(
         learner = bertine.finetune(
             "text", model=args.model, data=data, out=teacher, frozen=False, baselines=False, **usual
         )
-        note(results, key, TEACHER, learner.metrics["accuracy"], time.monotonic() - began)
-    train = data / TASKS[task][1]
+        seconds = time.monotonic() - began
+        note(results, {**key, "system": TEACHER}, learner.metrics["accuracy"], seconds)
     for system in args.systems:
-        if results.find({**key, "system": system}):
+        wanted = {**key, "system": system}
+        if system == FILE:
+            wanted["answered"] = args.answered
+        if results.find(wanted):
             continue
         began, out = time.monotonic(), folder / system.replace(" ", "-").replace(",", "")
+        texts = data
         if system == FILE:
             probabilities = folder / "probabilities.csv"
-            bertine.predict(teacher, input=train, output=probabilities, all_probabilities=True)
             learning: dict[str, Any] = {"probabilities": probabilities, "student": args.model}
+            if args.answered:
+                texts = prepared(task, args, args.answered, folder)
+                learning["label_weight"] = 0.0
+            train = texts / TASKS[task][1]
+            bertine.predict(teacher, input=train, output=probabilities, all_probabilities=True)
         else:
             weight = {LABELS: 1.0, BOTH: args.label_weight, ALONE: 0.0}[system]
             learning = {"teacher": teacher, "label_weight": weight}
         result = bertine.distill(
-            data, layers=layers, temperature=args.temperature, out=out, **usual, **learning
+            texts, layers=layers, temperature=args.temperature, out=out, **usual, **learning
         )
         assert isinstance(result, Distilled)
         speed = result.teacher.times_as_fast
@@ -126,21 +134,13 @@ def cell(
             first, second = (Predictor.load(path, precision="bf16") for path in (teacher, out))
             held = read_for(first.task, data / TASKS[task][2])
             speed, _ = speed_ratio(first.answering, second.answering, held)
-        note(
-            results, key, system, result.metrics["accuracy"], time.monotonic() - began, speed=speed
-        )
+        seconds = time.monotonic() - began
+        note(results, wanted, result.metrics["accuracy"], seconds, speed=speed)
 
 
-def note(
-    results: Results,
-    key: dict[str, Any],
-    system: str,
-    score: float,
-    seconds: float,
-    **more: Any,
-) -> None:
-    results.add({**key, "system": system, "score": score, "seconds": seconds, **more})
-    print(f"{key}: {system} {100 * score:.2f} in {seconds:.0f} s {more or ''}", flush=True)
+def note(results: Results, key: dict[str, Any], score: float, seconds: float, **more: Any) -> None:
+    results.add({**key, "score": score, "seconds": seconds, **more})
+    print(f"{key}: {100 * score:.2f} in {seconds:.0f} s {more or ''}", flush=True)
 
 
 def show_tasks(results: Results, args: argparse.Namespace) -> None:
@@ -151,7 +151,8 @@ def show_tasks(results: Results, args: argparse.Namespace) -> None:
             found, kept, speeds = [], [], []
             for seed in args.seeds:
                 key = {"task": task, "seed": seed, "examples": args.examples}
-                own = results.find({**key, "system": system})
+                answered = {"answered": args.answered} if system == FILE else {}
+                own = results.find({**key, "system": system, **answered})
                 teacher = results.find({**key, "system": TEACHER})
                 if own is None or teacher is None:
                     continue
@@ -240,6 +241,14 @@ def arguments() -> argparse.Namespace:
     systems = (LABELS, BOTH, ALONE, FILE)
     parser.add_argument("--systems", nargs="+", choices=systems, default=list(systems))
     parser.add_argument("--examples", type=int, default=0, help="training examples; 0: all")
+    parser.add_argument(
+        "--answered",
+        type=int,
+        default=0,
+        metavar="N",
+        help="texts in the file of probabilities, whose labels nobody sees; 0: those of --examples "
+        "with their labels",
+    )
     parser.add_argument("--epochs", type=int, help="default: as the number of examples asks for")
     parser.add_argument("--layers", nargs="+", type=int, help="default: every other one")
     parser.add_argument("--label-weight", type=float, default=0.5)

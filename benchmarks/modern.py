@@ -147,6 +147,15 @@ def candidates(base: Base) -> dict[str, Candidate]:
         "window 16, masks 30%, Muon, 6e-3": Candidate(
             {"local_attention": 16}, masks=(0.3, 0.3), optimizer="muon", rate=6e-3
         ),
+        "window 16, masks 30%, Muon, 1.2e-2": Candidate(
+            {"local_attention": 16}, masks=(0.3, 0.3), optimizer="muon", rate=1.2e-2
+        ),
+        "window 16, masks 30%, LAMB, 2e-2": Candidate(
+            {"local_attention": 16}, masks=(0.3, 0.3), optimizer="lamb", rate=2e-2
+        ),
+        "bert, mimetic, masks 30%, Muon, 6e-3": Candidate(
+            bert=True, mimetic=True, masks=(0.3, 0.3), optimizer="muon", rate=6e-3
+        ),
         "masks 40%": Candidate(masks=(0.4, 0.4)),
     }
     for depth in (2, 3, 6, 8, 12):

@@ -124,7 +124,9 @@ def test_least_arguments_are_enough(
     # What predict answers is its result, and it writes that itself; what it did is a note.
     results = captured.err if name == "predict" else captured.out
     assert results.endswith("first result\nsecond result\n")
-    assert captured.err.startswith(f"{name}: ") == (name not in ("demo", "predict", "explain"))
+    assert captured.err.startswith(f"{name}: ") == (
+        name not in ("demo", "predict", "explain", "generate")
+    )
 
 
 def test_what_differs_from_the_defaults_is_shown_on_stderr(

@@ -200,3 +200,83 @@ def test_the_clock_counts_what_was_killed(
 
     module.Clock(file, [tmp_path / "text"]).stage("vocabulary", work)
     assert json.loads(file.read_text())["done"] == ["vocabulary"]
+
+
+STORY = ROOT / "recipes" / "history"
+
+
+def story(*arguments: object) -> tuple[int, str, str]:
+    """Run the story as a program."""
+    done = subprocess.run(
+        [sys.executable, STORY, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_story_of_seconds(tmp_path: Path) -> None:
+    corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=120)
+    glue = glue_files.write_glue(tmp_path / "glue", *TASKS)
+    pairs, out = tmp_path / "pairs.jsonl", tmp_path / "out"
+    good = toys.sentence("cat", "old")
+    pairs.write_text(
+        json.dumps({"sentence_good": good, "sentence_bad": good[::-1], "UID": "a"}) + "\n"
+    )
+    given = ["--corpus", corpus, "--glue", glue, "--out", out, "--blimp", pairs]
+    given += ["--minutes", "0.02", "--seeds", "1", "--examples", "8", "--vocab-size", "120"]
+    status, printed, said = story(*given)
+    assert status == 0, said
+    assert "4 systems" in said
+    lines = printed.splitlines()
+    averages = [float(line.split()[2]) for line in lines[1:7]]
+    assert averages == sorted(averages, reverse=True)
+    assert {tuple(line.split()[:2]) for line in lines[1:7]} == {
+        *((name, "frozen") for name in ("word2vec", "ELMo", "GPT-1", "BERT")),
+        *((name, "fine-tuned") for name in ("GPT-1", "BERT")),
+    }
+    results = {path.stem for path in (out / "results").iterdir()}
+    assert "bert-fine-tuned-RTE-0" in results
+    assert "word2vec-language-model-BLiMP-0" not in results
+    page = (out / "history.html").read_text()
+    for words in ("“bank” in two sentences", "A word that is missing", "word2vec: none, for"):
+        assert words in page
+    # What is there is not done again, what is gone is; the table is the same.
+    before = {path: path.stat().st_mtime_ns for path in (out / "results").iterdir()}
+    (out / "results" / "look-word2vec.json").unlink()
+    status, again, said = story(*given)
+    assert (status, again) == (0, printed), said
+    for path, when in before.items():
+        assert (path.stat().st_mtime_ns == when) == (path.stem != "look-word2vec")
+    assert "was begun with seeds = 1, not 2" in mistake(story(*given, "--seeds", "2"))
+
+
+def test_mistakes_with_the_story(
+    tmp_path: Path,
+    given: list[str | Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(str(STORY))
+    spec = importlib.util.spec_from_file_location("story_main", STORY / "__main__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "story_main", module)
+    spec.loader.exec_module(module)
+
+    def told(*more: str | Path) -> str:
+        monkeypatch.setattr(sys, "argv", [str(STORY), *map(str, [*given, *more])])
+        return mistake((module.main(), *capsys.readouterr()))
+
+    assert "distilbert learns from bert" in told("--systems", "distilbert")
+    assert "has no train.conll" in told("--entities", tmp_path)
+    assert "has no minimal pairs" in told("--blimp", tmp_path / "corpus.txt")
+    assert "no-such-text" in told("--corpus", tmp_path / "no-such-text.txt")
+    assert "--minutes: 0 is not in the range" in told("--minutes", "0")
+    assert "word3vec" in told("--systems", "word3vec")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "novel.txt").write_text("years of work")
+    assert "holds something else" in told()

@@ -122,6 +122,7 @@ def save_model(
             folder,
             model_max_length=config.longest_input,
             one_type=config.type_vocab_size == 1,
+            pads_left=config.reads_last,
         )
         if task is not None:
             write_json(folder / TASK, task.to_dict())
@@ -290,6 +291,12 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
         raise BertineError(
             f"{where}: the tokenizer has {tokenizer.vocab_size} pieces, but the model's "
             f"vocab_size is {config.vocab_size}; they do not belong together"
+        )
+    last = config.last_token_id
+    if last is not None and tokenizer.sep_token_id != last:
+        raise BertineError(
+            f"{where}: a text ends with the id {tokenizer.sep_token_id} in the tokenizer, but "
+            f"eos_token_id in {CONFIG} is {last}; they do not belong together"
         )
     # Positions that count real tokens need to know which are not.
     if config.first_position and tokenizer.pad_token_id != config.pad_token_id:

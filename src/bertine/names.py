@@ -17,6 +17,7 @@ TaskName = Literal[
     "choice",
     "spans",
     "tagging",
+    "seq2seq",
     "glue",
     "squad",
     "swag",
@@ -46,7 +47,7 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm"]
+ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm", "denoising", "plm"]
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation.around_mlm`).
 SoftTokens = Literal["all", "masked"]
@@ -77,14 +78,17 @@ TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
 #: How tags mark entities (:mod:`bertine.records.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
+#: What the next token of a task's inputs is compared with (:mod:`bertine.objectives.beside_task`).
+LmSoftmax = Literal["tokens", "tokens-and-positions"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).
 TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram", "word-bpe"]
 #: What finds the words of text that is written without spaces (:mod:`bertine.text.chinese`).
 SegmenterName = Literal["jieba"]
-#: Whose names the special tokens of a new vocabulary of byte-level BPE have, and where they stand.
-SpecialStyle = Literal["roberta", "bert"]
+#: Whose names the special tokens of a new vocabulary of byte-level BPE or of Unigram have, and
+#: where they stand.
+SpecialStyle = Literal["roberta", "bert", "albert", "xlnet"]
 #: Activations of the layers (:mod:`bertine.models.layers`).
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 #: How word2vec learns (:mod:`bertine.word_vectors.steps`).

@@ -24,6 +24,7 @@ _PUBLISHED: dict[str, tuple[str, str | None]] = {
     "ModernBERT-": ("answerdotai", ""),
     "deberta-v3-": ("microsoft", "spm.model"),
     "openai-gpt": ("openai-community", "vocab.json merges.txt"),
+    "xlnet-": ("xlnet", "spiece.model"),
     "all-": ("sentence-transformers", None),
     "paraphrase-": ("sentence-transformers", None),
     "multi-qa-": ("sentence-transformers", None),
@@ -32,7 +33,9 @@ _PUBLISHED: dict[str, tuple[str, str | None]] = {
 _WITH_OLD_FILES = frozenset({"deberta-v3-"})
 _OLD = "config.json pytorch_model.bin tokenizer_config.json"
 #: Presets that are also the names of published models.
-_BOTH = re.compile(r"(xlm-)?roberta-|camembert-|deberta-v3-|mobilebert-uncased|openai-gpt")
+_BOTH = re.compile(
+    r"(xlm-)?roberta-|camembert-|deberta-v3-|mobilebert-uncased|openai-gpt|xlnet-(base|large)"
+)
 
 
 def how_to_get(name: str) -> str | None:

@@ -17,6 +17,8 @@ FAMILIES = {
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
+    "bart": "bertine.interop.bart:FAMILY",
+    "xlnet": "bertine.interop.xlnet:FAMILY",
 }
 
 #: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
@@ -61,6 +63,16 @@ PRESETS = {
     "gpt-tiny": "openai-gpt",
     "gpt-mini": "openai-gpt",
     "gpt-small": "openai-gpt",
+    "bart-base": "bart",
+    "bart-large": "bart",
+    "bart-tiny": "bart",
+    "bart-mini": "bart",
+    "bart-small": "bart",
+    "xlnet-base-cased": "xlnet",
+    "xlnet-large-cased": "xlnet",
+    "xlnet-tiny": "xlnet",
+    "xlnet-mini": "xlnet",
+    "xlnet-small": "xlnet",
 }
 
 #: Names of the configurations of Google's programs → the model types that they may be of: the first
@@ -68,6 +80,7 @@ PRESETS = {
 TENSORFLOW_CONFIGS = {
     "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
+    "xlnet_config.json": ("xlnet",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.base.Objective`.
@@ -77,4 +90,6 @@ OBJECTIVES = {
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
     "rtd": "bertine.objectives.rtd:Rtd",
     "clm": "bertine.objectives.clm:Clm",
+    "denoising": "bertine.objectives.denoising:Denoising",
+    "plm": "bertine.objectives.plm:Plm",
 }

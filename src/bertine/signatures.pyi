@@ -14,10 +14,12 @@ from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import GivenTextsReport
 from bertine.inference.files.tag_file import TagReport
+from bertine.inference.generating.generate import GeneratedTexts, OnText
 from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
 from bertine.inspection.inspect import Inspection
+from bertine.modeldir import LoadedModel
 from bertine.names import (
     ActivationName,
     AnswerPrecision,
@@ -28,6 +30,7 @@ from bertine.names import (
     Initialization,
     InputFormat,
     LabelledFormat,
+    LmSoftmax,
     LongText,
     MapKind,
     Masking,
@@ -254,11 +257,11 @@ def distill(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -283,7 +286,7 @@ def distill(
         tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5, the weights of the last epoch.
+            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: by which validation examples are held out where the data has none; None: that of
@@ -420,13 +423,15 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is. A
-    model that was trained on a task of GLUE takes its official dev files as they are (a model for
-    MNLI both, and AX's too), one for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -456,7 +461,8 @@ def evaluate(
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
+            minimal pairs.
     """
 
 def explain(
@@ -688,6 +694,12 @@ def finetune(
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -718,6 +730,8 @@ def finetune(
     freeze_layers: int = 0,
     frozen: bool | None = None,
     freeze_embeddings: bool = False,
+    lm_weight: float | None = None,
+    lm_softmax: LmSoftmax = "tokens",
     patience: int | None = None,
     baselines: bool = True,
     precision: Precision = "auto",
@@ -775,6 +789,15 @@ def finetune(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -785,7 +808,7 @@ def finetune(
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5, the weights of the last epoch.
+            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: by which validation examples are held out where the data has none; None: that of
@@ -822,6 +845,11 @@ def finetune(
             `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
             whatever it is worth.
         freeze_embeddings: do not train the embeddings.
+        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
+            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+            guess it.
+        lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
+            positions too.
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
@@ -858,6 +886,85 @@ def finetune(
             (:class:`~bertine.training.loop.fit.FitConfig`).
     """
 
+def generate(
+    model: LoadedModel | Path | str,
+    texts: Sequence[str] | str | None = None,
+    *,
+    input: Path | str | TableLike | None = None,
+    output: Path | str | None = None,
+    on_text: OnText | None = None,
+    show_progress: bool = True,
+    max_new_tokens: int = 40,
+    min_new_tokens: int = 0,
+    sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    seed: int = 0,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    no_repeat_ngram_size: int = 0,
+    sequences: int = 1,
+    text_column: str | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    device: str | None = None,
+    end_token: str | None = None,
+) -> GeneratedTexts:
+    """Write what a model says next, for one text or many.
+
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
+    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
+    The same text for the same arguments: what is drawn is a function of the seed, the number of
+    the prompt and the place, whatever is computed beside it.
+
+    Args:
+        model: a model directory, or a model that was loaded from one.
+        texts: one prompt, or several. Not with `input`.
+        input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
+            or a table in memory, as for `finetune`.
+        output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
+            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
+            prompt before what goes on with it. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are sure, each prompt before
+            what goes on with it and a line break behind each text; with beams or several sequences
+            a text is sure when it has ended. Not with `output`.
+        show_progress: on stderr, with a file.
+        max_new_tokens: tokens to write at most.
+        min_new_tokens: tokens to write before an end token may end the text.
+        sample: draw tokens by their probabilities in place of taking the most probable one.
+        temperature: with `sample`: divides the scores before the softmax; below 1 probable tokens
+            become more probable.
+        top_k: with `sample`: draw among so many most probable tokens; None: all.
+        top_p: with `sample`: draw among the fewest most probable tokens that have this probability
+            together.
+        seed: with `sample`: of what is drawn; each text has its own draws.
+        beams: sequences that are followed at once; the most probable ones are kept.
+        length_penalty: with `beams`: sequences are compared by their log-probability divided by
+            their length to this power; above 0 long ones win, below 0 short ones.
+        early_stopping: with `beams`: end as soon as that many sequences have ended, and not when
+            none that goes on is better than these.
+        no_repeat_ngram_size: never write a run of so many tokens twice, the prompt's included; 0:
+            no limit.
+        sequences: texts for each prompt: the best of the beams, or as many draws.
+        text_column: the text; None: text, sentence, or the only column.
+        format: of the input; None: detected from the name of the file and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        end_token: a token of the vocabulary that ends a text; None: what stood behind documents in
+            pre-training, if anything did.
+
+    Raises:
+        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
+            prompt without any token; options that exclude each other; what reading the file
+            raises; an output in which the texts cannot be written.
+    """
+
 def inspect(
     path: Path | str,
     *,
@@ -875,9 +982,10 @@ def inspect(
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm, denoising or plm, running text needs clm. One of segment-pair, sentence-pair,
+            full-sentences, doc-sentences, sentence-order and running-text
+            (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -915,6 +1023,9 @@ def lr_find(
     probability_columns: Sequence[str] | str | None = None,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -937,6 +1048,8 @@ def lr_find(
     dropout: float | None = None,
     freeze_layers: int = 0,
     freeze_embeddings: bool = False,
+    lm_weight: float | None = None,
+    lm_softmax: LmSoftmax = "tokens",
     precision: Precision = "auto",
     device: str | None = None,
     seed: int = 0,
@@ -979,6 +1092,10 @@ def lr_find(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -1007,6 +1124,11 @@ def lr_find(
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
         freeze_embeddings: do not train the embeddings.
+        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
+            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+            guess it.
+        lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
+            positions too.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
@@ -1165,6 +1287,18 @@ def pretrain(
     discriminator_weight: float = 50.0,
     sampling_temperature: float = 1.0,
     save_generator: bool = False,
+    infill_share: float = 0.3,
+    infill_length: float = 3.0,
+    permute_share: float = 1.0,
+    mask_share: float = 0.0,
+    delete_share: float = 0.0,
+    rotate_share: float = 0.0,
+    guessed_share: float = 0.16666666666666666,
+    longest_span: int = 5,
+    span_context: int = 6,
+    permuted_length: int | None = None,
+    both_directions: bool = False,
+    memory_length: int = 0,
     batch_size: int = 32,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
@@ -1224,8 +1358,9 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, or the next token; None: as in the model's paper:
-            mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, mlm for the
+            masked tokens only, replaced tokens, the next token, a text from a corrupted one, or
+            tokens in any order; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for
+            ALBERT, rtd for ELECTRA, clm for GPT-1, denoising for BART, plm for XLNet, mlm for the
             others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
@@ -1246,6 +1381,25 @@ def pretrain(
         sampling_temperature: that the generator's logits are divided by before a token is drawn.
         save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
             no head for them.
+        infill_share: share of the tokens in spans that one mask takes the place of.
+        infill_length: mean length of these spans, in tokens or whole words. Lengths are drawn from
+            a Poisson distribution; one of length 0 is a mask that is put in.
+        permute_share: share of the sequences whose sentences change their order.
+        mask_share: share of the tokens that become the mask one by one.
+        delete_share: share of the tokens that are left out without a trace.
+        rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
+            before it behind the end.
+        guessed_share: share of the tokens that are guessed; the others are known from the
+            beginning. 1/6 is the paper's K of 6.
+        longest_span: guess runs of up to so many words, shorter ones more often.
+        span_context: tokens that are not guessed around a run, for each word of it.
+        permuted_length: permute stretches of so many tokens, each of which is guessed before the
+            next; None: a sequence as a whole.
+        both_directions: read the second half of every batch from the end of the text to its
+            beginning.
+        memory_length: look at so many tokens of the text before a sequence too, of one that is read
+            from its end of the text behind it; needs input_format full-sentences. Their states are
+            computed anew at every step, and no gradient leads into them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
         max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
@@ -1255,11 +1409,11 @@ def pretrain(
         short_seq_prob: share of segment pairs that are made shorter at random.
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd or
-            clm, running text needs clm; None: as in the model's paper: segment pairs for BERT,
-            sentence order for ALBERT, running text for GPT-1, full sentences for the others. One of
-            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order and
-            running-text (:mod:`bertine.data.instances.formats`).
+        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
+            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
+            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
+            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
+            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1433,6 +1587,12 @@ def search(
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    label_smoothing: float = 0.0,
     long_text: LongText = "head",
     word_column: int | None = None,
     tag_column: int | None = None,
@@ -1457,6 +1617,8 @@ def search(
     dropout: float | None = None,
     freeze_layers: int = 0,
     freeze_embeddings: bool = False,
+    lm_weight: float | None = None,
+    lm_softmax: LmSoftmax = "tokens",
     patience: int | None = None,
     precision: Precision = "auto",
     device: str | None = None,
@@ -1527,6 +1689,15 @@ def search(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
+        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
@@ -1558,6 +1729,11 @@ def search(
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
         freeze_embeddings: do not train the embeddings.
+        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
+            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+            guess it.
+        lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
+            positions too.
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         precision: number format to compute in; auto is bf16 where the machine has it.
@@ -1734,7 +1910,8 @@ def train_vocab(
             place of ``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces
             with their probabilities.
         special_tokens: of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as
-            BERT has them, which is how ModernBERT reads; None: roberta.
+            BERT has them, which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep>
+            behind each text, and <cls> last; None: roberta, albert.
         vocab_size: pieces, special tokens and single characters included.
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and

@@ -85,6 +85,23 @@ TERMS = {
         targets="tokens",
         words=True,
     ),
+    "denoising": TermTexts(
+        title="Denoising",
+        loss="Mean cross-entropy of each token of the original text given the corrupted one and "
+        "the tokens before it, in nats.",
+        accuracy="Tokens whose best guess is right.",
+        right="tokens of the original guessed right",
+        targets="tokens",
+        words=True,
+    ),
+    "plm": TermTexts(
+        title="Permutation LM",
+        loss="Mean cross-entropy of the guessed tokens, each given those known before it, in nats.",
+        accuracy="Guessed tokens whose best guess is right.",
+        right="tokens guessed right",
+        targets="guessed tokens",
+        words=True,
+    ),
     "generator": TermTexts(
         title="Generator MLM",
         loss="Mean cross-entropy of the generator at the tokens that are hidden from it, in nats.",
@@ -147,6 +164,8 @@ OBJECTIVE_TERMS = {
     "mlm-sop": ("mlm", "sop"),
     "rtd": ("rtd", "generator"),
     "clm": ("clm",),
+    "denoising": ("denoising",),
+    "plm": ("plm",),
 }
 #: The score by which models are chosen, where it is not the loss of the first term. A detector's
 #: own loss falls when its generator gets worse, and the generator's says nothing of the detector;

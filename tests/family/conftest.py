@@ -85,7 +85,17 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     config = variant.family.presets[variant.preset].replace(**(sizes | variant.small))
     (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
     with toys.one_thread():
-        bertine("vocab", corpus, "--kind", kind, "--vocab-size", size, "--out", folder / "vocab")
+        bertine(
+            "vocab",
+            corpus,
+            "--kind",
+            kind,
+            "--vocab-size",
+            size,
+            "--out",
+            folder / "vocab",
+            *variant.vocab,
+        )
         bertine("prepare", corpus, "--tokenizer", folder / "vocab", "--out", folder / "store")
         bertine(
             *("pretrain", folder / "store", "--model", folder / "config.json"),

@@ -33,6 +33,9 @@ def random_batch(config: Config, seed: int, *, left: bool = False) -> Batch:
         begin = longest - length if left else 0
         here = slice(begin, begin + length)
         ids[row, here] = torch.from_numpy(draw.choice(usual, size=length))
+        if (end := config.last_token_id) is not None:  # one in each, which is read
+            ids[row][ids[row] == end] = usual[0]
+            ids[row, begin + length - 2] = end
         mask[row, here] = True
         segments[row, begin + int(draw.integers(1, length)) : begin + length] = 1
         chosen = draw.choice(length, size=3, replace=False)
@@ -51,9 +54,18 @@ def inputs(batch: Batch, config: Config) -> dict[str, Tensor]:
     """Return the batch as keyword arguments of a transformers model."""
     given = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask.long()}
     types = batch.token_type_ids
+    if config.num_segment_ids > config.num_segments:
+        given["token_type_ids"] = types
     if config.type_vocab_size:
         given["token_type_ids"] = types if config.type_vocab_size > 1 else torch.zeros_like(types)
     return given
+
+
+def padded_left(given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return what is padded on the right (`given` of :func:`inputs`) padded on the left."""
+    mask = given["attention_mask"]
+    places = (torch.arange(mask.shape[1]) + mask.sum(1, keepdim=True)) % mask.shape[1]
+    return {name: value.gather(1, places) for name, value in given.items()}
 
 
 def full_labels(batch: Batch) -> Tensor:

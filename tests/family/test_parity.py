@@ -18,7 +18,7 @@ from .variants import VARIANTS, Variant, scramble
 
 LABELS = 3
 #: transformers has no class for pairs that are encoded apart; the others have a test of their own.
-OWN = ("pair_classifier", "nsp", "sop", "mlm", "generator", "lm")
+OWN = ("pair_classifier", "nsp", "sop", "mlm", "generator", "lm", "plm")
 HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.config.heads))
 #: What is asked of pairs in pre-training, and what transformers calls the answers.
 PAIR_LABELS = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
@@ -51,7 +51,11 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
         close(ours.pooler_output, theirs.pooler_output, "pooler_output")
     assert ours.hidden_states is not None
     assert len(ours.hidden_states) == len(config.passes) + 1
-    for i, (a, b) in enumerate(zip(ours.hidden_states, theirs.hidden_states, strict=True)):
+    if config.encodes_and_decodes:
+        states = (*theirs.encoder_hidden_states, *theirs.decoder_hidden_states[1:])
+    else:
+        states = theirs.hidden_states
+    for i, (a, b) in enumerate(zip(ours.hidden_states, states, strict=True)):
         close(a[real], b[real], f"hidden_states[{i}]")
 
 
@@ -59,7 +63,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
     if not variant.hides:
-        pytest.skip("tests/family/test_causal.py compares it")
+        pytest.skip("test_causal.py, test_seq2seq.py and test_permutation.py compare it")
     # Replaced-token detection, which takes two of transformers' models, has a test of its own.
     name = next(name for name in variant.family.objectives if name != "rtd")
     objective, _ = choose(config, name)
@@ -87,13 +91,13 @@ def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> No
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None:
     config = variant.tiny(seed)
-    if head in OWN or head not in config.heads:
+    if head in OWN or head not in config.heads or not variant.in_transformers(head):
         pytest.skip("no such class in transformers")
     new = new_head(config, head, 1 if head == "choice" else LABELS)
     # transformers' class for masked words and that for spans have no pooler.
     model = Model(config, new, add_pooler=config.heads[head].reads == "pooled").eval()
     scramble(model, seed)
-    batch = random_batch(config, seed)
+    batch = random_batch(config, seed, left=config.reads_last)
     other = variant.twin(model, 2 if head == "spans" else LABELS)
     given = inputs(batch, config)
     if head == "choice":  # the five sequences are choices of one example

@@ -30,6 +30,7 @@ class Variant:
         head_sizes: of these the sizes of its attention heads are multiples.
         small: what a model of 2 layers x 32, 2 heads, has besides.
         pretrain: options of ``bertine pretrain`` besides those of all.
+        vocab: options of ``bertine vocab`` besides those of all.
         fills_masks: the folder of a run whose model fills masks.
     """
 
@@ -40,12 +41,18 @@ class Variant:
     head_sizes: int = 1
     small: dict[str, Any] = field(default_factory=dict)
     pretrain: tuple[str, ...] = ()
+    vocab: tuple[str, ...] = ()
     fills_masks: str = "model"
 
     @property
     def hides(self) -> bool:
         """Whether words are hidden from it in pre-training, which it can then fill in."""
         return "mlm" in self.family.config.heads
+
+    def in_transformers(self, head: str) -> bool:
+        """Whether transformers has a class for `head`."""
+        suffix = self.family.config.heads[head].suffix
+        return hasattr(transformers, self.family.class_prefix + suffix)
 
     @property
     def family(self) -> Family:
@@ -156,6 +163,11 @@ def gpt(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def xlnet(draw: np.random.Generator) -> dict[str, Any]:
+    """Offsets that are told apart, or counted alike from one on."""
+    return {"clamp_len": (-1, 5)[int(draw.integers(2))]}
+
+
 def electra(draw: np.random.Generator) -> dict[str, Any]:
     """Embeddings as wide as the states, or not."""
     heads = int(draw.integers(1, 5))
@@ -165,6 +177,18 @@ def electra(draw: np.random.Generator) -> dict[str, Any]:
         "num_attention_heads": heads,
         "hidden_size": width,
         "embedding_size": width if draw.integers(2) else other,
+    }
+
+
+def bart(draw: np.random.Generator) -> dict[str, Any]:
+    """A decoder of other sizes than the encoder."""
+    heads, others = int(draw.integers(1, 4)), int(draw.integers(1, 4))
+    return {
+        "num_attention_heads": heads,
+        "hidden_size": heads * others * int(draw.integers(3, 9)),
+        "decoder_layers": int(draw.integers(1, 4)),
+        "decoder_attention_heads": others,
+        "decoder_ffn_dim": int(draw.integers(10, 60)),
     }
 
 
@@ -250,6 +274,35 @@ VARIANTS = {
         {"openai-gpt": 116_534_784},
         own=gpt,
         small={"intermediate_size": 128},
+    ),
+    "bart": Variant(
+        "bart",
+        "bart-base",
+        {
+            "bart-base": 139_420_416,
+            "bart-large": 406_291_456,
+            # Ours, with those of bert-tiny, -mini and -small beside them.
+            "bart-tiny": 4_632_832,
+            "bart-mini": 12_026_368,
+            "bart-small": 31_392_768,
+        },
+        own=bart,
+        small={"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
+    ),
+    "xlnet": Variant(
+        "xlnet",
+        "xlnet-base-cased",
+        {
+            "xlnet-base-cased": 116_718_336,
+            "xlnet-large-cased": 360_268_800,
+            # Ours: 1 to 2% fewer than bert-tiny, -mini and -small.
+            "xlnet-tiny": 4_336_512,
+            "xlnet-mini": 11_236_096,
+            "xlnet-small": 29_287_936,
+        },
+        own=xlnet,
+        head_sizes=2,
+        vocab=("--special-tokens", "xlnet"),
     ),
     "xlm-roberta": Variant(
         "xlm-roberta",

@@ -39,6 +39,8 @@ def family(request: pytest.FixtureRequest) -> Family:
 def tiny(family: Family) -> Config:
     preset = next(iter(family.presets.values()))
     small = dict.fromkeys(("embedding_size", "intra_bottleneck_size"), 16)
+    small |= {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 128}
+    small["eos_token_id"] = toys.tokenizer().sep_token_id
     return preset.replace(
         vocab_size=toys.tokenizer().vocab_size,
         hidden_size=32,
@@ -124,7 +126,45 @@ def test_a_teacher_of_another_vocabulary(
     )
     if not any("mlm" in name or name == "rtd" for name in family.objectives):
         # A student on a store guesses hidden words.
-        assert message.endswith("is pre-trained with objective clm, not with mlm")
+        only = family.objectives[0]
+        assert message.endswith(f"is pre-trained with objective {only}, not with mlm")
         return
     assert str(teacher) in message
     assert "vocabulary" in message
+
+
+def test_types_that_write_no_texts_and_types_that_fill_no_masks(
+    family: Family, classifier: Path, fails: Fails
+) -> None:
+    kind = family.config
+    if not kind.writes_with:
+        told = fails("generate", classifier, "the old cat")
+        assert f"{classifier}: is of type {kind.model_type}, which writes no texts" in told
+    told = fails("fill-mask", classifier, "the [MASK]")
+    if "mlm" not in kind.heads:
+        assert f"{classifier}: is of type {kind.model_type}, which fills no masks" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--top-k", 3), "top_k is for sampling; add --sample, or leave it out"),
+        (("--sample", "--beams", 2), "leave out --sample"),
+        (("--max-new-tokens", 40), "the model has places for 40 tokens"),
+        (("--end-token", "!"), "end_token '!' is not in the vocabulary"),
+        (("--output", "written.xlsx"), "written.xlsx: rows of plain text are not written as .xlsx"),
+        (("--text-column", "b"), "--text-column is for an input file; leave it out"),
+        (("--beams", 257), "257"),
+        (("--input", "-"), "give either texts or an input file (--input)"),
+        ((" ",), "text 2 has nothing to go on from; give a word or more"),
+    ],
+)
+def test_texts_that_cannot_be_written(
+    tmp_path: Path, fails: Fails, options: tuple[object, ...], message: str
+) -> None:
+    gpt = family_of("openai-gpt")
+    config = tiny(gpt)
+    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    save_model(tmp_path / "model", model, toys.tokenizer())
+    few = () if "--max-new-tokens" in options else ("--max-new-tokens", 8)
+    assert message in fails("generate", tmp_path / "model", "the old cat", *few, *options)

@@ -169,7 +169,13 @@ def test_a_vocabulary_with_such_special_tokens_is_trained(tmp_path: Path) -> Non
     assert Tokenizer.load(tmp_path / "vocab").fingerprint == tokenizer.fingerprint
 
 
-def test_special_tokens_are_chosen_for_byte_level_bpe_alone(tmp_path: Path) -> None:
+def test_special_tokens_are_chosen_for_byte_level_bpe_and_unigram_alone(tmp_path: Path) -> None:
     corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    with pytest.raises(BertineError, match="special_tokens is for byte-level BPE"):
-        bertine.train_vocab(corpus, tmp_path / "vocab", special_tokens="bert", vocab_size=400)
+
+    def refused(message: str, **options: Any) -> None:
+        with pytest.raises(BertineError, match=message):
+            bertine.train_vocab(corpus, tmp_path / "vocab", vocab_size=400, **options)
+
+    refused("special_tokens is for byte-level BPE and Unigram", special_tokens="bert")
+    refused("'xlnet' is not for .* roberta or bert", kind="byte-bpe", special_tokens="xlnet")
+    refused("'bert' is not for .* albert or xlnet", kind="unigram", special_tokens="bert")

@@ -12,7 +12,7 @@ from bertine.errors import BertineError
 from bertine.text.pieces import goes_on, run_together
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.unigram.layouts import ALBERT, DEBERTA, FAIRSEQ
-from unigrams import CONTROL, NORMAL, PIECES, UNUSED, model_bytes
+from unigrams import CONTROL, NORMAL, PIECES, UNKNOWN, UNUSED, USER_DEFINED, model_bytes
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -64,6 +64,45 @@ def test_fairseq_numbers_the_pieces_anew(xlm_r: Tokenizer, tmp_path: Path) -> No
         assert tokenizer.encode("the").input_ids == [5, 7, 6]
         assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (1, 3)
         (tmp_path / name).unlink()
+
+
+XLNET_SPECIALS = [
+    ("<unk>", 0.0, UNKNOWN),
+    *((text, 0.0, CONTROL) for text in ("<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")),
+    *((text, 0.0, CONTROL) for text in ("<eod>", "<eop>")),
+    ("(", 0.0, USER_DEFINED),
+]
+
+
+def test_xlnet_puts_cls_last_and_keeps_case(tmp_path: Path) -> None:
+    brackets = [("<", -9.0, NORMAL), (">", -9.0, NORMAL)]
+    listed = [*XLNET_SPECIALS, *((text, score, NORMAL) for text, score in PIECES), *brackets]
+    (tmp_path / "spiece.model").write_bytes(model_bytes(listed))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.tokens == [text for text, _, _ in listed]
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.mask_token_id) == (5, 0, 6)
+    assert (tokenizer.lowercase, tokenizer.strip_accents) == (False, True)
+    one, two = tokenizer.encode("the cat"), tokenizer.encode("the cat", "sat")
+    names = [[tokenizer.tokens[i] for i in each.input_ids] for each in (one, two)]
+    assert names == [
+        ["▁the", "▁cat", "<sep>", "<cls>"],
+        ["▁the", "▁cat", "<sep>", "▁sat", "<sep>", "<cls>"],
+    ]
+    assert (one.token_type_ids, two.token_type_ids) == ([0, 0, 0, 2], [0, 0, 0, 1, 1, 2])
+    cut = tokenizer.encode("the cat sat the cat", "sat", max_length=6)
+    assert cut.token_type_ids == [0, 0, 0, 1, 1, 2]
+    # A comma behind a digit is a piece by itself, as in the published program; what is written like
+    # a mark of the vocabulary is text, but for the special tokens around texts.
+    assert pieces(tokenizer, "19,") == ["▁1", "9", ","]
+    assert "<eod>" not in pieces(tokenizer, "the <eod>")
+    assert pieces(tokenizer, "Cat") != pieces(tokenizer, "cat")
+    assert tokenizer.continues[tokenizer.tokens.index("s")]
+    assert not tokenizer.continues[tokenizer.tokens.index("(")]
+    (tmp_path / "saved").mkdir()
+    tokenizer.save(tmp_path / "saved", model_max_length=512)
+    again = Tokenizer.load(tmp_path / "saved")
+    assert again.fingerprint == tokenizer.fingerprint
+    assert again.encode("the cat", "sat") == two
 
 
 def test_deberta_adds_the_mask_to_its_file(tmp_path: Path) -> None:

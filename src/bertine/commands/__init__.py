@@ -8,6 +8,7 @@ from bertine.commands.evaluate import EVALUATE
 from bertine.commands.explain import EXPLAIN
 from bertine.commands.export import EXPORT
 from bertine.commands.fill_mask import FILL_MASK
+from bertine.commands.generate import GENERATE
 from bertine.commands.glue_submission import GLUE_SUBMISSION
 from bertine.commands.inspect import INSPECT
 from bertine.commands.options.command import Command
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Command] = {
         PREDICT,
         EXPLAIN,
         FILL_MASK,
+        GENERATE,
         EMBED,
         SIMILAR,
         EXPORT,

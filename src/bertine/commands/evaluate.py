@@ -18,7 +18,7 @@ def _add_arguments(parser: Parser) -> None:
         "PATH",
         "a file with the columns the model was trained with, or a folder with dev.*, val.* "
         "or validation.*; for a pre-trained model, a token store of other text, for an ELMo that "
-        "text itself",
+        "text itself; or minimal pairs as BLiMP has them",
     )
     add_options(parser, EvaluateOptions)
 
@@ -27,7 +27,8 @@ EVALUATE = Command(
     name="evaluate",
     summary="score a model on labelled examples, or on held-out text",
     description="Score a fine-tuned model on labelled examples, beside the majority class; or a\n"
-    "pre-trained one on a token store: MLM loss, perplexity, accuracy; NSP accuracy.\n"
-    "An ELMo that was trained here on text: the perplexity of both directions.",
+    "pre-trained one on a token store (MLM loss, perplexity, accuracy; NSP accuracy), an\n"
+    "ELMo that was trained here on text (the perplexity of both directions), or either on\n"
+    "minimal pairs: how often it finds the right sentence more probable than the wrong one.",
     add_arguments=_add_arguments,
 )

@@ -19,7 +19,7 @@ class Sizes(Protocol):
     @property
     def vocab_size(self) -> int: ...
     @property
-    def num_segments(self) -> int: ...
+    def num_segment_ids(self) -> int: ...
     @property
     def longest_input(self) -> int: ...
 
@@ -44,7 +44,7 @@ def check_batch(batch: Batch, config: Sizes, *, num_labels: int | None = None) -
             f"{config.longest_input}; lower the maximum length"
         )
     _check(batch, batch.input_ids, config.vocab_size, "token id {} is outside the vocabulary of")
-    _check(batch, batch.token_type_ids, config.num_segments, "segment id {} is outside the")
+    _check(batch, batch.token_type_ids, config.num_segment_ids, "segment id {} is outside the")
     labels = batch.targets.get("labels")
     if num_labels is not None and labels is not None:
         _check(batch, labels, num_labels, "label {} is outside the", ignored=-100)

@@ -201,7 +201,7 @@ def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
     """Say what stands out in texts that are there twice."""
     findings = []
     conflicts = _conflicts(train.items)
-    if conflicts and not task.numeric:
+    if conflicts and not task.numeric and not task.writes:
         rows = [item for group in conflicts for item in group]
         findings.append(
             f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "

@@ -27,6 +27,7 @@ from bertine.tables.table import Table
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.options import TableOptions
+from bertine.tasks.seq2seq.task import TextToText
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
@@ -198,10 +199,43 @@ class _ChoiceTables(_LabelledTables):
         )
 
 
+#: Usual names of the column of texts to write, tried in this order.
+TARGET_COLUMNS = ("target", "summary", "highlights", "output")
+
+
+class _WrittenTables(_LabelledTables):
+    """Tables with a text to write in each row."""
+
+    def training(self, path: Source, named: dict[str, Any]) -> Examples:
+        target, label = self.options.target_column, named["label_column"]
+        if target and label and target != label:
+            raise BertineError(
+                f"give {option('target_column')} or {option('label_column')}, not both"
+            )
+        return read_examples(
+            path, known=(), label_names=TARGET_COLUMNS, **{**named, "label_column": target or label}
+        )
+
+    def stratified(self, train: Examples) -> bool:
+        return False
+
+    def task(self, train: Examples, max_length: int) -> TextToText:
+        options = self.options
+        return dataclasses.replace(
+            TextToText.from_examples(train, max_length=max_length),
+            max_target_length=options.max_target_length,
+            beams=options.beams,
+            length_penalty=options.length_penalty,
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
+            label_smoothing=options.label_smoothing,
+        )
+
+
 #: How tables are read, by the tasks whose rows do not have one label, or one score, each.
 _KINDS: dict[type[Task[Any]], type[_LabelledTables]] = {
     MultiLabel: _LabelSetTables,
     MultipleChoice: _ChoiceTables,
+    TextToText: _WrittenTables,
 }
 
 

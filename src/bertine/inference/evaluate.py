@@ -18,6 +18,8 @@ from bertine.inference.compute.running import Computing
 from bertine.inference.elmo.evaluate_text import evaluate_text
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.losses import worst_of
+from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
+from bertine.inference.minimal_pairs.pairs import holds_pairs
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
 from bertine.interop.word_models import word_model_of
@@ -36,6 +38,9 @@ from bertine.text.tokenizer import Tokenizer
 
 Prediction = TypeVar("Prediction")
 
+#: What a pre-trained model is scored on.
+_STORE, _PAIRS = "is a token store", "is a set of minimal pairs"
+
 
 @takes_options()
 def evaluate(
@@ -46,13 +51,15 @@ def evaluate(
     options: EvaluateOptions,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is. A
-    model that was trained on a task of GLUE takes its official dev files as they are (a model for
-    MNLI both, and AX's too), one for spans those of SQuAD.
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
 
     Args:
         model: a model directory, or a loaded one.
-        data: the file or folder, or the store; or a table in memory, as for `finetune`.
+        data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         options: what the other arguments say; a loaded model keeps its device and precision.
 
@@ -61,7 +68,8 @@ def evaluate(
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
-            know; `worst` is below 0; `worst` or `baselines` is given for a token store.
+            know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
+            minimal pairs.
     """
     reading = Reading.of(
         options,
@@ -73,23 +81,22 @@ def evaluate(
     )
     device, precision, worst = options.device, options.precision, options.worst
     data = as_data(data)
+    if isinstance(data, str | Path) and not isinstance(model, Predictor):
+        what = _without_labels(data)
+        if what:
+            for name, wanted in (("worst", worst), ("baselines", options.baselines)):
+                if wanted:
+                    raise BertineError(f"{data}: {what}, which has no labels; leave out {name}")
+            for name in reading.given():
+                raise BertineError(f"{data}: {what}, which is read as it is; leave out {name}")
+            score = evaluate_store if what == _STORE else evaluate_pairs
+            return score(
+                model, data, device=device, precision=precision, show_progress=show_progress
+            )
     if not isinstance(model, Predictor) and word_model_of(model) is not None:
         if not isinstance(data, str | Path):
             raise BertineError("an ELMo is scored on files of text, not on a table in memory")
         return evaluate_text(model, data, options)
-    if isinstance(data, str | Path) and not isinstance(model, Predictor) and is_store(Path(data)):
-        for name, wanted in (("worst", worst), ("baselines", options.baselines)):
-            if wanted:
-                raise BertineError(
-                    f"{data}: is a token store, which has no labels; leave out {name}"
-                )
-        for name in reading.given():
-            raise BertineError(
-                f"{data}: is a token store, which is read as it is; leave out {name}"
-            )
-        return evaluate_store(
-            model, data, device=device, precision=precision, show_progress=show_progress
-        )
     predictor = Predictor.for_scores(model, device, precision)
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
@@ -99,6 +106,13 @@ def evaluate(
     if options.baselines:
         report.notes.extend(_baseline_notes(predictor, sets, report))
     return report
+
+
+def _without_labels(data: Path | str) -> str:
+    """Say what `data` are that a pre-trained model is scored on; "" of labelled examples."""
+    if is_store(Path(data)):
+        return _STORE
+    return _PAIRS if holds_pairs(data) else ""
 
 
 def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) -> list[str]:

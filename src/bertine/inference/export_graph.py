@@ -44,7 +44,7 @@ from bertine.options.names import option
 from bertine.options.vectors import AnyVectors
 from bertine.tables.given import TableLike
 from bertine.taskinfo import TaskInfo
-from bertine.tasks import task_class
+from bertine.tasks import TASKS, task_class
 from bertine.tasks.input_lengths import require_positions
 from bertine.terminal.console import say, visible_list
 from bertine.text.tokenizer import Tokenizer
@@ -174,6 +174,12 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
     bare = vectors.pooling is None and vectors.layer is None and normalize is None
     if modules is None and bare:
         loaded = load_model(folder)
+        kind = None if loaded.task is None else TASKS.get(loaded.task.name)
+        if kind is not None and kind.writes:
+            raise BertineError(
+                f"{path}: writes texts by a search, which is no graph; its vectors can be "
+                f"exported with {option('pooling', 'mean')}"
+            )
         if loaded.task is not None and task_head(loaded.model):
             for line in loaded.report.lines():
                 say(line)

@@ -91,6 +91,11 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)
+        if "mlm" not in config.heads:
+            raise BertineError(
+                f"{name}: is of type {config.model_type}, which fills no masks"
+                + ("; 'bertine generate' goes on with a text" if config.writes_with else "")
+            )
         if loaded.model.missing_partners():
             raise BertineError(
                 f"{name}: has no masked-LM head: it detects replaced tokens; use the "

@@ -40,7 +40,13 @@ def _architecture(settings: ConfigFile) -> str:
 def _weights(folder: Path, config: Config) -> list[str]:
     names = family_of(config.model_type).names
     # Copies and constants that a file may hold besides the parameters.
-    passive = ("position_ids", *(copy for copy, _ in names.copies))
+    constants = (
+        file_name
+        for head, of_head in names.heads.items()
+        if of_head.constant
+        for _, file_name in of_head.rows(head)
+    )
+    passive = ("position_ids", *(copy for copy, _ in names.copies), *constants)
     tied = names.tied(config)
     counts: dict[str, int] = {}
     dtypes: set[str] = set()

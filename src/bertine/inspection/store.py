@@ -12,6 +12,7 @@ import numpy as np
 from bertine.data.corruption.base import MakeCorruption
 from bertine.data.corruption.following import FollowingTokens
 from bertine.data.corruption.masked import TokenMasking
+from bertine.data.corruption.permuted import PermutedTokens
 from bertine.data.instances.formats import PAIR_FORMATS
 from bertine.data.instances.pretraining import PretrainingData
 from bertine.data.store import TokenStore
@@ -31,6 +32,11 @@ from bertine.text.pieces import bare
 from bertine.text.tokenizer import Tokenizer
 from bertine.version import __version__
 
+#: What is guessed where nothing is masked.
+_GUESSED: dict[MakeCorruption, str] = {
+    FollowingTokens: "each token is guessed from those before it",
+    PermutedTokens: "a sixth of the tokens is guessed, in any order",
+}
 #: Documents whose length is looked at; in a larger store, as many evenly spaced ones.
 _SAMPLED_DOCUMENTS = 100_000
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -67,6 +73,8 @@ def inspect_store(
     corruption: MakeCorruption = TokenMasking
     if tokenizer.mask_token_id is None:  # for models that read forward
         corruption, settings = FollowingTokens, replace(settings, input_format="running-text")
+    elif tokenizer.template.sums_up_at_end:  # for models that guess in any order
+        corruption = PermutedTokens
     if settings.input_format in PAIR_FORMATS and store.num_documents < 2:
         instances: list[_MarkedInstance] = []
         facts["no instances:"] = "next-sentence prediction needs at least two documents"
@@ -80,11 +88,7 @@ def inspect_store(
         facts["instances"] = (
             f"{settings.input_format} of at most {data.max_seq_length} tokens, "
             f"{data.instances_per_epoch:,} an epoch; "
-            + (
-                f"{settings.masking} masking of {words}"
-                if corruption is TokenMasking
-                else "each token is guessed from those before it"
-            )
+            + _GUESSED.get(corruption, f"{settings.masking} masking of {words}")
         )
     lines = [
         f"token store {store.path} ({_origin(store)})",

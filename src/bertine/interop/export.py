@@ -101,7 +101,12 @@ class ExportModule(Model):
         return (logits,)
 
     def encode(
-        self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
+        self,
+        inputs: Inputs,
+        *,
+        all_states: bool = False,
+        word_vectors: Tensor | None = None,
+        target: Inputs | None = None,
     ) -> Encoded:
         """Run the backbone over padded batches; see
         :meth:`bertine.models.backbone.Backbone.traced`."""

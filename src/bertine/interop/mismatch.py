@@ -39,4 +39,5 @@ def check_same_family(source: Path, names: Iterable[str], family: Family) -> Non
 
 def _has_layers(names: Iterable[str], family: Family) -> bool:
     table = family.names
-    return any(table.layer_numbers(name.removeprefix(table.prefix) for name in names))
+    known = next(iter(family.presets.values()))
+    return table.has_layers((name.removeprefix(table.prefix) for name in names), known)

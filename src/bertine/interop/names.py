@@ -12,13 +12,15 @@ Three vocabularies of names meet here:
   of the TensorFlow checkpoints, the position buffer of older versions, and the second copy of the
   tied decoder.
 
-Two differences are not names: query, key and value are one matrix with us, its rows being first the
-query's, then the key's, then the value's; and some families write matrices by columns.
+What differs besides names: query, key and value are one matrix with us, its rows being first the
+query's, then the key's, then the value's; and some families write matrices by columns, or with the
+heads of the attention apart.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -51,6 +53,8 @@ class HeadNames:
             name.
         adopts: pairs (ours within the head, canonical) of modules of another head that a new head
             begins with, where the file has them.
+        constant: whether its tensors are constants that are not trained: a file that lacks them
+            means those of a new head.
     """
 
     name: str
@@ -58,6 +62,7 @@ class HeadNames:
     tensors: Pairs = ()
     published: str | None = None
     adopts: Pairs = ()
+    constant: bool = False
 
     def rows(self, head: str) -> Iterable[tuple[str, str]]:
         """Yield the names of all tensors: ours, canonical."""
@@ -73,7 +78,7 @@ class HeadNames:
 
     def holds(self, canonical: str) -> bool:
         """Return whether the tensor of a canonical name is this head's."""
-        return canonical.startswith(self._begins(self.name))
+        return f"{canonical}.".startswith(self._begins(self.name))
 
     def to_published(self, canonical: str) -> str:
         """Return transformers' name of one of this head's tensors."""
@@ -97,6 +102,21 @@ class HeadNames:
 
 
 @dataclass(frozen=True)
+class LayerStack:
+    """The names of layers of another kind, which stand behind the others.
+
+    Attributes:
+        count: the field of the config that counts them.
+        canonical: what the canonical names of a layer begin with, with its number as {}.
+        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
+    """
+
+    count: str
+    canonical: str
+    layer: LayerRows
+
+
+@dataclass(frozen=True)
 class WeightNames:
     """The tables of names of a model type.
 
@@ -109,6 +129,8 @@ class WeightNames:
         layer: pairs (ours, canonical names that are joined along rows) of a layer's modules; where
             they depend on the config, what makes them of it.
         heads: by the names of :attr:`bertine.models.model.Model.heads`.
+        layer_tensors: pairs (ours, canonical names that are joined along rows) of single tensors of
+            a layer.
         encoder: what canonical names of the encoder begin with; those of the pooler with
             ``pooler.``.
         left_out: what canonical names begin with of what published files hold besides, and what it
@@ -116,7 +138,11 @@ class WeightNames:
         aliases: pairs (what other names in files begin with, what the canonical ones begin with).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
         transposed: ends of the canonical names of matrices that files hold as [inputs, outputs].
+        of_heads: ends of the canonical names of matrices that files hold as [width, heads, size of
+            a head], and whether the width are their outputs.
         buffers: patterns of canonical names of constants that older versions saved beside weights.
+        above: layers of other kinds (a decoder's), in their order; their numbers with us go on
+            behind the others'.
     """
 
     prefix: str
@@ -125,12 +151,15 @@ class WeightNames:
     layers: tuple[str, str]
     layer: LayerRows | Callable[[Any], LayerRows]
     heads: Mapping[str, HeadNames]
+    layer_tensors: LayerRows = ()
     encoder: tuple[str, ...] = ("embeddings.", "encoder.")
     left_out: Mapping[str, str] = field(default_factory=dict)
     aliases: Pairs = ()
     copies: Pairs = ()
     transposed: tuple[str, ...] = ()
+    of_heads: Mapping[str, bool] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+    above: tuple[LayerStack, ...] = ()
 
     def part_of(self, canonical: str) -> str | None:
         """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
@@ -146,9 +175,10 @@ class WeightNames:
         return "pooler" if canonical.startswith("pooler.") else None
 
     def is_weightless(self, head: str) -> bool:
-        """Tell whether a head has no weights of its own, so that every file holds it."""
+        """Tell whether a head has no weights of its own, but constants perhaps, so that every file
+        holds it."""
         names = self.heads.get(head)
-        return names is not None and not any(names.rows(head))
+        return names is not None and (names.constant or not any(names.rows(head)))
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
         """Return for every tensor of ours the canonical tensors that it is made of, joined along
@@ -163,6 +193,19 @@ class WeightNames:
                 (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
                 for a, names in of_layer
             ]
+            rows += [
+                (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
+                for a, names in self.layer_tensors
+            ]
+        number = math.prod(config.layer_counts.values())
+        for stack in self.above:
+            for place in range(getattr(config, stack.count)):
+                ours, theirs = self.layers[0].format(number), stack.canonical.format(place)
+                modules += [
+                    (f"{ours}.{a}", tuple(f"{theirs}.{name}" for name in names))
+                    for a, names in stack.layer
+                ]
+                number += 1
         for module, names in modules:
             for kind in ("weight", "bias"):
                 rows.append((f"{module}.{kind}", tuple(f"{name}.{kind}" for name in names)))
@@ -171,22 +214,43 @@ class WeightNames:
         return rows
 
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the tensors before the layers and of the first layer, by canonical
-        name: they tell every size of `config` but the number of layers. Nothing is computed."""
-        least = config.replace(**dict.fromkeys(config.layer_counts, 1))
+        """Return the shapes of the tensors before the layers and of the first layer of each kind,
+        by canonical name: they tell every size of `config` but the number of layers. Nothing is
+        computed."""
+        counts = (*config.layer_counts, *(stack.count for stack in self.above))
+        least = config.replace(**dict.fromkeys(counts, 1))
         with torch.device("meta"):
             backbone = least.new_backbone(False)
         state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
         return {name: tuple(t.shape) for name, t in self.to_canonical(state, least).items()}
 
-    def layer_numbers(self, canonical: Iterable[str]) -> Iterator[tuple[int, ...]]:
+    def layer_numbers(
+        self, canonical: Iterable[str], stack: LayerStack | None = None
+    ) -> Iterator[tuple[int, ...]]:
         """Yield where the layers stand that tensors of these names belong to: a number for each
-        {} in the canonical name of a layer."""
-        parts = map(re.escape, self.layers[1].split("{}"))
+        {} in the canonical name of a layer, or of one of `stack`."""
+        for numbers, _ in self._within_layers(canonical, stack):
+            yield numbers
+
+    def has_layers(self, canonical: Iterable[str], config: Config) -> bool:
+        """Tell whether a tensor of these names is of a layer, and called like one of its parts in a
+        model of `config`."""
+        of_layer = self.layer(config) if callable(self.layer) else self.layer
+        rows = (*of_layer, *self.layer_tensors)
+        parts = {name.partition(".")[0] for _, names in rows for name in names}
+        return any(part.partition(".")[0] in parts for _, part in self._within_layers(canonical))
+
+    def _within_layers(
+        self, canonical: Iterable[str], stack: LayerStack | None = None
+    ) -> Iterator[tuple[tuple[int, ...], str]]:
+        """Yield for those of the names that are of a layer its numbers, and the rest of the
+        name."""
+        layers = self.layers[1] if stack is None else stack.canonical
+        parts = map(re.escape, layers.split("{}"))
         pattern = re.compile(r"(\d{1,8})".join(parts) + r"\.")
         for name in canonical:
             if match := pattern.match(name):
-                yield tuple(map(int, match.groups()))
+                yield tuple(map(int, match.groups())), name[match.end() :]
 
     def tied(self, config: Config) -> dict[str, str]:
         """Return the canonical names of the tensors that are another layer's in a model of
@@ -221,15 +285,32 @@ class WeightNames:
                 raise ValueError(f"{ours} has no counterpart in transformers")
             theirs = rows[ours]
             for name, part in zip(theirs, tensor.chunk(len(theirs)), strict=True):
-                result[name] = self._turned(name, part)
+                result[name] = self._written(name, part, config)
         for copy, held in self.tied(config).items():
             if held in result:
                 result[copy] = result[held].clone()
         return result
 
-    def _turned(self, canonical: str, tensor: Tensor) -> Tensor:
-        """Return a tensor of ours as files hold it, or the other way round."""
-        return tensor.t() if tensor.dim() == 2 and canonical.endswith(self.transposed) else tensor
+    def _written(self, canonical: str, tensor: Tensor, config: Config) -> Tensor:
+        """Return a tensor of ours as files hold it."""
+        if tensor.dim() == 2:
+            if canonical.endswith(self.transposed):
+                return tensor.t()
+            for end, outputs in self.of_heads.items():
+                if canonical.endswith(end):
+                    turned = tensor if outputs else tensor.t()
+                    return turned.unflatten(1, (config.num_attention_heads, -1))
+        return tensor
+
+    def _read(self, canonical: str, tensor: Tensor) -> Tensor:
+        """Return a tensor of a file as we hold it."""
+        if tensor.dim() == 2 and canonical.endswith(self.transposed):
+            return tensor.t()
+        if tensor.dim() == 3:
+            for end, outputs in self.of_heads.items():
+                if canonical.endswith(end):
+                    return tensor.flatten(1) if outputs else tensor.flatten(1).t()
+        return tensor
 
     def to_huggingface(
         self, state_dict: Mapping[str, Tensor], config: Config, headed: bool = False
@@ -324,7 +405,7 @@ class WeightNames:
             if len(present) < len(theirs):
                 missing = ", ".join(name for name in theirs if name not in present)
                 raise BertineError(f"tensor {missing} is missing beside {present[0]}")
-            tensors = [self._turned(name, rest.pop(name)) for name in theirs]
+            tensors = [self._read(name, rest.pop(name)) for name in theirs]
             if any(tensor.shape != tensors[0].shape for tensor in tensors):
                 shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
                 raise BertineError(f"tensors {', '.join(theirs)} have different shapes: {shapes}")

@@ -148,7 +148,7 @@ def sort_tensors(
                 f"{source}: tensor {copy} is not the same as {held}, but {described_in} says they "
                 "are shared; a program that does not know its key may have trained them: remove it"
             )
-    report.new = missing
+    report.new = [name for name in missing if not names.is_weightless(part_of(name) or "")]
     return keep, report
 
 
@@ -199,7 +199,7 @@ def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: 
     for name, part in parts.items():
         if any(key.startswith(name + ".") for key in weights):
             continue
-        if any(parameter.is_meta for parameter in part.parameters()):
+        if any(tensor.is_meta for tensor in (*part.parameters(), *part.buffers())):
             part.to_empty(device="cpu")
         with seeded(seed, "new weights", name):
             init_weights(part, model.config.initializer_range)

@@ -61,6 +61,13 @@ def check_against_weights(
                 f"{source}: has {there} {kind}, but {key} in {described_in} is {count}; a tensor "
                 "of every layer must be there"
             )
+    for stack in names.above:
+        there = 1 + max((place for (place,) in names.layer_numbers(tensors, stack)), default=-1)
+        if there < (count := getattr(config, stack.count)):
+            raise BertineError(
+                f"{source}: has {there} layers {stack.canonical}, but {stack.count} in "
+                f"{described_in} is {count}; a tensor of every layer must be there"
+            )
 
 
 def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> None:

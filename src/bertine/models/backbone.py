@@ -7,8 +7,8 @@ size, E width of the embeddings.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -84,13 +84,17 @@ class Backbone(nn.Module):
         """The word embeddings, [V, E]: a tied decoder multiplies with them."""
         raise NotImplementedError
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return what the heads of a layer score each pair of tokens with: before the softmax, in
         which padding is not left out yet, and without dropout.
 
         Args:
             layer: its number, from 0 on.
             states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
+            token_type_ids: int64 [B, T], for a backbone whose attention asks for them; None: all
+                0.
 
         Returns:
             [B, A, T, T], the looking token first; differentiable.
@@ -99,6 +103,24 @@ class Backbone(nn.Module):
             BertineError: a backbone of this type cannot tell.
         """
         raise BertineError(f"the attention of {self.config.title} cannot be shown")
+
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[Any, Sequence[Sequence[int]]]:
+        """Make what writes texts; for models whose config says ``writes_with``.
+
+        Args:
+            scores: turns states [R, H] into those of the next token, [R, V].
+            texts: ids of N texts: to go on with, or where an encoder reads them to answer.
+
+        Returns:
+            What scores next tokens (:class:`bertine.generation.scores.NextTokens`) for one search,
+            and the N prompts that the search begins with.
+
+        Raises:
+            BertineError: a backbone of this type writes no texts.
+        """
+        raise BertineError(f"{self.config.title} writes no texts")
 
     def traced(
         self,

@@ -35,6 +35,15 @@ class Config:
         heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
         reads_forward: whether a token's states know nothing of what stands behind it.
+        reads_last: whether classifiers read the last token, in transformers the last place: it is
+            to pad texts on the left.
+        encodes_and_decodes: whether the states are those of a decoder, which reads a text of its
+            own beside the one that is encoded.
+        writes_with: the head that scores the next token of a text that it writes; "": it writes
+            none.
+        paper_rate: the learning rate of fine-tuning in its paper.
+        task_lm_weight: how much guessing the next token of its inputs counts in fine-tuning,
+            beside the task; 0: models of this type do not guess there.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -46,6 +55,11 @@ class Config:
     heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = False
+    encodes_and_decodes: ClassVar[bool] = False
+    writes_with: ClassVar[str] = ""
+    paper_rate: ClassVar[float] = 5e-5
+    task_lm_weight: ClassVar[float] = 0.0
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -114,6 +128,11 @@ class Config:
         return 0
 
     @property
+    def last_token_id(self) -> int | None:
+        """The id of the token that texts end with, where the model looks for it."""
+        return None
+
+    @property
     def longest_input(self) -> int:
         """The most tokens of a sequence, special tokens included."""
         return self.max_position_embeddings - self.first_position
@@ -123,6 +142,12 @@ class Config:
         """The most texts of one input that the model can tell apart. Where their separators do
         that, and not their types, a variant says 2."""
         return self.type_vocab_size
+
+    @property
+    def num_segment_ids(self) -> int:
+        """How many different segments (token types) the tokens of an input may have: one for each
+        text, and in a variant others for special tokens."""
+        return self.num_segments
 
     @property
     def embedding_width(self) -> int:
@@ -147,6 +172,12 @@ class Config:
         """The numbers of the layers that a token goes through, in their order. A variant whose
         layers share weights has some of them several times."""
         return range(self.num_hidden_layers)
+
+    @property
+    def decoder_passes(self) -> int:
+        """How many of the last :attr:`passes` are a decoder's, which ``num_hidden_layers`` does not
+        count."""
+        return 0
 
     @property
     def tied_modules(self) -> Mapping[str, str]:
@@ -211,6 +242,11 @@ class Config:
     def with_layers(self, count: int) -> Self:
         """Return a copy with so many layers."""
         return self.replace(num_hidden_layers=count)
+
+    def for_vocabulary(self, size: int, *, pad: int, first: int, last: int) -> Self:
+        """Return a copy for a vocabulary of `size` tokens, with the ids of its special tokens as
+        far as they are in a config: the padding, and those before and behind a text."""
+        return self.replace(vocab_size=size, pad_token_id=pad)
 
     def with_dropout(self, p: float | None) -> Self:
         """Return a copy with this dropout on hidden states and attention; None: no change."""

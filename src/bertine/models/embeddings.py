@@ -28,15 +28,15 @@ class RowEmbeddings(nn.Module):
 
 
 class WordEmbeddings(RowEmbeddings):
-    """Word embeddings, layer norm and dropout, of models that have positions in their attention.
+    """Word embeddings, a norm and dropout, of models that have positions in their attention.
 
     Args:
         config: says the vocabulary and the width.
-        norm: the layer norm.
+        norm: the layer norm; where there is none, an identity.
         dropout: its rate.
     """
 
-    def __init__(self, config: Config, norm: nn.LayerNorm, dropout: float) -> None:
+    def __init__(self, config: Config, norm: nn.Module, dropout: float) -> None:
         super().__init__()
         self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
         self.layer_norm = norm

@@ -191,7 +191,9 @@ class Encoder(RowBackbone):
             layer, _, part = name.rpartition(".")
             _lend(self.get_submodule(layer), part, self.get_submodule(owner))
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
         chosen = self.layers[self.config.passes[layer]]
         assert isinstance(chosen, EncoderLayer)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 def init_weights(module: nn.Module, std: float) -> None:
     """Initialize as the published code does: matrices and embeddings from a normal of standard
     deviation `std` cut off at two deviations (not rescaled), biases 0, layer norms 1 and 0. What
-    has other parameters of its own sets them in its ``reset_parameters``, and a matrix may have a
-    deviation of its own (:func:`set_initial_std`).
+    has other parameters or constants of its own sets them in its ``reset_parameters``, and a matrix
+    may have a deviation of its own (:func:`set_initial_std`).
 
     Raises:
         TypeError: a part has parameters of its own and no ``reset_parameters``: read from a file
@@ -21,7 +21,7 @@ def init_weights(module: nn.Module, std: float) -> None:
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            _truncated_normal_(part.weight, getattr(part, "initial_std", std))
+            truncated_normal_(part.weight, getattr(part, "initial_std", std))
             if isinstance(part, nn.Linear) and part.bias is not None:
                 part.bias.zero_()
         elif isinstance(part, nn.LayerNorm):
@@ -33,11 +33,18 @@ def init_weights(module: nn.Module, std: float) -> None:
             if reset is None:
                 raise TypeError(f"{type(part).__name__} has no reset_parameters")
             reset()
+        elif any(True for _ in part.buffers(recurse=False)):
+            constants: Callable[[], None] | None = getattr(part, "reset_parameters", None)
+            if constants is not None:
+                constants()
 
 
-def _truncated_normal_(tensor: Tensor, std: float) -> None:
-    """Draw again whatever falls beyond two deviations: ten times as fast on a CPU as inverting
-    the distribution function, which is what ``trunc_normal_`` does."""
+def truncated_normal_(tensor: Tensor, std: float) -> None:
+    """Fill `tensor` from a normal of deviation `std` cut off at two deviations.
+
+    What falls beyond is drawn again: ten times as fast on a CPU as inverting the distribution
+    function, which is what ``trunc_normal_`` does.
+    """
     if tensor.is_meta:
         return
     flat = tensor.view(-1).normal_()

@@ -212,8 +212,9 @@ def attend(
     is fastest on the device.
 
     Args:
-        q, k, v: [B, A, T, D].
-        bias: [B or 1, 1, T or 1, T], of the layout.
+        q: [B, A, T, D].
+        k, v: [B, A, S, D]; S is T where a text looks at itself.
+        bias: [B or 1, 1, T or 1, S], of the layout.
         p: the rate of dropout; 0 where nothing is trained.
         training: whether a backward pass will follow.
 
@@ -221,16 +222,18 @@ def attend(
         [B, A, T, D].
     """
     b, heads, t, size = q.shape
-    written_out = p > 0.0 or (training and t <= WRITTEN_OUT)
+    seen = k.shape[2]
+    written_out = p > 0.0 or (training and max(t, seen) <= WRITTEN_OUT)
     if not written_out or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p)
     flat = (b * heads, t, size)
+    there = (b * heads, seen, size)
     if bias is not None:
         # One for all sequences and heads is not copied for each.
         everyone = bias.shape[0] == 1 and bias.shape[2] > 1
-        spread = bias if everyone else bias.expand(b, heads, -1, t)
-        bias = spread.reshape(-1, bias.shape[2], t)
-    mixed: Tensor = _Attention.apply(q.reshape(flat), k.reshape(flat), v.reshape(flat), bias, p)
+        spread = bias if everyone else bias.expand(b, heads, -1, seen)
+        bias = spread.reshape(-1, bias.shape[2], seen)
+    mixed: Tensor = _Attention.apply(q.reshape(flat), k.reshape(there), v.reshape(there), bias, p)
     return mixed.view(b, heads, t, size)
 
 
@@ -256,10 +259,18 @@ class SelfAttention(nn.Module):
             mixed = varlen_attention(q, k, v, layout.ends, layout.longest, p)
             return self.out(mixed.reshape(x.shape))
         b, t = layout.sequences, layout.length
-        qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        q, k, v = self._by_head(layout.pad(self.qkv(x)))
         mixed = attend(q, k, v, layout.bias, p, self.training)
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [B, T, H]. Returns queries, keys and values, [B, A, T, D] each."""
+        return self._by_head(self.qkv(x))
+
+    def _by_head(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b, t = qkv.shape[:2]
+        q, k, v = qkv.view(b, t, 3, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
+        return q, k, v
 
     def scores(self, x: Tensor) -> Tensor:
         """x [B, T, H]. Returns q k' / sqrt(D), [B, A, T, T]."""
@@ -321,7 +332,11 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, layout: RowLayout, *around: Any) -> Tensor:
         """x [N, H]; `around` is for the attention of a type. Returns [N, H]."""
-        attended = self.attention(x, layout, *around)
+        return self.after(self.attention(x, layout, *around), x)
+
+    def after(self, attended: Tensor, x: Tensor) -> Tensor:
+        """Do what follows the attention: `attended` [N, H] is what it makes of x [N, H]. Returns
+        [N, H]."""
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
         x = dropout_add(attended, x, self.dropout, self.training)
         x = self.attention_norm(x).to(x.dtype)

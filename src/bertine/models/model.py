@@ -46,7 +46,12 @@ class Model(nn.Module):
         self.heads = nn.ModuleDict(dict(heads))
 
     def encode(
-        self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
+        self,
+        inputs: Inputs,
+        *,
+        all_states: bool = False,
+        word_vectors: Tensor | None = None,
+        target: Inputs | None = None,
     ) -> Encoded:
         """Run the backbone on a batch.
 
@@ -55,12 +60,15 @@ class Model(nn.Module):
             all_states: also return the output of every layer.
             word_vectors: [B, T, E], read in place of the word embeddings of the ids; for batches
                 without padding.
+            target: what the decoder reads, of a model that has one; None: the inputs.
         """
         options: dict[str, Any] = {}
         if inputs.packing is not None:  # packed layers, which answer on a CPU, take none
             options["packing"] = inputs.packing
         if word_vectors is not None:
             options["word_vectors"] = word_vectors
+        if target is not None:
+            options["target"] = target
         encoded: Encoded = self.backbone(
             inputs.input_ids,
             inputs.attention_mask,
@@ -115,6 +123,15 @@ class Model(nn.Module):
         else:
             logits = module(states)
         return logits
+
+    def next_scores(self, states: Tensor) -> Tensor:
+        """Score the next token by the states before it, [R, H] → [R, V], with the head that the
+        config says texts are written with."""
+        name = self.config.writes_with
+        module, tied = self.heads[name], self.config.heads[name].tied
+        scores: Tensor
+        scores = module(states, self.backbone.word_weights) if tied else module(states)
+        return scores
 
     def missing_partners(self) -> list[str]:
         """List the heads that others of this model were trained beside and that it lacks, since

@@ -9,7 +9,7 @@ Shape legend: B sequences, T tokens of the longest, H hidden size, D width of a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +65,11 @@ class Pooling:
     def needs_all_layers(self) -> bool:
         """Whether the states of other layers than the last are read."""
         return self.layer is not None or "mean-last-4" in self.modes
+
+    def of_last_token(self) -> Pooling:
+        """Return the same for a vocabulary whose ``[CLS]`` is the last token."""
+        modes = tuple("lasttoken" if mode == "cls" else mode for mode in self.modes)
+        return replace(self, modes=modes)
 
     def check(self, config: Config) -> None:
         """Refuse what a model of `config` cannot give.

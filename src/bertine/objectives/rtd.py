@@ -28,7 +28,7 @@ from bertine.models.model import Model
 from bertine.names import InputFormat
 from bertine.objectives.base import LossDefaults, Term
 from bertine.options.instances import InstanceSettings
-from bertine.options.objectives import ObjectiveOptions
+from bertine.options.objectives import ObjectiveOptions, ReplacementOptions
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -87,8 +87,8 @@ class Rtd(LossDefaults):
     formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
     mask_split: ClassVar[tuple[float, float, float]] = (0.85, 0.0, 0.15)
 
-    def __init__(self, options: ObjectiveOptions | None = None) -> None:
-        self.options = options or ObjectiveOptions()
+    def __init__(self, options: ReplacementOptions | None = None) -> None:
+        self.options = options or ReplacementOptions()
 
     def configured(self, options: ObjectiveOptions) -> Self:
         """Return the objective with these sizes, weights and temperature."""
@@ -96,7 +96,7 @@ class Rtd(LossDefaults):
 
     def settings(self) -> dict[str, Any]:
         """Return the options of the objective but for the paths."""
-        values = ObjectiveOptions.of(self.options).values()
+        values = ReplacementOptions.of(self.options).values()
         return {name: value for name, value in values.items() if name != "generator"}
 
     @staticmethod

@@ -53,8 +53,9 @@ class Vocabulary(OptionGroup):
     special_tokens: SpecialStyle | None = declare(
         None,
         "of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as BERT has them, "
-        "which is how ModernBERT reads",
-        otherwise="roberta",
+        "which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep> behind each "
+        "text, and <cls> last",
+        otherwise="roberta, albert",
     )
     vocab_size: int = declare(
         30522, "pieces, special tokens and single characters included", least=1

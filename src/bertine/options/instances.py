@@ -22,10 +22,10 @@ class InstanceForm(OptionGroup):
     )
     input_format: InputFormat | None = declare(
         None,
-        "what a sequence is made of; full and doc sentences need objective mlm, rtd or clm, "
-        "running text needs clm",
-        otherwise="as in the model's paper: segment pairs for BERT, sentence order for ALBERT, "
-        "running text for GPT-1, full sentences for the others",
+        "what a sequence is made of; full and doc sentences need objective mlm, rtd, clm, "
+        "denoising or plm, running text needs clm",
+        otherwise="as in the model's paper: segment pairs for BERT and XLNet, sentence order for "
+        "ALBERT, running text for GPT-1, full sentences for the others",
         more="One of segment-pair, sentence-pair, full-sentences, doc-sentences, "
         "sentence-order and running-text (:mod:`bertine.data.instances.formats`).",
     )

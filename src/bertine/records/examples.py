@@ -244,13 +244,15 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
     raise untold(table.name, table.columns, "text", text_option())
 
 
-def resolve_label_column(table: Table, label_column: str | None) -> str:
-    """Return the asked-for label column, which must be there, or else the usual one that is
-    there."""
+def resolve_label_column(
+    table: Table, label_column: str | None, usual: Sequence[str] = LABEL_COLUMNS
+) -> str:
+    """Return the asked-for label column, which must be there, or else the first of the `usual` ones
+    that is there."""
     if label_column:
         require_columns(table.name, table.columns, [label_column])
         return label_column
-    for name in LABEL_COLUMNS:
+    for name in usual:
         if name in table.columns:
             return name
     raise untold(table.name, table.columns, "label", option("label_column"))
@@ -303,10 +305,12 @@ def read_examples(
     strict: bool = False,
     optional: Sequence[str] = (),
     known: Sequence[str] | None = None,
+    label_names: Sequence[str] = LABEL_COLUMNS,
 ) -> Examples:
-    """Read a labelled table whole. Columns that are not named are recognized in the header; where
-    an `optional` one holds nothing, the text is empty. `known` are the labels that there may be, by
-    which :class:`~bertine.records.class_labels.ClassLabels` tells names from numbers.
+    """Read a labelled table whole. Columns that are not named are recognized in the header, that of
+    the labels by `label_names`; where an `optional` one holds nothing, the text is empty. `known`
+    are the labels that there may be, by which
+    :class:`~bertine.records.class_labels.ClassLabels` tells names from numbers.
 
     Raises:
         BertineError: what :class:`~bertine.tables.table.Table` raises; a column is missing or
@@ -318,7 +322,7 @@ def read_examples(
     with Table(path, wanted=wanted, optional=optional, **reading) as table:
         refuse_plain(table)
         texts = resolve_text_columns(table, text_columns)
-        label = resolve_label_column(table, label_column)
+        label = resolve_label_column(table, label_column, label_names)
         return labelled_rows(table, table, texts, label, known=known)
 
 

@@ -70,7 +70,7 @@ class Probabilities:
         source: str,
         labels: tuple[str, ...],
         values: npt.NDArray[np.float64],
-        rows: Sequence[_Row],
+        rows: Sequence[_AnsweredRow],
     ) -> Probabilities:
         """Put the values of rows together with their lines and texts."""
         texts = [row.texts for row in rows if row.texts]
@@ -114,13 +114,13 @@ def read_probabilities(
             columns = _columns(table, labels)
             return _of_columns(table, columns, texts, exclusive=exclusive, hint=_hint())
         known = None if labels is None else tuple(labels)
-        rows: list[_Row] = []
+        rows: list[_AnsweredRow] = []
         for row in table:
             where = f"{table.name}:{row.line}"
             known, values = _of_cell(where, _parsed(where, row, name), name, known)
             if exclusive:
                 _check_sum(where, values, repr(name), _hint())
-            rows.append(_Row.of(table, row, values, texts))
+            rows.append(_AnsweredRow.of(table, row, values, texts))
         return _together(table.name, known, rows, exclusive)
 
 
@@ -161,14 +161,14 @@ def read_scores(
                     f"{table.name}:{row.line}: {name!r} is {briefly(row.values.get(name))}, but "
                     "must be a number"
                 )
-            rows.append(_Row.of(table, row, [score], texts))
+            rows.append(_AnsweredRow.of(table, row, [score], texts))
         if not rows:
             raise BertineError(f"{table.name}: has no rows")
         return Probabilities.of(table.name, (), np.array([row.values[0] for row in rows]), rows)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _AnsweredRow:
     """The probabilities and the texts of a row."""
 
     line: int
@@ -176,7 +176,9 @@ class _Row:
     texts: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: Table, row: TableRow, values: list[float], texts: Sequence[str]) -> _Row:
+    def of(
+        cls, table: Table, row: TableRow, values: list[float], texts: Sequence[str]
+    ) -> _AnsweredRow:
         """Return a row with the texts of these columns."""
         return cls(row.line, values, tuple(table.text(row, name) for name in texts))
 
@@ -196,7 +198,7 @@ def _of_columns(
         values = [_number(where, row.values.get(name), name) for name in columns.values()]
         if exclusive:
             _check_sum(where, values, "the columns of the labels", hint)
-        rows.append(_Row.of(table, row, values, texts))
+        rows.append(_AnsweredRow.of(table, row, values, texts))
     return _together(table.name, tuple(columns), rows, exclusive)
 
 
@@ -220,7 +222,7 @@ def _check_sum(where: str, values: list[float], what: str, hint: str) -> None:
 
 
 def _together(
-    source: str, labels: tuple[str, ...] | None, rows: list[_Row], exclusive: bool
+    source: str, labels: tuple[str, ...] | None, rows: list[_AnsweredRow], exclusive: bool
 ) -> Probabilities:
     """Return the probabilities of all rows.
 

@@ -209,6 +209,9 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
         if final.get(key):
             blocks.append(_labels(final[key]))
     blocks += _answerable(final)
+    if "mean_words" in final:
+        written = [[str(text) for text in pair] for pair in final["examples"]]
+        blocks.append(PageTable(["written", "to be written"], written, numeric=()))
     points = final.get("points")
     if points:
         blocks.append(_points(points, int(final.get("num_examples") or 0)))

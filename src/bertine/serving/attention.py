@@ -124,7 +124,8 @@ class AttentionReader:
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
             output = self.model.encode(whole, all_states=True)
             assert output.hidden_states is not None
-            scores = self.model.backbone.attention_scores(layer, output.hidden_states[layer])[0]
+            states = output.hidden_states[layer]
+            scores = self.model.backbone.attention_scores(layer, states, whole.token_type_ids)[0]
             if head is not None:
                 scores = scores[[head]]
             weights = scores.softmax(-1).mean(0)

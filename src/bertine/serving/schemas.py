@@ -113,11 +113,23 @@ class TagsAnswer(AnswerSchema):
     words: list[Word] | None = None
 
 
+class TextAnswer(AnswerSchema):
+    """Task `seq2seq`: the text that is written."""
+
+    text: str
+
+
 class Predictions(BaseModel):
     model: str
     task: str
     predictions: list[
-        LabelAnswer | ScoreAnswer | LabelsAnswer | ChoiceAnswer | SpansAnswer | TagsAnswer
+        LabelAnswer
+        | ScoreAnswer
+        | LabelsAnswer
+        | ChoiceAnswer
+        | SpansAnswer
+        | TagsAnswer
+        | TextAnswer
     ] = Field(description="one for each text, in their order")
 
 

@@ -8,13 +8,22 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.seq2seq.task import TextToText
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
 
-_KINDS = (TextClassification, TextRegression, MultiLabel, MultipleChoice, SpanExtraction, Tagging)
+_KINDS = (
+    TextClassification,
+    TextRegression,
+    MultiLabel,
+    MultipleChoice,
+    SpanExtraction,
+    Tagging,
+    TextToText,
+)
 #: Every task there is. A new one is one file, and its class above.
 TASKS: dict[str, type[Task[Any]]] = {kind.name: kind for kind in _KINDS}
 

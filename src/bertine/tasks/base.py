@@ -67,6 +67,9 @@ class Task(UserSide, ABC, Generic[Prediction]):
         reads_words: whether its files hold words with a tag each.
         reads_questions: whether its texts are a question and a context.
         has_choices: whether any number of its columns are choices.
+        writes: whether its answers are texts that the model writes.
+        keeps_head: whether its head is one of pre-training, which goes on whatever the model was
+            trained for.
         single_output: whether the output for a sequence is one number.
         label_noun: what a label is called where each is learned from its examples, of which there
             may be too few; "" where how often it occurs says nothing.
@@ -79,6 +82,8 @@ class Task(UserSide, ABC, Generic[Prediction]):
     reads_words: ClassVar[bool] = False
     reads_questions: ClassVar[bool] = False
     has_choices: ClassVar[bool] = False
+    writes: ClassVar[bool] = False
+    keeps_head: ClassVar[bool] = False
     single_output: ClassVar[bool] = False
     label_noun: ClassVar[str] = ""
     one_label: ClassVar[bool] = False

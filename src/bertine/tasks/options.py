@@ -17,6 +17,12 @@ _FOR = {
     "class_weights": ("text", "multi-label"),
     "focal_gamma": ("text", "multi-label"),
     "long_text": ("text", "multi-label", "regression"),
+    "target_column": ("seq2seq",),
+    "max_target_length": ("seq2seq",),
+    "beams": ("seq2seq",),
+    "length_penalty": ("seq2seq",),
+    "no_repeat_ngram_size": ("seq2seq",),
+    "label_smoothing": ("seq2seq",),
 }
 
 

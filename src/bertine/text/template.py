@@ -122,6 +122,12 @@ class Template:
             if segments is not None and len(segments) != len(entries):
                 raise ValueError(f"{len(segments)} segments, but {len(entries)} entries")
 
+    @property
+    def sums_up_at_end(self) -> bool:
+        """Whether nothing stands before a text, so that the token whose state stands for the whole
+        sequence is the last one, and not the first."""
+        return self.single[0] is None
+
     @cached_property
     def one(self) -> Frame:
         """The special tokens around one text."""

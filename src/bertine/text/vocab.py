@@ -10,14 +10,16 @@ from pathlib import Path
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
 from bertine.names import TokenizerKind
-from bertine.options.corpus import CorpusReading, VocabOptions
+from bertine.options.corpus import CorpusReading, VocabOptions, Vocabulary
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.terminal.console import counted, human_time, progress
 from bertine.terminal.shown import Shown
 from bertine.text import kinds
+from bertine.text.byte_bpe import STYLES as BYTE_STYLES
 from bertine.text.corpus import Corpus, CorpusStats
 from bertine.text.tokenizer import Tokenizer
+from bertine.text.unigram.layouts import STYLES as UNIGRAM_STYLES
 from bertine.text.vocab_byte_bpe import ByteBpeLearner
 from bertine.text.vocab_learner import VocabLearner, first_lines, training_lines
 from bertine.text.vocab_unigram import UnigramLearner
@@ -125,6 +127,28 @@ def is_tokenizer_folder(folder: Path) -> bool:
     return {path.name for path in folder.iterdir()} <= kinds.FILES and kinds.holds_tokenizer(folder)
 
 
+def _check_style(options: Vocabulary) -> None:
+    """Refuse special tokens that vocabularies of this kind do not have.
+
+    Raises:
+        BertineError: they do not.
+    """
+    style, kind = options.special_tokens, options.kind
+    if style is None:
+        return
+    styles = {"byte-bpe": BYTE_STYLES, "unigram": UNIGRAM_STYLES}.get(kind)
+    if styles is None:
+        raise BertineError(
+            f"{option('special_tokens')} is for byte-level BPE and Unigram; those of {kind} are "
+            "not chosen, so leave it out"
+        )
+    if style not in styles:
+        raise BertineError(
+            f"{option('special_tokens', style)} is not for {_NAMES[kind]}; choose "
+            f"{' or '.join(styles)}"
+        )
+
+
 @takes_options()
 def train_vocab(
     corpus: Sequence[Path | str] | Path | str,
@@ -164,11 +188,7 @@ def train_vocab(
         )
     if kind == "byte-bpe":
         _refuse_characters(options)
-    elif options.special_tokens is not None:
-        raise BertineError(
-            f"{option('special_tokens')} is for byte-level BPE; those of {kind} are not chosen, "
-            "so leave it out"
-        )
+    _check_style(options)
     base = None if options.extend is None else Tokenizer.load(options.extend)
     if base is not None:
         if base.kind != "wordpiece":

@@ -1,9 +1,10 @@
-"""Learn a Unigram vocabulary, as ALBERT has it.
+"""Learn a Unigram vocabulary, as ALBERT or XLNet have it.
 
-It begins with ``<pad> <unk> [CLS] [SEP] [MASK]``, then come the pieces, the likeliest first, found
-by :mod:`bertine.text.unigram.estimation`. Text is normalized as ALBERT's, with NFKC in the place of
-sentencepiece's own table. As in sentencepiece, no piece crosses the border between letters of
-different scripts, numbers and marks (``split_by_unicode_script``, ``split_by_number``).
+It begins with ``<pad> <unk> [CLS] [SEP] [MASK]`` or with XLNet's nine special tokens, then come the
+pieces, the likeliest first, found by :mod:`bertine.text.unigram.estimation`. Text is normalized as
+ALBERT's, with NFKC in the place of sentencepiece's own table. As in sentencepiece, no piece crosses
+the border between letters of different scripts, numbers and marks (``split_by_unicode_script``,
+``split_by_number``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bertine.options.corpus import Vocabulary
 from bertine.terminal.console import warn
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.unigram.estimation import LONGEST_TEXT, estimate
-from bertine.text.unigram.layouts import ALBERT, SPACE
+from bertine.text.unigram.layouts import SPACE, STYLES
 from bertine.text.unigram.normalizing import albert_steps
 from bertine.text.unigram.tokenizing import Unigram
 from bertine.text.vocab_learner import WORD, VocabLearner
@@ -49,7 +50,7 @@ class UnigramLearner(VocabLearner):
     has_unknown = True
 
     def __init__(self, options: Vocabulary) -> None:
-        self._specials = ALBERT.special.tokens
+        self._specials = STYLES[options.special_tokens or "albert"].first_pieces
         least = len(self._specials) + 2
         if options.vocab_size < least:
             raise BertineError(

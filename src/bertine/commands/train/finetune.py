@@ -19,8 +19,8 @@ def _add_arguments(parser: Parser) -> None:
         choices=get_args(TaskName),
         help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
         "number; choice: one of several endings; spans: the part of a context that answers a "
-        "question; tagging: a tag for each word; glue: a task of GLUE; squad: SQuAD v1.1 or v2.0; "
-        "swag: SWAG",
+        "question; tagging: a tag for each word; seq2seq: a text to write; glue: a task "
+        "of GLUE; squad: SQuAD v1.1 or v2.0; swag: SWAG",
     )
     parser.require_path(
         "--model",

@@ -71,5 +71,20 @@ class WarningCorruption(Corruption, Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsAround(Corruption, Protocol):
+    """A corruption that wants the text beside its instances, as their ``context``.
+
+    Attributes:
+        memory_length: so many tokens of it at the most; 0: none.
+    """
+
+    memory_length: int
+
+    def sides(self, count: int) -> Sequence[int]:
+        """Tell of each of `count` instances on which side: -1 before it, 1 behind it."""
+        ...
+
+
 #: Makes a corruption for the sequences of a tokenizer: a class of them, or an objective's method.
 MakeCorruption = Callable[["Tokenizer", InstanceSettings], Corruption]

@@ -82,14 +82,24 @@ class FullSentences:
 
     def instance(self, index: int) -> Instance:
         """Return sequence number `index`, from 0 without end; epochs follow each other in it."""
+        return self._at(*self._epochs.locate(index))
+
+    def beside(self, index: int, side: int) -> Instance | None:
+        """Return the sequence whose text stands before that of number `index` (`side` -1) or behind
+        it (1); None where the corpus begins or ends."""
         line, offset = self._epochs.locate(index)
+        other = line + side
+        return self._at(other, offset) if 0 <= other < self.instances_per_epoch else None
+
+    def _at(self, line: int, offset: int) -> Instance:
+        """Return the sequence from a line of the grid on, which is moved by `offset`."""
         first = line - line % _WALKED
         walk = _walk_from(
             self.store, self._starts, offset + self._line(first), self._ring, self.max_tokens
         )
         for following in range(first + 1, line + 2):
             walk.advance(offset + self._line(following))
-        return Instance(*walk.segments())
+        return walk.instance()
 
     def instances(self, first: int, count: int) -> list[Instance]:
         """Return sequences ``first`` to ``first + count - 1``."""
@@ -154,7 +164,7 @@ class DocSentences:
             # There was no room for the last sentences. In every other epoch it is those before
             # them that are not seen.
             walk.retreat()
-        return Instance(*walk.segments())
+        return walk.instance()
 
     def instances(self, first: int, count: int) -> list[Instance]:
         """Return sequences ``first`` to ``first + count - 1``."""

@@ -20,6 +20,10 @@ class Instance(NamedTuple):
             None in formats that ask nothing (:class:`bertine.data.instances.formats.Format`).
         goes_on: of each segment, which pieces go on with the word before; None: the vocabulary
             decides.
+        sentences: of each segment, where its sentences end, counted from its first token on, the
+            last one with the segment; None: not known, as in formats of pairs.
+        context: ids of the text beside it, in the order in which it is read; None: not asked for
+            (:class:`bertine.data.corruption.base.ReadsAround`).
     """
 
     segments: tuple[npt.NDArray[Any], ...]
@@ -27,3 +31,5 @@ class Instance(NamedTuple):
     num_truncated: int = 0
     label: int | None = None
     goes_on: tuple[npt.NDArray[np.bool_], ...] | None = None
+    sentences: tuple[tuple[int, ...], ...] | None = None
+    context: npt.NDArray[Any] | None = None

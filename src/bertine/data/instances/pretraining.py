@@ -10,8 +10,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Corruption, Draws, MakeCorruption, WarningCorruption
+from bertine.data.corruption.base import (
+    Corruption,
+    Draws,
+    MakeCorruption,
+    ReadsAround,
+    WarningCorruption,
+)
 from bertine.data.corruption.masked import TokenMasking
 from bertine.data.corruption.padded import ForeignId
 from bertine.data.instances.formats import (
@@ -21,11 +30,13 @@ from bertine.data.instances.formats import (
     make_instances,
     sequence_frame,
 )
+from bertine.data.instances.full_sequences import FullSentences
 from bertine.data.instances.instance import Instance
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
+from bertine.text.template import Frame
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
@@ -133,7 +144,29 @@ class PretrainingData:
         instances = [
             instance for run in self.numbers(step) for instance in self.segments.instances(*run)
         ]
-        return instances if self.store.segmenter is None else list(map(self._unmarked, instances))
+        if self.store.segmenter is not None:
+            instances = list(map(self._unmarked, instances))
+        if isinstance(self.corruption, ReadsAround) and self.corruption.memory_length:
+            numbers = [first + i for first, count in self.numbers(step) for i in range(count)]
+            sides = self.corruption.sides(len(instances))
+            instances = [
+                instance._replace(context=self._beside(number, side, self.corruption.memory_length))
+                for instance, number, side in zip(instances, numbers, sides, strict=True)
+            ]
+        return instances
+
+    def _beside(self, number: int, side: int, most: int) -> npt.NDArray[Any]:
+        """Return the ids of the text beside instance `number`, `most` of them, in the order in
+        which they are read: the nearest last."""
+        assert isinstance(self.segments, FullSentences), "the corruption refuses other formats"
+        other = self.segments.beside(number, side)
+        if other is None:
+            return np.zeros(0, np.int64)
+        if self.store.segmenter is not None:
+            other = self._unmarked(other)
+        text = Frame((), self.frame.between, ()).join([ids.tolist() for ids in other.segments])
+        ids = np.array(text, np.int64)
+        return ids[-most:] if side < 0 else ids[:most][::-1]
 
     def _unmarked(self, instance: Instance) -> Instance:
         """Take the marks of words off the ids of an instance."""
@@ -175,12 +208,18 @@ class PretrainingData:
     def _foreign(self, instances: Sequence[Instance]) -> BertineError:
         """Return the error that names the document of an id outside the vocabulary."""
         size = self.store.vocab_size
-        ids, document = next(
+        held = (
             (ids, document)
             for instance in instances
             for ids, document in zip(instance.segments, instance.documents, strict=True)
             if ids.max() >= size
         )
+        ids, document = next(held, (None, None))
+        if ids is None:
+            return BertineError(
+                f"{self.store.path}: holds an id that the vocabulary of {size} tokens does not "
+                "have; prepare it again"
+            )
         return BertineError(
             f"{self.store.path}: document {document} holds the id {ids[ids >= size][0]}, but the "
             f"vocabulary has {size} tokens; prepare it again"

@@ -12,10 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
-import numpy.typing as npt
-
+from bertine.data.instances.instance import Instance
 from bertine.data.store import Chunk, TokenStore
 
 
@@ -159,16 +157,19 @@ class Walk:
         """Where the next sequence begins."""
         return self._begins[self._at]
 
-    def segments(self) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """Return the tokens of the sequence made last, one view a document, and the documents."""
-        pieces, numbers = [], []
+    def instance(self) -> Instance:
+        """Return the sequence made last: its tokens, one view a document, the documents, and where
+        the sentences end (those of a sentence that is longer than a sequence: its pieces)."""
+        pieces, numbers, sentences = [], [], []
         for first, end, chunk, row in self._documents:
             if first < self.end and self.start < end:
                 shift = chunk.token_offsets[row] - first
-                a, b = max(first, self.start) + shift, min(end, self.end) + shift
-                pieces.append(chunk.input_ids[a:b])
+                begin, stop = max(first, self.start), min(end, self.end)
+                pieces.append(chunk.input_ids[begin + shift : stop + shift])
                 numbers.append(chunk.first_document + row)
-        return tuple(pieces), tuple(numbers)
+                low, high = bisect_right(self._ends, begin), bisect_right(self._ends, stop)
+                sentences.append(tuple(place - begin for place in self._ends[low:high]))
+        return Instance(tuple(pieces), tuple(numbers), sentences=tuple(sentences))
 
 
 def _pieces(length: int, unit: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from bertine.inference.baselines import answers_in_text, choices, tags
+from bertine.inference.baselines import answers_in_text, choices, tags, written
 from bertine.inference.baselines.frozen import FrozenEncoder
 from bertine.inference.baselines.texts import (
     Answers,
@@ -90,6 +90,8 @@ def _planned(
             yield "no answer", train, lambda: answers_in_text.no_answer(spans)
         yield "first words", train, lambda: answers_in_text.first_words(spans)
         yield "sliding window", train, lambda: answers_in_text.sliding_window(spans)
+    elif task.writes:
+        yield "first words", train, lambda: written.first_words(train)
     else:
         yield from _of_texts(cast(TextTask, task), train, encoder)
 

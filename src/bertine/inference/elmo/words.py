@@ -15,13 +15,12 @@ import numpy as np
 
 from bertine.errors import BertineError
 from bertine.models.elmo.characters import BEGIN, END
+from bertine.models.elmo.characters import UNKNOWN as UNKNOWN
 from bertine.names import WordSplitting
 from bertine.records.words import split_words
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
 
-#: What stands for words that the vocabulary does not have.
-UNKNOWN = "<UNK>"
 #: The first words of every vocabulary, as published.
 SPECIAL = (BEGIN, END, UNKNOWN)
 

@@ -97,6 +97,8 @@ class Embedder(Shown):
         self.model, self.tokenizer = model.eval(), tokenizer
         self.pooling = pooling or Pooling()
         self.pooling.check(model.config)
+        if tokenizer.template.sums_up_at_end:
+            self.pooling = self.pooling.of_last_token()
         positions = model.config.longest_input
         self.max_length = positions if max_length is None else max_length
         require_positions(self.max_length, model.config)

@@ -202,7 +202,12 @@ class _FromVectors(Model):
         self._model, self._vectors = model, vectors
 
     def encode(
-        self, inputs: Inputs, *, all_states: bool = False, word_vectors: Tensor | None = None
+        self,
+        inputs: Inputs,
+        *,
+        all_states: bool = False,
+        word_vectors: Tensor | None = None,
+        target: Inputs | None = None,
     ) -> Encoded:
         # One text many times: there is no padding.
         whole = TextInputs(inputs.input_ids, None, inputs.token_type_ids)

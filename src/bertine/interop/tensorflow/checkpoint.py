@@ -134,7 +134,7 @@ class Checkpoint:
         outputs = [
             self.bundle.entries[variable].shape
             for variable, place in self.places.items()
-            if place.name == "classifier.bias"
+            if place.name == self.variables.classifier
         ]
         count = outputs[0][0] if outputs and len(outputs[0]) == 1 else 0
         # A name a class: of more than any task has, the head's own check says what is wrong.
@@ -151,7 +151,9 @@ class Checkpoint:
         for variable, place in self.places.items():
             entry = self.bundle.entries[variable]
             shape = entry.shape[::-1] if place.transposed else entry.shape
-            yield place.name, dataclasses.replace(entry, shape=shape)
+            for name, number in place.parts(entry.shape, self.config.num_hidden_layers):
+                own = shape if number is None else shape[1:]
+                yield name, dataclasses.replace(entry, shape=own)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by their canonical names. Those that are not transposed share memory
@@ -165,7 +167,8 @@ class Checkpoint:
             tensor = torch.from_numpy(np.asarray(self.bundle.array(variable)))
             if place.transposed and tensor.dim() == 2:
                 tensor = tensor.t().contiguous()
-            result[place.name] = tensor
+            for name, number in place.parts(tuple(tensor.shape), self.config.num_hidden_layers):
+                result[name] = tensor if number is None else tensor[number]
         words = result.get("embeddings.word_embeddings.weight")
         width = self.config.hidden_size
         if words is not None and words.dim() == 2 and words.shape[1] == width:
@@ -237,6 +240,12 @@ def _sorted(
             f"{bundle.index}: has variables that Google's {family.config.title} does not have: "
             f"{listed}; it is of {network}, which Bertine does not have under this configuration"
         )
+    held = {place.name for place in places.values()}
+    if variables.summary and variables.classifier not in held:
+        for variable, place in list(places.items()):
+            if place.name.startswith(variables.summary):
+                left_out.append(plain_name(variable))
+                del places[variable]
     if len({place.name for place in places.values()}) < len(places):
         raise BertineError(
             f"{bundle.index}: has a variable twice, under two names; save the checkpoint again "

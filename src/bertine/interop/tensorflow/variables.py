@@ -46,10 +46,27 @@ TASK_TENSORS = (
 
 
 class VariablePlace(NamedTuple):
-    """Where a variable belongs: its canonical name, and whether it is transposed there."""
+    """Where a variable belongs.
+
+    Attributes:
+        name: its canonical name; of what several layers have, with their number as {}.
+        transposed: whether it lies the other way there.
+        dimensions: of one layer's part of a variable that several layers have; 0: it is one
+            tensor's.
+    """
 
     name: str
     transposed: bool
+    dimensions: int = 0
+
+    def parts(self, shape: tuple[int, ...], layers: int) -> list[tuple[str, int | None]]:
+        """Return the canonical names of the tensors of a variable of this `shape`, and the number
+        of each along its first dimension; None: it is the whole variable."""
+        if not self.dimensions:
+            return [(self.name, None)]
+        if len(shape) == self.dimensions:
+            return [(self.name.format(layer), None) for layer in range(layers)]
+        return [(self.name.format(layer), layer) for layer in range(min(shape[0], 10_000))]
 
 
 class Gelu(NamedTuple):
@@ -69,9 +86,15 @@ class Variables:
     """The variables of Google's program for a model type, and what its configuration says.
 
     Attributes:
-        modules: pairs (scope, canonical module); {} is a number.
+        modules: pairs (scope, canonical module); {} is a number, * any name.
         tensors: pairs (variable, canonical tensor); {} is a number.
         transposed: the same of tensors that lie the other way there.
+        stacked: the same of what all layers have in one variable, with the dimensions of a layer's
+            part; {} is the layer's number here. Where the variable has no dimension for the layers,
+            they all have the same.
+        classifier: the canonical name of the bias of a classifier, which tells its classes.
+        summary: what the canonical names of a layer begin with that the program makes before a
+            classifier, also where there is none; "" where it makes none.
         key: of the configuration, which no other program's has; "" where there is none.
         defaults: keys of the configuration that may be lacking, with what they are then, where
             transformers' default is another.
@@ -84,6 +107,9 @@ class Variables:
     modules: tuple[tuple[str, str], ...]
     tensors: tuple[tuple[str, str], ...]
     transposed: tuple[tuple[str, str], ...] = ()
+    stacked: tuple[tuple[str, str, int], ...] = ()
+    classifier: str = "classifier.bias"
+    summary: str = ""
     key: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     identities: tuple[str, ...] = ()
@@ -100,12 +126,21 @@ class Variables:
         rows += [(variable, tensor, False) for variable, tensor in self.tensors]
         rows += [(variable, tensor, True) for variable, tensor in self.transposed]
         return [
-            (re.compile(re.escape(name).replace(r"\{\}", r"(\d{1,8})")), canonical, transposed)
+            (
+                re.compile(
+                    re.escape(name).replace(r"\{\}", r"(\d{1,8})").replace(r"\*", "[^/]{1,200}")
+                ),
+                canonical,
+                transposed,
+            )
             for name, canonical, transposed in rows
         ]
 
     def place(self, variable: str) -> VariablePlace | None:
         """Return where `variable` belongs; None where the program has none of this name."""
+        for name, canonical, dimensions in self.stacked:
+            if variable == name:
+                return VariablePlace(canonical, False, dimensions)
         for pattern, canonical, transposed in self._patterns:
             if match := pattern.fullmatch(variable):
                 return VariablePlace(canonical.format(*match.groups()), transposed)

@@ -7,12 +7,14 @@ Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from bertine.models.causal.writing import CausalWriter
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoded import PackedRows, last_tokens
@@ -55,12 +57,20 @@ class CausalBackbone(RowBackbone):
         self.pooler = None
         init_weights(self, config.initializer_range)
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`. To
         what stands behind a token they are -inf."""
         chosen = self.layers[layer]
         assert isinstance(chosen, EncoderLayer)
         return chosen.attention.scores(states) + hidden_future(states.shape[1], states)
+
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[CausalWriter, Sequence[Sequence[int]]]:
+        """Make what goes on with `texts`; see :class:`bertine.models.backbone.Backbone`."""
+        return CausalWriter(self, scores), texts
 
     def _layout(
         self,

@@ -17,6 +17,8 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 257, 258, 259, 260
 
 #: Words that stand for the two ends of a sentence, as the published vocabularies write them.
 BEGIN, END = "<S>", "</S>"
+#: What stands for words that the vocabulary of a softmax does not have.
+UNKNOWN = "<UNK>"
 
 _ENDS = {BEGIN: BEGIN_SENTENCE, END: END_SENTENCE}
 

@@ -327,7 +327,9 @@ class PackedModern(PackedBackbone):
         self._words = backbone.embeddings.word_embeddings.weight.detach()
         self._places = None
         self._types = torch.zeros(1, config.hidden_size)
-        self._norm = norm_of(backbone.embeddings.layer_norm)
+        norm = backbone.embeddings.layer_norm
+        assert isinstance(norm, nn.LayerNorm)
+        self._norm = norm_of(norm)
         self._final_norm = norm_of(backbone.final_norm)
         self._recorded_below = min([_KEPT, *map(blocks_from, self._windows)])
         changes = {window + 2 for window in self._windows}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,10 +52,37 @@ class PlainBackbone(nn.Module):
             None if states is None else tuple(state.float() for state in states),
         )
 
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[Any, Sequence[Sequence[int]]]:
+        """Make what writes texts; see :class:`bertine.models.backbone.Backbone`."""
+        if self.dtype != torch.bfloat16:
+            return self._backbone.writer(scores, texts)
+        with torch.autocast("cpu", torch.bfloat16):
+            writer, starts = self._backbone.writer(scores, texts)
+        return _WriterInBf16(writer), starts
+
     @property
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E]."""
         return self._backbone.word_weights
+
+
+class _WriterInBf16:
+    """A writer that computes in bf16."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def start(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            scores: Tensor = self._writer.start(prompts)
+        return scores
+
+    def advance(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            scores: Tensor = self._writer.advance(rows, tokens)
+        return scores
 
 
 def _cast_linears(backbone: nn.Module) -> None:

@@ -41,7 +41,9 @@ class MobileBert(RowBackbone):
         self.reads_padding = config.trigram_input
         init_weights(self, config.initializer_range)
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
         chosen = self.layers[layer]
         assert isinstance(chosen, BottleneckLayer)

@@ -92,7 +92,9 @@ class ModernEncoder(Backbone):
             around[window] = Surroundings(layout, by, window, bias, traced=True)
         return self._encoded(x, layout, around, attention_mask, output_hidden_states)
 
-    def attention_scores(self, layer: int, states: Tensor) -> Tensor:
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`.
         Beyond the window of a local layer they are -inf."""
         chosen = self.layers[layer]

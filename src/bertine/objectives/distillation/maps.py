@@ -103,10 +103,11 @@ class MapLosses:
                     totals[name].append(value)
         if ATTENTION in totals:
             for number in numbers:
-                scores = model.backbone.attention_scores(number, ours[number])
+                types = batch.token_type_ids
+                scores = model.backbone.attention_scores(number, ours[number], types)
                 with torch.no_grad():
                     layer = self.layers[number]
-                    wanted = teacher.backbone.attention_scores(layer, theirs[layer])
+                    wanted = teacher.backbone.attention_scores(layer, theirs[layer], types)
                 totals[ATTENTION].append(self._of_attention(scores, wanted, mask))
         counts = self.counts(batch)
         return {

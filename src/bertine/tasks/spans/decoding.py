@@ -189,8 +189,9 @@ def answer_question(
     tables = [np.asarray(output, dtype=np.float64) for output in outputs]
     for number, (table, feature) in enumerate(zip(tables, features, strict=True)):
         table = table[: len(feature.input_ids)]
-        if null is None or table[0].sum() < sum(null):
-            null = float(table[0, 0]), float(table[0, 1])
+        nothing = table[feature.nowhere]
+        if null is None or nothing.sum() < sum(null):
+            null = float(nothing[0]), float(nothing[1])
         spans += [
             (score, number, first, last)
             for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)

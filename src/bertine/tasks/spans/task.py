@@ -303,7 +303,7 @@ class SpanExtraction(Task[SpanPrediction]):
             holding = [
                 loss
                 for loss, window in zip(of_windows, windows, strict=True)
-                if window.span not in (None, (0, 0))
+                if window.holds_answer
             ]
             losses.append(min(holding) if holding else float(np.mean(of_windows)))
         return losses

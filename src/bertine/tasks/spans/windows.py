@@ -40,12 +40,13 @@ class SpanFeatures(Features):
         first: place in the sequence of the window's first piece.
         offsets: int32 [m, 2], characters (begin, end) in the context of the window's pieces.
         max_context: bool [m], true at the pieces that no other window shows more around.
-        span: the target: places in the sequence of the answer's first and last piece; (0, 0),
-            the first place, where the window does not hold it or there is none; None where it is
-            not known.
+        span: the target: places in the sequence of the answer's first and last piece; twice
+            `nowhere` where the window does not hold it or there is none; None where it is not
+            known.
         on_pieces: where the gold answer begins or ends inside a piece (only in the first
             window): the answer, and the text of the pieces that are trained on.
         windows: how many the context was read in.
+        nowhere: the place of the token that stands for the whole sequence.
         answer_pieces: of the gold answer (only in the first window); None where there is
             none, or it is not known.
     """
@@ -57,7 +58,13 @@ class SpanFeatures(Features):
     span: tuple[int, int] | None
     on_pieces: tuple[str, str] | None
     windows: int
+    nowhere: int = 0
     answer_pieces: int | None = None
+
+    @property
+    def holds_answer(self) -> bool:
+        """Whether the answer is known and in this window."""
+        return self.span is not None and self.span != (self.nowhere, self.nowhere)
 
 
 def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
@@ -197,10 +204,11 @@ def _windows_of(
     for number, (begin, length) in enumerate(spans):
         inside = target is not None and begin <= target[0] and target[1] < begin + length
         known = gold is not None and (gold.span is not None or not gold.answers)
-        span = (0, 0) if known else None
+        input_ids, segments = template.wrap(question, ids[begin : begin + length])
+        nowhere = len(input_ids) - 1 if template.sums_up_at_end else 0
+        span = (nowhere, nowhere) if known else None
         if target is not None and inside:
             span = (first + target[0] - begin, first + target[1] - begin)
-        input_ids, segments = template.wrap(question, ids[begin : begin + length])
         yield SpanFeatures(
             input_ids,
             segments,
@@ -213,6 +221,7 @@ def _windows_of(
             span=span,
             on_pieces=None if number else on_pieces,
             windows=len(spans),
+            nowhere=nowhere,
             answer_pieces=None if number or target is None else target[1] - target[0] + 1,
         )
 
@@ -275,7 +284,7 @@ def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[
 def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
     """Tell whether the gold answer of a question is whole in none of its windows, so that each is
     trained to say that there is none."""
-    return bool(windows[0].answer_pieces) and all(window.span == (0, 0) for window in windows)
+    return bool(windows[0].answer_pieces) and not any(window.holds_answer for window in windows)
 
 
 def by_row(features: Sequence[SpanFeatures]) -> list[tuple[int, list[SpanFeatures]]]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from bertine.errors import BertineError
+from bertine.names import SpecialStyle
 from bertine.text.kind import SpecialTokens
 from bertine.text.special import BYTE_BPE_MASK, WORDPIECE_MASK
 from bertine.text.template import Template
-from bertine.text.unigram.model_file import BYTE, UNUSED, Piece
+from bertine.text.unigram.model_file import BYTE, CONTROL, UNUSED, Piece
 
 #: How the space before a word is written.
 SPACE = "▁"
@@ -43,10 +45,14 @@ class Layout:
         of: whose it is, for messages.
         special: the special tokens.
         single, pair: a sequence of one text and of two; each None is a text.
-        types: the token type of each entry of `pair`, as `transformers` is to give it; those of
-            `single` are 0.
+        types: the token type of each entry of `pair`, as `transformers` is to give it.
+        single_types: the same of `single`; None: they are 0, and segments are counted as
+            :class:`~bertine.text.template.Template` counts them.
         has_types: whether the models of this vocabulary read token types.
         goes_on: a piece that is no special token → whether it goes on with the word before it.
+        before: pieces that a vocabulary of one's own begins with, special tokens among them; empty:
+            the special tokens.
+        settings: what `transformers` is told besides.
     """
 
     of: str
@@ -56,6 +62,14 @@ class Layout:
     types: tuple[int, ...]
     has_types: bool
     goes_on: Callable[[str], bool]
+    single_types: tuple[int, ...] | None = None
+    before: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def first_pieces(self) -> tuple[str, ...]:
+        """The pieces that a vocabulary of one's own begins with."""
+        return self.before or self.special.tokens
 
     def template(self, ids: Mapping[str, int]) -> Template:
         """Return the places of the special tokens by id."""
@@ -63,7 +77,10 @@ class Layout:
             tuple(None if token is None else ids[token] for token in entries)
             for entries in (self.single, self.pair)
         )
-        return Template(single, pair, ids[self.special.sep])
+        sep = ids[self.special.sep]
+        if self.single_types is None:
+            return Template(single, pair, sep)
+        return Template(single, pair, sep, self.single_types, self.types)
 
     def written(self) -> tuple[str, str]:
         """Return `single` and `pair` as the `tokenizers` library writes them."""
@@ -73,7 +90,10 @@ class Layout:
                 f"{token or f'${next(texts)}'}:{kind}"
                 for token, kind in zip(entries, types, strict=True)
             )
-            for entries, types in ((self.single, [0] * len(self.single)), (self.pair, self.types))
+            for entries, types in (
+                (self.single, self.single_types or (0,) * len(self.single)),
+                (self.pair, self.types),
+            )
         )
         return single, pair
 
@@ -108,6 +128,15 @@ def _goes_on_in_deberta(token: str) -> bool:
     return _goes_on_in_fairseq(token)
 
 
+def _goes_on_in_xlnet(token: str) -> bool:
+    """Follow zihangdai/xlnet, ``data_utils.py`` (``_is_start_piece``): what begins with a space or
+    ``<`` begins a word, and so does an ASCII mark by itself, but for ' = >; here, where a script
+    has no spaces, every piece is a word."""
+    if token[0] == "<" or (len(token) == 1 and token in '!"#$%&()*+,-./:;?@[\\]^_`{|}~'):
+        return False
+    return _goes_on_in_fairseq(token)
+
+
 ALBERT = Layout(
     of="ALBERT",
     special=SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", WORDPIECE_MASK),
@@ -138,7 +167,27 @@ DEBERTA = Layout(
     goes_on=_goes_on_in_deberta,
 )
 
-LAYOUTS = (ALBERT, FAIRSEQ, DEBERTA)
+XLNET = Layout(
+    of="XLNet",
+    special=SpecialTokens("<pad>", "<unk>", "<cls>", "<sep>", BYTE_BPE_MASK),
+    single=(None, "<sep>", "<cls>"),
+    pair=(None, "<sep>", None, "<sep>", "<cls>"),
+    types=(0, 0, 1, 1, 2),
+    has_types=True,
+    goes_on=_goes_on_in_xlnet,
+    single_types=(0, 0, 2),
+    # In the published order, so that the ids of special tokens are the published ones.
+    before=(*("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", BYTE_BPE_MASK, "<eod>", "<eop>"),),
+    # Positions are relative, so that padding may stand anywhere; but transformers' classifier reads
+    # the last place.
+    settings={"padding_side": "left", "pad_token_type_id": 3},
+)
+
+#: Whose special tokens a new vocabulary can have.
+STYLES: Mapping[SpecialStyle, Layout] = {"albert": ALBERT, "xlnet": XLNET}
+
+#: In the order in which they are tried: XLNet's vocabularies have fairseq's tokens too.
+LAYOUTS = (ALBERT, XLNET, FAIRSEQ, DEBERTA)
 
 
 def layout_of(tokens: Collection[str], source: str) -> Layout:
@@ -194,8 +243,12 @@ class Publication:
         for piece in pieces[self.left_out :]:
             # What is not used is found in no text: a word has no space at its end.
             text = f"{piece.text} " if piece.kind == UNUSED else piece.text
-            # Pieces of bytes are found in no text either, but by their names: too unlikely.
-            score = piece.score - (_UNLIKELY if piece.kind == BYTE else 0.0)
+            # Pieces of bytes and marks without a place in texts are found in no text either, but
+            # by their names: too unlikely.
+            named = piece.kind == BYTE or (
+                piece.kind == CONTROL and text not in self.layout.special.tokens
+            )
+            score = piece.score - (_UNLIKELY if named else 0.0)
             if self.comma and len(text) > 1 and text[-1] == "," and text[-2].isdigit():
                 score -= self.comma
             scored.append((text, score))
@@ -208,6 +261,10 @@ class Publication:
 #: chosen (as the converters of `transformers` had it).
 PUBLISHED_ALBERT = Publication(
     ALBERT, ("albert", "AlbertTokenizer"), comma=_UNLIKELY, cleans=True, lowercase=True
+)
+#: zihangdai/xlnet, ``prepro_utils.py``: as ALBERT, which has it from there, but both cases.
+PUBLISHED_XLNET = Publication(
+    XLNET, ("xlnet", "XLNetTokenizer"), comma=_UNLIKELY, cleans=True, lowercase=False
 )
 #: fairseq puts its own four in front, in place of the file's first three, and the mask last.
 PUBLISHED_XLM_R = Publication(
@@ -252,6 +309,8 @@ def publication_of(pieces: Sequence[Piece], names: Collection[str], source: obje
     texts = {piece.text for piece in pieces}
     if all(token in texts for token in ALBERT.special.tokens):
         return PUBLISHED_ALBERT
+    if all(token in texts for token in XLNET.special.tokens):
+        return PUBLISHED_XLNET
     if [piece.text for piece in pieces[:4]] == ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]:
         return PUBLISHED_DEBERTA
     if [piece.text for piece in pieces[:3]] == ["<unk>", "<s>", "</s>"] and not (
@@ -261,6 +320,7 @@ def publication_of(pieces: Sequence[Piece], names: Collection[str], source: obje
         return PUBLISHED_CAMEMBERT if of_camembert else PUBLISHED_XLM_R
     raise BertineError(
         f"{source}: has neither ALBERT's special tokens ({' '.join(ALBERT.special.tokens)}) nor "
+        f"XLNet's ({' '.join(XLNET.special.tokens)}), nor "
         "begins as XLM-R's and CamemBERT's files do (<unk> <s> </s>) or DeBERTa-v3's ([PAD] [CLS] "
         "[SEP] [UNK]); give a tokenizer of one of these"
     )

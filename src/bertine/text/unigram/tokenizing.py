@@ -27,6 +27,7 @@ from bertine.text.unigram.charsmap import check_charsmap
 from bertine.text.unigram.layouts import (
     ALBERT,
     SPACE,
+    XLNET,
     Layout,
     Scored,
     layout_of,
@@ -57,7 +58,7 @@ _ODD = re.compile(
 
 
 class Unigram(Kind):
-    """Unigram with the special tokens of ALBERT, of XLM-R or of DeBERTa-v3."""
+    """Unigram with the special tokens of ALBERT, of XLNet, of XLM-R or of DeBERTa-v3."""
 
     name: ClassVar[TokenizerKind] = "unigram"
     title: ClassVar[str] = "Unigram"
@@ -153,7 +154,7 @@ class Unigram(Kind):
         falls_back = model.get("byte_fallback") is True
         kind = cls(backend_of(file, value), layout, tokens, falls_back=falls_back)
         lowercase = config.get("do_lower_case")
-        if lowercase is not None and layout is ALBERT and lowercase != kind.lowercase:
+        if lowercase is not None and layout in (ALBERT, XLNET) and lowercase != kind.lowercase:
             warn(
                 f"{file.parent}: tokenizer_config.json has do_lower_case {lowercase}, the "
                 f"normalizer of tokenizer.json has {kind.lowercase}; the latter is used"
@@ -291,6 +292,7 @@ class Unigram(Kind):
             "unk_token": special.unk,
             "pad_token": special.pad,
             "mask_token": special.mask,
+            **self.layout.settings,
         }
 
 

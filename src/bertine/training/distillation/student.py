@@ -280,15 +280,20 @@ def copy_layers(
 
 def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> dict[int, int]:
     """Return for each layer of weights of a student the teacher's that it begins as, where it has
-    `layers` of the teacher; of one that is used several times, as weights are shared, the first."""
-    inside = len(teacher.passes) // teacher.num_hidden_layers
-    if len(student.passes) != inside * len(layers):
+    `layers` of the teacher; of one that is used several times, as weights are shared, the first.
+    Those of a decoder are the teacher's, one by one."""
+    above = teacher.decoder_passes
+    below = len(teacher.passes) - above
+    inside = below // teacher.num_hidden_layers
+    if len(student.passes) != inside * len(layers) + above or student.decoder_passes != above:
         return {}  # whoever asks says what has no counterpart
     kept: dict[int, int] = {}
     for number, chosen in enumerate(layers):
         for part in range(inside):
             own = student.passes[number * inside + part]
             kept.setdefault(own, teacher.passes[chosen * inside + part])
+    for number in range(above):
+        kept[student.passes[inside * len(layers) + number]] = teacher.passes[below + number]
     return kept
 
 

@@ -295,11 +295,13 @@ class FileTeacher(Teacher):
         if not data.held_out:
             return None
         outputs = list(self.rows_put_out[list(data.held_out)])
-        return list(self.task.decode(outputs, [_Row(number) for number in range(len(outputs))]))
+        return list(
+            self.task.decode(outputs, [_NumberedRow(number) for number in range(len(outputs))])
+        )
 
 
 @dataclass(frozen=True)
-class _Row:
+class _NumberedRow:
     """An example of one feature, as far as decoding looks at it."""
 
     row: int

@@ -271,8 +271,8 @@ def _source(
     windows = Tagging(_NO_TAGS, max_length=max_length)
     if task.reads_words:
         windows = cast(Tagging, task)
-    heads = windows.heads(load_config(model))
-    loaded = load_model(model, heads=heads, seed=options.seed)
+    # States need no head, and some models have none for tags.
+    loaded = load_model(model, heads={}, seed=options.seed)
     return EncoderSource(loaded, windows, where, dtype)
 
 

@@ -17,7 +17,10 @@ _LEAST_VOCABULARY = 1000
 #: Initial weights from which a model counts as begun with large ones: 0.06 was measured.
 _LARGE_WEIGHTS = 0.05
 #: What is said of objectives that were not measured.
-_OTHERS = {"rtd": " with masked words, not with replaced ones"}
+_OTHERS = {
+    "rtd": " with masked words, not with replaced ones",
+    "plm": " with masked words, not with words in any order",
+}
 
 
 def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
@@ -54,7 +57,8 @@ def too_short(
         timed: whether they follow from the time for the run and the machine's speed.
         objective: of the run; with replaced tokens it was not measured.
     """
-    if config.reads_forward:  # neither measured; every token is a target, not one in seven
+    # Neither measured; every token is a target, not one in seven.
+    if config.reads_forward or config.encodes_and_decodes:
         return None
     least, most = tokens_until_context(config, initialization)
     if tokens >= least or config.vocab_size < _LEAST_VOCABULARY:

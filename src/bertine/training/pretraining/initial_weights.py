@@ -127,8 +127,11 @@ def starting_model(
                 f"{model} has no weights; leave {option('generator')} out"
             )
         config = architecture_of(model)
-        config = config.replace(
-            vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id
+        config = config.for_vocabulary(
+            tokenizer.vocab_size,
+            pad=tokenizer.pad_token_id,
+            first=tokenizer.cls_token_id,
+            last=tokenizer.sep_token_id,
         )
         config = config.with_dropout(dropout)
         check_fits(model, config, trained=True)

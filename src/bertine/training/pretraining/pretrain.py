@@ -10,7 +10,7 @@ from bertine.errors import BertineError
 from bertine.objectives import choose
 from bertine.objectives.base import Objective
 from bertine.options.names import option
-from bertine.options.objectives import ObjectiveOptions
+from bertine.options.objectives import OPTIONS_OF, ObjectiveOptions
 from bertine.options.pretraining import PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
 from bertine.terminal.console import warn
@@ -121,11 +121,19 @@ def check_options(options: PretrainOptions, objective: Objective) -> None:
             f"{option('long_seq_length')} "
             "gives its length"
         )
+    unused = False
+    for name, kind in OPTIONS_OF.items():
+        if name != objective.name and (idle := kind.of(options).changed()):
+            unused = True
+            warn(
+                f"{', '.join(idle)}: does nothing with objective {objective.name}; it is for {name}"
+            )
     of_objective = ObjectiveOptions.of(options)
-    unused = [] if objective.settings() else list(of_objective.changed())
-    if unused:
-        warn(f"{', '.join(unused)}: does nothing with objective {objective.name}; it is for rtd")
-    elif options.generator is not None and of_objective.changed().keys() & _NEW_GENERATOR:
+    if (
+        not unused
+        and options.generator is not None
+        and of_objective.changed().keys() & _NEW_GENERATOR
+    ):
         warn(
             f"{options.generator}: has its size already; {' and '.join(_NEW_GENERATOR)} are unused"
         )

@@ -1,0 +1,243 @@
+"""The encoder and the decoder of a BART as one backbone (Lewis et al. 2019, section 2.1; fairseq,
+``TransformerModel``).
+
+Shape legend: B sequences, S tokens of the longest that is read, T of the longest that the decoder
+reads, H hidden size, N rows that are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from bertine.models.backbone import Backbone
+from bertine.models.bart.layers import BartLayer, DecoderLayer
+from bertine.models.bart.writing import Seq2SeqWriter
+from bertine.models.causal.backbone import hidden_future
+from bertine.models.dropout import StreamDropout
+from bertine.models.embeddings import new_table
+from bertine.models.encoded import BackboneOutput, Inputs, PackedRows
+from bertine.models.encoder import layout_of
+from bertine.models.initial import init_weights
+from bertine.models.layers import RowLayout
+from bertine.models.precision import autocast_dtype
+
+if TYPE_CHECKING:
+    from bertine.models.bart.config import BartConfig
+
+#: Rows of the position embeddings before that of the first place, which nothing reads (fairseq,
+#: ``padding_idx + 1``).
+OFFSET = 2
+
+
+class PlacedWords(nn.Module):
+    """Position embeddings, layer norm and dropout over the vectors of words. Positions count the
+    places of a sequence."""
+
+    def __init__(self, config: BartConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.position_embeddings = new_table(config.max_position_embeddings + OFFSET, size)
+        self.layer_norm = nn.LayerNorm(size, eps=config.layer_norm_eps)
+        self.dropout = StreamDropout(config.hidden_dropout_prob)
+
+    def placed(self, words: Tensor, layout: RowLayout, first: int = 0) -> Tensor:
+        """Return what the first layer reads of the vectors of words [N, H], those at the places of
+        `layout`; the first place of a sequence counts as `first`."""
+        begin, table = OFFSET + first, self.position_embeddings.weight
+        if layout.real is None:
+            length, width = layout.length, words.shape[-1]
+            x = words.view(-1, length, width) + table[begin : begin + length]
+            x = x.view(-1, width)
+        else:
+            x = words + self.position_embeddings(layout.real % layout.length + begin)
+        x = self.layer_norm(x)
+        # From here on the residual stream is in the compute type: half the memory traffic.
+        placed: Tensor = self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+        return placed
+
+
+class BartEmbeddings(PlacedWords):
+    """What stands before the encoder, with the word embeddings of both."""
+
+    def __init__(self, config: BartConfig) -> None:
+        super().__init__(config)
+        self.word_embeddings = new_table(config.vocab_size, config.hidden_size)
+
+    def words(self, ids: Tensor, layout: RowLayout) -> Tensor:
+        """Look up ids [B, T]: [N, H]."""
+        flat = ids.reshape(-1)
+        vectors: Tensor = self.word_embeddings(flat if layout.real is None else flat[layout.real])
+        return vectors
+
+
+class BartBackbone(Backbone):
+    """An encoder, and a decoder that reads a text of its own: unless it is given one, the same text
+    with the start token before it and without its last token, so that its states are those of
+    tokens that know the whole text and guess themselves (section 3.1).
+
+    The states are the decoder's, ``hidden_states`` the encoder's embeddings and layers and then the
+    decoder's layers. What is pooled is the decoder's state at the last end of a text. As in the
+    published code, the decoder looks at what stands before a token whether it is padding or not:
+    padding belongs behind a text.
+    """
+
+    config: BartConfig
+    embeddings: BartEmbeddings
+
+    def __init__(self, config: BartConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = BartEmbeddings(config)
+        self.decoder_embeddings = PlacedWords(config)
+        below, above = config.num_hidden_layers, config.of_decoder()
+        self.layers = nn.ModuleList(BartLayer(config) for _ in range(below))
+        self.layers.extend(DecoderLayer(above) for _ in range(config.decoder_layers))
+        self.pooler = None
+        init_weights(self, config.initializer_range)
+
+    @property
+    def word_weights(self) -> Tensor:
+        return self.embeddings.word_embeddings.weight
+
+    @property
+    def encoder_layers(self) -> list[nn.Module]:
+        """The layers of the encoder."""
+        return list(self.layers)[: self.config.num_hidden_layers]
+
+    @property
+    def decoder_layers(self) -> list[nn.Module]:
+        """The layers of the decoder."""
+        return list(self.layers)[self.config.num_hidden_layers :]
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        packing: PackedRows | None = None,
+        word_vectors: Tensor | None = None,
+        target: Inputs | None = None,
+    ) -> BackboneOutput:
+        """Encode a batch, and decode it; see :class:`bertine.models.backbone.Backbone`.
+
+        Args:
+            target: what the decoder reads, with a mask or without; None: the text itself.
+
+        Raises:
+            ValueError: `word_vectors` for a batch with padding, or with a `target`.
+        """
+        assert packing is None
+        dtype = self.word_weights.dtype
+        layout = layout_of(input_ids, attention_mask, None, dtype)
+        if word_vectors is not None and (layout.real is not None or target is not None):
+            raise ValueError("word_vectors are for batches without padding or target")
+        if word_vectors is None:
+            words = self.embeddings.words(input_ids, layout)
+        else:
+            words = word_vectors.reshape(-1, word_vectors.shape[-1])
+        states = self._read(words, layout)
+        if target is None:
+            ids, mask = self.shifted(input_ids), attention_mask
+        else:
+            ids, mask = target.input_ids, target.attention_mask
+        written = self._layout_of_decoder(ids, mask, dtype)
+        if word_vectors is None:
+            words = self.embeddings.words(ids, written)
+        else:
+            start = self.embeddings.word_embeddings(ids[:, :1])
+            shifted = torch.cat([start, word_vectors[:, :-1]], 1)
+            words = shifted.reshape(-1, word_vectors.shape[-1])
+        last, above = self._write(words, written, states[-1], layout)
+        if output_hidden_states:
+            all_states = tuple(map(layout.pad, states)) + tuple(map(written.pad, above))
+        else:
+            all_states = None
+        pooled = self._pooled(last, input_ids, attention_mask) if target is None else None
+        return BackboneOutput(last, pooled, all_states)
+
+    def traced(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None,
+        output_hidden_states: bool = False,
+    ) -> BackboneOutput:
+        b, t = input_ids.shape
+        dtype = self.word_weights.dtype
+        lowest = torch.finfo(dtype).min
+        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+        hidden = (1.0 - attention_mask.to(dtype))[:, None, None, :] * lowest
+        layout = RowLayout(b, t, bias=hidden)
+        places = torch.arange(t, device=input_ids.device)
+        future = (places[:, None] < places[None, :]).to(dtype)[None, None] * lowest
+        states = self._read(self.embeddings.words(input_ids, layout), layout)
+        written = RowLayout(b, t, bias=future)
+        words = self.embeddings.words(self.shifted(input_ids), written)
+        last, above = self._write(words, written, states[-1], layout)
+        all_states = tuple(map(layout.pad, states)) + tuple(map(written.pad, above))
+        pooled = self._pooled(last, input_ids, attention_mask)
+        return BackboneOutput(last, pooled, all_states if output_hidden_states else None)
+
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[Seq2SeqWriter, Sequence[Sequence[int]]]:
+        """Make what answers `texts`, each from the start token on; see
+        :class:`bertine.models.backbone.Backbone`."""
+        start = [self.config.decoder_start_token_id]
+        return Seq2SeqWriter(self, scores, texts), [start] * len(texts)
+
+    def encode_text(
+        self, input_ids: Tensor, attention_mask: Tensor | None
+    ) -> tuple[Tensor, RowLayout]:
+        """Run the encoder alone, on ids [B, S]: its last states, [N, H], and their layout."""
+        layout = layout_of(input_ids, attention_mask, None, self.word_weights.dtype)
+        return self._read(self.embeddings.words(input_ids, layout), layout)[-1], layout
+
+    def shifted(self, input_ids: Tensor) -> Tensor:
+        """Return ids [B, T] one place later, behind the start token."""
+        first = torch.arange(input_ids.shape[1], device=input_ids.device) == 0
+        return input_ids.roll(1, 1).masked_fill(first, self.config.decoder_start_token_id)
+
+    def _read(self, words: Tensor, layout: RowLayout) -> list[Tensor]:
+        """Run the encoder: what its first layer reads and the outputs of all, [N, H] each."""
+        states = [self.embeddings.placed(words, layout)]
+        for layer in self.encoder_layers:
+            states.append(layer(states[-1], layout))
+        return states
+
+    def _write(
+        self, words: Tensor, layout: RowLayout, memory: Tensor, there: RowLayout
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run the decoder: its last states [B, T, H], and the outputs of its layers, [N, H]
+        each."""
+        x = self.decoder_embeddings.placed(words, layout)
+        states = []
+        for layer in self.decoder_layers:
+            x = layer(x, layout, memory, there)
+            states.append(x)
+        return layout.pad(x), states
+
+    def _layout_of_decoder(self, ids: Tensor, mask: Tensor | None, dtype: torch.dtype) -> RowLayout:
+        """Say which rows of the decoder are computed. It looks at all that stands before a token,
+        so padding there is computed too."""
+        if mask is not None and ids.device.type == "cpu" and not bool(mask[:, 0].all()):
+            mask = None
+        layout = layout_of(ids, mask, None, dtype)
+        computed = autocast_dtype(ids.device.type) or dtype
+        like = torch.empty(0, dtype=computed, device=ids.device)
+        return replace(layout, bias=hidden_future(layout.length, like))
+
+    def _pooled(self, states: Tensor, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the states [B, H] at the last end of each text; of one without an end, at its
+        last token."""
+        places = torch.arange(1, input_ids.shape[1] + 1, device=input_ids.device)
+        ends = (input_ids == self.config.eos_token_id) * (places + input_ids.shape[1])
+        real = places if mask is None else mask.long() * places
+        last = torch.maximum(ends, real.expand_as(ends)).argmax(1)
+        return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1]))[:, 0]

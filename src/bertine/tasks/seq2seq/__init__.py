@@ -1,0 +1,1 @@
+"""Text to text: a text is read and another one written."""

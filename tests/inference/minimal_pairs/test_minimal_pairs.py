@@ -1,0 +1,266 @@
+"""Minimal pairs: the probabilities are those of transformers, the files those of BLiMP."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertine
+import roberta
+import toys
+from bertine.cli import main
+from bertine.errors import BertineError
+from bertine.inference.elmo.scoring import perplexity
+from bertine.inference.elmo.words import read_words
+from bertine.inference.minimal_pairs import log_probability
+from bertine.inference.minimal_pairs.evaluate_pairs import (
+    MinimalPairsReport,
+    judge_pairs,
+    open_log_probability,
+)
+from bertine.inference.minimal_pairs.pairs import holds_pairs, read_pairs
+from bertine.interop.elmo.directory import load_elmo, save_elmo
+from bertine.modeldir import save_model
+from bertine.models.causal.config import PRESETS
+from bertine.models.elmo.bilm import BidirectionalLm
+from bertine.models.elmo.config import ElmoConfig
+from bertine.models.elmo.softmax import WordSoftmax
+from bertine.models.heads import new_head
+from bertine.models.model import Model
+from bertine.models.roberta import PRESETS as ROBERTA
+from bertine.objectives.clm import Clm
+from bertine.text.corpus import Corpus
+from bertine.text.tokenizer import Tokenizer
+
+TEXTS = ["the cat sat on the mat.", "a dog", "very good film, very bad dogs ran", "cat"]
+
+
+def masked_sum(twin: transformers.PreTrainedModel, words: Tokenizer, text: str) -> float:
+    """Salazar et al. 2020, equation 1, a piece at a time."""
+    ids = words.encode(text).input_ids
+    total = 0.0
+    for at in range(1, len(ids) - 1):
+        hidden = torch.tensor([ids])
+        hidden[0, at] = words.mask_token_id
+        with torch.no_grad():
+            total += float(twin(hidden).logits[0, at].double().log_softmax(-1)[ids[at]])
+    return total
+
+
+def test_masked_models_as_in_transformers(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_probability, "_TEXTS", 3)
+    monkeypatch.setattr(log_probability, "_LOGITS", 200)
+    twin = transformers.AutoModelForMaskedLM.from_pretrained(pretrained).eval()
+    words = Tokenizer.load(pretrained)
+    found = open_log_probability(pretrained)(TEXTS)
+    expected = [masked_sum(twin, words, text) for text in TEXTS]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_masked_model_without_token_types(tmp_path: Path) -> None:
+    """RoBERTa, with its own special tokens and no second type."""
+    words = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
+    config = ROBERTA["roberta-base"].replace(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        initializer_range=0.3,
+    )
+    folder = tmp_path / "model"
+    torch.manual_seed(3)
+    save_model(folder, Model(config, new_head(config, "mlm")), words)
+    twin = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    assert open_log_probability(folder)(TEXTS) == pytest.approx(
+        [masked_sum(twin, words, text) for text in TEXTS], rel=1e-5
+    )
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpt")
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    bertine.train_vocab(corpus, out=folder / "vocab", kind="word-bpe", vocab_size=80)
+    words = Tokenizer.load(folder / "vocab")
+    config = PRESETS["gpt-tiny"].replace(
+        vocab_size=words.vocab_size + 3,
+        hidden_size=32,
+        intermediate_size=128,
+        num_attention_heads=2,
+        max_position_embeddings=24,
+        initializer_range=0.4,
+    )
+    torch.manual_seed(2)
+    save_model(folder / "model", Model(config, Clm.heads(config)), words)
+    return folder / "model"
+
+
+def test_models_that_read_forward_as_in_transformers(
+    gpt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_probability, "_LOGITS", 200)
+    twin = transformers.OpenAIGPTLMHeadModel.from_pretrained(gpt).eval()
+    words = Tokenizer.load(gpt)
+    texts = ["the old cat sleeps in the sofa .", "bread", "a small dog barks in the garden ."]
+    expected = []
+    for text in texts:
+        ids = torch.tensor(words.encode_plain([f". {text}"]))
+        with torch.no_grad():
+            logs = twin(ids).logits[0].double().log_softmax(-1)
+        expected.append(float(logs[:-1].gather(1, ids[0, 1:, None]).sum()))
+    # Together and each alone.
+    scorer = open_log_probability(gpt)
+    assert scorer(texts) == pytest.approx(expected, rel=1e-5)
+    assert np.concatenate([scorer([text]) for text in texts]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("elmo")
+    words = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "sleeps", "."]
+    config = ElmoConfig(
+        character_size=4,
+        filters=((1, 8), (2, 8)),
+        num_highway_layers=1,
+        lstm_size=24,
+        projection_size=12,
+        word_splitting="spaces",
+        vocab_size=len(words),
+    )
+    torch.manual_seed(0)
+    softmax = WordSoftmax(config)
+    torch.nn.init.normal_(softmax.weight, 0.0, 3.0)
+    save_elmo(folder / "model", BidirectionalLm(config), softmax, words)
+    return folder / "model"
+
+
+def test_elmo_reads_from_both_ends(elmo: Path, tmp_path: Path) -> None:
+    """Against the perplexity of a corpus of one sentence."""
+    texts = ["the cat sleeps .", "the", "the bird sings and the dog sleeps ."]
+    loaded = load_elmo(elmo)
+    assert loaded.softmax is not None
+    expected = []
+    for number, text in enumerate(texts):
+        file = tmp_path / f"{number}.txt"
+        file.write_text(text)
+        corpus = read_words(Corpus(file), "spaces")
+        score = perplexity(loaded.model, loaded.softmax, loaded.words, corpus)
+        expected.append(-(score.forward + score.backward) * score.words)
+    scorer = open_log_probability(elmo)
+    assert scorer(texts) == pytest.approx(expected, rel=1e-5)
+    assert scorer.notes() == ["3 of 13 words are not among the 8 of the softmax and count as <UNK>"]
+
+
+def pair(good: str, bad: str, **others: str) -> str:
+    return json.dumps({"sentence_good": good, "sentence_bad": bad, **others}) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two paradigms of two phenomena, one compressed, beside files of other columns."""
+    path = tmp_path / "pairs"
+    path.mkdir()
+    first = "".join(
+        pair(f"the cat {verb} .", f"the the {verb} .", UID="one", linguistics_term="A")
+        for verb in ("sat", "ran")
+    )
+    with lzma.open(path / "one.jsonl.xz", "wt") as file:
+        file.write(first)
+    (path / "two.jsonl").write_text(
+        pair("a dog", "a dog", UID="two", linguistics_term="B")
+        + pair("a dog sat", "a sat dog", UID="two", linguistics_term="B")
+    )
+    (path / "summary.jsonl").write_text('{"UID": "one", "lstm": 0.9}\n')
+    (path / "README.md").write_text("pairs")
+    return path
+
+
+def test_a_folder_of_pairs_through_the_command(
+    pretrained: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = bertine.evaluate(pretrained, folder, show_progress=False)
+    assert isinstance(report, MinimalPairsReport)
+    pairs = read_pairs(folder)
+    assert [item.where.rsplit("/")[-1] for item in pairs.items] == [
+        *("one.jsonl.xz:1", "one.jsonl.xz:2", "two.jsonl:1", "two.jsonl:2")
+    ]
+    values = open_log_probability(pretrained)
+    right = [float(values([item.good])[0]) > float(values([item.bad])[0]) for item in pairs.items]
+    assert right[2] is False, "the same sentence twice"
+    assert report.metrics == {"accuracy": pytest.approx(np.mean(right))}
+    assert report.ties == 1
+    assert report.phenomena == {
+        "A": (2, pytest.approx(np.mean(right[:2]))),
+        "B": (2, pytest.approx(np.mean(right[2:]))),
+    }
+    assert report.to_dict()["paradigms"]["two"]["pairs"] == 2
+    assert main(["evaluate", str(pretrained), "--data", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert f"4 pairs of {folder}: accuracy" in out
+    assert "1 tie, counted as wrong" in out
+    assert "1 file of other columns left out" in out
+    assert len(read_pairs(folder).sample(1)) == 2
+
+
+def test_the_order_of_pairs_and_their_company_do_not_matter(gpt: Path, tmp_path: Path) -> None:
+    lines = [
+        pair(toys.sentence(topic, "old"), toys.sentence(topic, "old").replace("the ", "a ", 1))
+        for topic in toys.TOPICS
+    ]
+    results = []
+    for number, order in enumerate((lines, lines[::-1])):
+        file = tmp_path / f"{number}.jsonl"
+        file.write_text("".join(order))
+        pairs = read_pairs(file)
+        results.append(judge_pairs(open_log_probability(gpt), pairs, show_progress=False).metrics)
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (pair("a dog", " "), r"pairs.jsonl:2: sentence_bad is empty"),
+        ('{"sentence_good": "a dog"}\n', r"pairs.jsonl:2: there is no column 'sentence_bad'"),
+        (pair("a", "b").replace('"b"', "3"), r"'sentence_bad' is a number, but must be a text"),
+        ("{\n", r"pairs.jsonl:2: not valid JSON"),
+        (pair("a dog", "cat " * 60), r"'cat cat .*has 60 pieces, but the model takes 38"),
+    ],
+)
+def test_mistakes_in_the_file(pretrained: Path, tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(pair("a dog", "dog a") + line)
+    with pytest.raises(BertineError, match=message):
+        bertine.evaluate(pretrained, file, show_progress=False)
+
+
+def test_mistakes_with_the_model(
+    pretrained: Path, classifier: Path, elmo: Path, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BertineError, match="has no head that gives words a probability"):
+        bertine.evaluate(classifier, folder)
+    with pytest.raises(BertineError, match="is a set of minimal pairs, which has no labels; leave"):
+        bertine.evaluate(pretrained, folder, worst=3)
+    with pytest.raises(BertineError, match="minimal pairs, which is read as it is; leave out text"):
+        bertine.evaluate(pretrained, folder, text_columns="sentence_good")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("1 2\ncat 1 2\n")
+    with pytest.raises(BertineError, match="vectors of words give a sentence no probability"):
+        bertine.evaluate(vectors, folder)
+    loaded = load_elmo(elmo)
+    save_elmo(tmp_path / "bare", loaded.model)
+    with pytest.raises(BertineError, match="has no softmax over words"):
+        bertine.evaluate(tmp_path / "bare", folder)
+    (tmp_path / "labelled.jsonl").write_text('{"text": "a", "label": "b"}\n')
+    assert not holds_pairs(tmp_path / "labelled.jsonl")
+    assert not holds_pairs(tmp_path)
+    assert holds_pairs(folder)
+    with pytest.raises(BertineError, match="has no file of minimal pairs"):
+        read_pairs(tmp_path)

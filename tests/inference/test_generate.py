@@ -1,0 +1,205 @@
+"""Texts that a model writes, as users ask for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import bertine
+import roberta
+import toys
+from bertine.inference.generating.generate import one_line
+from bertine.inference.generating.growing import GrowingText
+from bertine.interop.family import family_of
+from bertine.modeldir import save_model
+from bertine.models.model import Model
+from bertine.text.tokenizer import Tokenizer
+from bertine.text.vocab import train_vocab
+
+PROMPTS = ["the old cat", "soup", "in the garden the small dog"]
+
+
+@pytest.fixture(scope="module")
+def written_by(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT with random weights and a vocabulary of its kind."""
+    home = tmp_path_factory.mktemp("gpt")
+    corpus = toys.write_corpus(home / "corpus.txt")
+    train_vocab([corpus], home / "vocab", kind="word-bpe", vocab_size=320)
+    tokenizer = Tokenizer.load(home / "vocab")
+    config = toys.config_for("clm").replace(vocab_size=tokenizer.vocab_size + 5)
+    torch.manual_seed(0)
+    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    save_model(home / "model", model, tokenizer)
+    return home / "model"
+
+
+def test_the_text_is_that_of_transformers(written_by: Path) -> None:
+    """Their tokens, decoded by their tokenizer; special tokens and rows without a piece left
+    out."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(written_by)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(written_by).eval()
+    ours = bertine.Tokenizer.load(written_by)
+    never = sorted({*ours.special_ids, *range(ours.vocab_size, ours.vocab_size + 5)})
+    for options in ({}, {"num_beams": 3, "no_repeat_ngram_size": 2}):
+        named = {"beams": options.get("num_beams", 1)}
+        named["no_repeat_ngram_size"] = options.get("no_repeat_ngram_size", 0)
+        found = bertine.generate(written_by, PROMPTS, max_new_tokens=10, **named)  # type: ignore[arg-type]
+        for prompt, item in zip(PROMPTS, found, strict=True):
+            ids = torch.tensor([ours.encode_plain([prompt])[0]])
+            tokens = theirs.generate(
+                ids,
+                max_new_tokens=10,
+                do_sample=False,
+                pad_token_id=0,
+                eos_token_id=None,
+                suppress_tokens=never,
+                **options,
+            )[0]
+            expected = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+            assert item.whole == (expected,)
+            assert item.whole[0].startswith(prompt)
+            assert item.texts[0] == expected[len(prompt) :]
+
+
+def test_a_file_of_prompts(written_by: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "prompts.csv", tmp_path / "written.csv"
+    data.write_text(
+        "text,generated\n" + "\n".join(f"{prompt},{n}" for n, prompt in enumerate(PROMPTS))
+    )
+    options = {"sample": True, "sequences": 2, "seed": 5, "max_new_tokens": 6}
+    report = bertine.generate(written_by, input=data, output=out, show_progress=False, **options)
+    assert report.lines()[0].startswith("wrote texts for 3 prompts in ")
+    rows = out.read_text().splitlines()
+    assert rows[0] == "text,generated,generated_1,generated_2"
+    in_memory = bertine.generate(written_by, PROMPTS, **options)
+    assert rows[1:] == [
+        f"{prompt},{n},{item.texts[0]},{item.texts[1]}"
+        for n, (prompt, item) in enumerate(zip(PROMPTS, in_memory, strict=True))
+    ]
+    assert len({text for item in in_memory for text in item.texts}) == 6
+    lines = tmp_path / "written.txt"
+    bertine.generate(written_by, PROMPTS[:2], output=lines, **options)
+    both = bertine.generate(written_by, PROMPTS[:2], **options)
+    assert lines.read_text().splitlines() == [text for item in both for text in item.whole]
+    rows_as_json = tmp_path / "written.jsonl"
+    bertine.generate(written_by, input=data, output=rows_as_json, max_new_tokens=2)
+    first = json.loads(rows_as_json.read_text().splitlines()[0])
+    # The name is taken by a column of the input.
+    assert list(first) == ["text", "generated", "model_generated"]
+
+
+def test_what_is_cut_unknown_and_empty_is_counted(
+    written_by: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "prompts.jsonl"
+    prompts = ["the cat " * 30, " ", "the \u4e2d"]
+    data.write_text("".join(json.dumps({"text": prompt}) + "\n" for prompt in prompts))
+    found = bertine.generate(written_by, input=data, max_new_tokens=10, show_progress=False)
+    assert found[1].texts == ()
+    assert found[2].whole[0].startswith("the \u4e2d ")
+    told = capsys.readouterr().err
+    assert "1 of 3 prompts were longer than the 30 tokens that there is room for" in told
+    assert "(30 tokens)" in told
+    assert "1 token of the prompts unknown to the vocabulary" in told
+    assert "1 prompt is empty; nothing was written" in told
+    end = bertine.generate(written_by, "the cat " * 15, max_new_tokens=10)
+    assert found[0].texts == end[0].texts
+
+
+def test_text_comes_as_soon_as_it_is_sure(written_by: Path) -> None:
+    heard: list[str] = []
+    (item,) = bertine.generate(written_by, PROMPTS[0], max_new_tokens=8, on_text=heard.append)
+    assert "".join(heard) == item.whole[0] + "\n"
+    assert len([part for part in heard if part]) == 10
+    heard.clear()
+    (item,) = bertine.generate(
+        written_by, PROMPTS[0], beams=2, sequences=2, max_new_tokens=9, on_text=heard.append
+    )
+    assert heard == [f"{text}\n" for text in item.whole]
+
+
+def test_characters_come_whole(tmp_path: Path) -> None:
+    """Bytes of a character are pieces of their own in byte-level BPE."""
+    tokenizer = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
+    text = " \u732b \U0001f408 \u00e9t\u00e9"
+    tokens = tokenizer.encode_plain([text])[0]
+    assert len(tokens) > len(text)
+    growing = GrowingText(tokenizer)
+    parts = [growing.add(token) for token in tokens]
+    assert "".join(parts) + growing.rest() == text
+    assert not any("\ufffd" in part for part in parts)
+    unfinished = GrowingText(tokenizer)
+    assert [unfinished.add(token) for token in tokens[1:3]] == ["", ""]
+    assert set(unfinished.rest()) == {"\ufffd"}
+
+
+def test_a_terminal_hears_it_token_by_token(written_by: Path) -> None:
+    """Nothing is taken back: no cursor moves, no line comes twice."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "bertine", "generate", str(written_by), PROMPTS[0]]
+    with subprocess.Popen(
+        [*command, "--max-new-tokens", "6"], stdout=theirs, stderr=subprocess.PIPE
+    ):
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+    os.close(ours)
+    (item,) = bertine.generate(written_by, PROMPTS[0], max_new_tokens=6)
+    assert shown.decode() == item.whole[0] + "\r\n"
+
+
+def test_lines_hold_one_text_each(written_by: Path) -> None:
+    assert one_line("the cat \n\n sleeps\u2028in") == "the cat sleeps in"
+    found = bertine.generate(written_by, PROMPTS, max_new_tokens=3)
+    assert found.lines() == [item.whole[0] for item in found]
+
+
+def test_a_model_that_reads_a_text_and_writes_another(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
+    config = (
+        family_of("bart")
+        .presets["bart-tiny"]
+        .replace(
+            vocab_size=tokenizer.vocab_size,
+            hidden_size=16,
+            num_attention_heads=2,
+            decoder_attention_heads=2,
+            max_position_embeddings=40,
+        )
+    )
+    torch.manual_seed(1)
+    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    save_model(tmp_path / "bart", model, tokenizer)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart").eval()
+    texts = ["The old cat sleeps.", "Rice"]
+    found = bertine.generate(tmp_path / "bart", texts, max_new_tokens=8, beams=2)
+    for text, item in zip(texts, found, strict=True):
+        ids = torch.tensor([tokenizer.encode(text).input_ids])
+        options = {"forced_eos_token_id": None, "forced_bos_token_id": None}
+        tokens = theirs.generate(ids, max_new_tokens=8, num_beams=2, do_sample=False, **options)[0]
+        assert item.texts == (tokenizer.decode(tokens.tolist()),)
+        assert item.whole == (item.texts[0].strip(),)
+    heard: list[str] = []
+    bertine.generate(tmp_path / "bart", texts[0], max_new_tokens=8, on_text=heard.append)
+    assert len("".join(heard).strip()) > 0

@@ -1,0 +1,58 @@
+"""ROUGE against the field's own program, where that is installed, and by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bertine.rng import generator
+from bertine.tasks.seq2seq.report import text_scores
+from bertine.tasks.seq2seq.rouge import longest_common, rouge_l, rouge_n, rouge_words
+
+
+def texts(count: int) -> list[tuple[str, str]]:
+    """Pairs of texts that have words in common, odd ones among them."""
+    draw = generator(0, "rouge")
+    words = np.array(["the", "cat", "Sat", "on", "it's", "3.5", "über", "mat.", "-", "a", "A"])
+    pairs = [
+        (
+            " ".join(draw.choice(words, size=int(draw.integers(0, 30)))),
+            " ".join(draw.choice(words, size=int(draw.integers(0, 30)))),
+        )
+        for _ in range(count)
+    ]
+    return [*pairs, ("", ""), ("a", ""), ("日本", "日本"), ("one two", "one two")]
+
+
+def test_scores_are_those_of_rouge_score() -> None:
+    scorer = pytest.importorskip("rouge_score.rouge_scorer")
+    theirs = scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False)
+    for ours, wanted in texts(200):
+        expected = theirs.score(wanted, ours)
+        first, second = rouge_words(ours), rouge_words(wanted)
+        assert rouge_n(first, second, 1) == pytest.approx(expected["rouge1"].fmeasure)
+        assert rouge_n(first, second, 2) == pytest.approx(expected["rouge2"].fmeasure)
+        assert rouge_l(first, second) == pytest.approx(expected["rougeL"].fmeasure)
+
+
+def test_the_longest_common_sequence_is_that_of_the_table() -> None:
+    for ours, wanted in texts(100):
+        a, b = ours.split(), wanted.split()
+        table = np.zeros((len(a) + 1, len(b) + 1), int)
+        for i, one in enumerate(a):
+            for j, other in enumerate(b):
+                longer = max(table[i, j + 1], table[i + 1, j])
+                table[i + 1, j + 1] = table[i, j] + 1 if one == other else longer
+        assert longest_common(a, b) == table[-1, -1]
+
+
+def test_scores_by_hand() -> None:
+    ours, wanted = rouge_words("The cat sat, the cat!"), rouge_words("the cat lay on the mat")
+    assert ours == ["the", "cat", "sat", "the", "cat"]
+    assert rouge_n(ours, wanted, 1) == pytest.approx(2 * 3 / 11)  # the, cat, the
+    assert rouge_n(ours, wanted, 2) == pytest.approx(2 * 1 / 9)  # the cat
+    assert rouge_l(ours, wanted) == pytest.approx(2 * 3 / 11)
+    scores = text_scores(["a b", "c  d", "x"], ["a b", "c d", "y"])
+    assert scores["exact_match"] == pytest.approx(2 / 3)
+    assert scores["rougeL"] == pytest.approx(2 / 3)
+    assert text_scores([""], [""]) == {"rouge1": 0, "rouge2": 0, "rougeL": 0, "exact_match": 1}

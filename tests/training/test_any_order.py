@@ -1,0 +1,144 @@
+"""Pre-training by guessing words in any order: exact resume, what it learns, what does nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertine
+import processes
+import toys
+from bertine.cli import main
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface
+from bertine.presets import preset
+from training.test_kill import life
+
+SETTINGS: dict[str, Any] = {
+    "steps": 12,
+    "batch_size": 4,
+    "max_seq_length": 32,
+    "learning_rate": 3e-3,
+    "precision": "fp32",
+    "log_every": 2,
+    "checkpoint_every": 4,
+}
+EVERYTHING: dict[str, Any] = {
+    "input_format": "full-sentences",
+    "both_directions": True,
+    "memory_length": 12,
+    "permuted_length": 16,
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and a configuration."""
+    folder = tmp_path_factory.mktemp("any-order")
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    bertine.train_vocab(
+        corpus, folder / "vocab", kind="unigram", special_tokens="xlnet", vocab_size=200
+    )
+    bertine.prepare(corpus, tokenizer=folder / "vocab", out=folder / "store")
+    config = preset("xlnet-tiny", hidden_size=32, num_attention_heads=2, intermediate_size=64)
+    config = config.replace(initializer_range=0.1)
+    (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
+    """Killed while a checkpoint is written, with memory and both directions."""
+
+    def arguments(out: Path) -> list[str]:
+        given = {**SETTINGS, **EVERYTHING, "model": home / "config.json", "out": out}
+        flags = [
+            text
+            for name, value in given.items()
+            for text in (f"--{name.replace('_', '-')}", str(value))
+        ]
+        switch = flags.index("--both-directions")
+        del flags[switch + 1]
+        return ["pretrain", str(home / "store"), *flags, "--resume"]
+
+    with toys.one_thread():
+        assert main(arguments(tmp_path / "whole")) == 0
+    process = processes.forked(life, arguments(tmp_path / "run"), 4)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "run" / "model").exists()
+    with toys.one_thread():
+        assert main(arguments(tmp_path / "run")) == 0
+    assert toys.log(tmp_path / "run") == toys.log(tmp_path / "whole")
+    ours, theirs = (toys.weights(tmp_path / run / "model") for run in ("whole", "run"))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path) -> None:
+    given = SETTINGS | {"steps": 120, "batch_size": 16, "checkpoint_every": 120}
+    given |= {"learning_rate": 1e-2}
+    result = bertine.pretrain(
+        home / "store", out=tmp_path / "run", model=home / "config.json", **given
+    )
+    assert any(line.startswith("Permutation LM loss") for line in result.lines())
+    entropy = TokenStore.open(home / "store").unigram_entropy
+    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
+    loss = report.metrics["plm_loss"]
+    assert loss < entropy - 0.5, "it uses what is known"
+    assert report.metrics["plm_perplexity"] == pytest.approx(math.exp(loss))
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert (settings["objective"], settings["input_format"]) == ("plm", "segment-pair")
+    assert settings["longest_span"] == 5
+
+
+def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {**SETTINGS, **EVERYTHING, "steps": 3, "dropout": 0.0}
+    for room in (1000, 64):
+        bertine.pretrain(
+            home / "store",
+            out=tmp_path / str(room),
+            model=home / "config.json",
+            max_tokens_per_micro_batch=room,
+            **given,
+        )
+    one, two = (toys.weights(tmp_path / name / "model") for name in ("1000", "64"))
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_nothing_or_does_not_go_together_is_said(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {**SETTINGS, "steps": 1, "model": home / "config.json"}
+    bertine.pretrain(home / "store", out=tmp_path / "run", whole_word_mask=True, **given)
+    assert "whole_word_mask: does nothing with objective plm" in capsys.readouterr().err
+    for options, message in (
+        ({"objective": "mlm"}, r"xlnet is pre-trained with objective plm, not with mlm"),
+        ({"input_format": "running-text"}, r"objective plm works on input_format segment-pair"),
+        ({"initialization": "mimetic"}, r"mimetic"),
+        ({"memory_length": 8}, r"memory_length=8 needs input_format='full-sentences'"),
+        ({"guessed_share": 1.0}, r"guessed_share is 1, but must be between 0 and 1"),
+        ({"longest_span": 0}, r"longest_span is 0, but must be"),
+    ):
+        with pytest.raises(BertineError, match=message):
+            bertine.pretrain(home / "store", out=tmp_path / "other", **given, **options)
+    with pytest.raises(BertineError, match=r"pre-trained with objective mlm-nsp or mlm, not"):
+        bertine.pretrain(
+            home / "store",
+            out=tmp_path / "other",
+            **given | {"model": "bert-tiny"},
+            objective="plm",
+        )

@@ -1,0 +1,121 @@
+"""Pre-training of an encoder and a decoder: exact resume, ``kill -9``, what it learns."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertine
+import processes
+import toys
+from bertine.data.store import TokenStore
+from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface
+from bertine.presets import preset
+
+SETTINGS: dict[str, Any] = {
+    "steps": 12,
+    "batch_size": 4,
+    "max_seq_length": 24,
+    "learning_rate": 3e-3,
+    "precision": "fp32",
+    "log_every": 2,
+    "checkpoint_every": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and a configuration."""
+    folder = tmp_path_factory.mktemp("denoising")
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    bertine.train_vocab(corpus, folder / "vocab", kind="byte-bpe", vocab_size=320)
+    bertine.prepare(corpus, tokenizer=folder / "vocab", out=folder / "store")
+    sizes = {"num_attention_heads": 2, "decoder_attention_heads": 2}
+    sizes |= {"intermediate_size": 64, "decoder_ffn_dim": 64}
+    config = preset("bart-tiny", hidden_size=32, initializer_range=0.1, **sizes)
+    (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
+    return folder
+
+
+def assert_same(one: Path, other: Path) -> None:
+    assert toys.log(one) == toys.log(other)
+    ours, theirs = (toys.weights(run / "model") for run in (one, other))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
+    """With dropout, after ``kill -9``."""
+    given: dict[str, Any] = {"model": home / "config.json", **SETTINGS, "steps": 60}
+    bertine.pretrain(home / "store", out=tmp_path / "whole", **given)
+    run = tmp_path / "parts"
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    arguments = ["pretrain", str(home / "store"), "--out", str(run), *options]
+    process = processes.forked(processes.bertine, arguments)
+    try:
+        deadline = time.monotonic() + 60
+        while not list((run / "checkpoints").glob("step-*")):
+            assert process.is_alive()
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    finally:
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not (run / "model").exists()
+    bertine.pretrain(home / "store", out=run, resume=True, **given)
+    assert_same(run, tmp_path / "whole")
+
+
+def test_it_learns_and_held_out_text_is_scored(home: Path, tmp_path: Path) -> None:
+    given = SETTINGS | {"steps": 100, "checkpoint_every": 100, "dropout": 0.0}
+    result = bertine.pretrain(
+        home / "store", out=tmp_path / "run", model=home / "config.json", **given
+    )
+    assert any(line.startswith("Denoising loss") for line in result.lines())
+    entropy = TokenStore.open(home / "store").unigram_entropy
+    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
+    assert report.metrics["denoising_loss"] < entropy - 0.5
+    assert "denoising_perplexity" in report.metrics
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["objective"] == "denoising"
+    assert (settings["infill_share"], settings["permute_share"]) == (0.3, 1.0)
+
+
+def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {**SETTINGS, "steps": 3, "dropout": 0.0, "checkpoint_every": 9}
+    for room in (1000, 48):
+        bertine.pretrain(
+            home / "store",
+            out=tmp_path / str(room),
+            model=home / "config.json",
+            max_tokens_per_micro_batch=room,
+            **given,
+        )
+    one, two = (toys.weights(tmp_path / name / "model") for name in ("1000", "48"))
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_not_go_together_is_said(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {**SETTINGS, "steps": 1, "model": home / "config.json"}
+    bertine.pretrain(home / "store", out=tmp_path / "run", generator_size=0.5, **given)
+    told = "generator_size: does nothing with objective denoising; it is for rtd"
+    assert told in capsys.readouterr().err
+    for options, message in (
+        ({"objective": "mlm"}, r"bart is pre-trained with objective denoising, not with mlm"),
+        ({"input_format": "segment-pair"}, r"denoising works on input_format full-sentences or"),
+        ({"infill_share": 1.0}, r"infill_share"),
+        ({"initialization": "mimetic"}, r"mimetic"),
+    ):
+        with pytest.raises(BertineError, match=message):
+            bertine.pretrain(home / "store", out=tmp_path / "other", **given, **options)
