@@ -24,6 +24,7 @@ from bertine.models.elmo.bilm import DIRECTIONS, BidirectionalLm, LstmStates
 from bertine.models.elmo.config import PRESETS, ElmoConfig
 from bertine.models.precision import cpu_has_bf16
 from bertine.models.recurrent.projected import ProjectedLstm
+from bertine.system.memory import keep_freed_memory
 
 #: Steps before the first that counts.
 _WARM_UP = 2
@@ -95,6 +96,8 @@ class Ours:
 
 def work(turn: Turn, ours: bool, bf16: bool, args: argparse.Namespace) -> None:
     """A turn is a step."""
+    if ours or args.kept:
+        keep_freed_memory()  # as the training does
     torch.manual_seed(0)
     config = PRESETS[args.model]
     model = BidirectionalLm(config)
@@ -128,6 +131,9 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=20, help="words of a row")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--kept", action="store_true", help="let PyTorch's too keep its freed memory, as ours does"
+    )
     parser.add_argument("--json", type=Path, help="write every time to this file")
     args = parser.parse_args()
     facts = machine(args.threads)

@@ -307,7 +307,8 @@ def test_it_learns_both_ways_and_its_model_opens(
     more = run(
         tmp_path / "train.txt", tmp_path / "run", tmp_path / "more", steps=2, dropout=0.0, **softmax
     )
-    assert more.loss < 1.6  # a new one begins at 3.1
+    # A new one begins at 3.1; fresh sums of Adagrad take the second step far.
+    assert more.loss < 2.4
     assert bertine.convert(tmp_path / "run", tmp_path / "copy").left_behind == ["bertine.json"]
     assert load_elmo(tmp_path / "copy").words == loaded.words
 

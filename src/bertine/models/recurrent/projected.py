@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.models.precision import autocast_dtype
-from bertine.models.recurrent.lstm import of_word_before, previous_rows, product_with, steps_of
+from bertine.models.recurrent.lstm import previous_rows, product_with, steps_of
 
 
 class ProjectedLstm(nn.Module):
@@ -154,40 +154,38 @@ class _ProjectedRecurrence(torch.autograd.Function):
         from_gates = product_with(of_state.t().contiguous(), first)
         from_states = product_with(projection.t().contiguous(), first)
         previous = previous_rows(sizes).to(cells.device)
-        # What an error of the cell, or of what is shown, is worth in each gate.
-        enter, keep, new, show = acts.chunk(4, 1)
-        shown = cells.tanh()
-        worth = torch.stack(
-            [
-                new * (enter - enter * enter),
-                torch.cat([cell[:first], of_word_before(cells, previous, first)[first:]])
-                * (keep - keep * keep),
-                enter * (1 - new * new),
-                shown * (show - show * show),
-            ],
-            1,
-        )
-        to_cell = show * (1 - shown * shown)
-        cut_cells, cut_states = cells.abs() >= ctx.clips[0], states.abs() >= ctx.clips[1]
+        cut_states = states.abs() >= ctx.clips[1]
         errors = grad.new_empty(acts.shape, dtype=dtype)
         of_states = grad.new_empty(states.shape, dtype=dtype)
+        shown_rows = grad.new_empty(cells.shape, dtype=dtype)
         state_grad = grad.new_zeros(first, states.shape[1], dtype=torch.float32)
         cell_grad = grad.new_zeros(first, cells.shape[1], dtype=torch.float32)
-        for here in reversed(steps_of(sizes)):
+        steps = steps_of(sizes)
+        # A step at a time, whose numbers stay in the cache, and by PyTorch's own derivatives, which
+        # are one pass each.
+        by_sigmoid, by_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+        for number in range(len(steps) - 1, -1, -1):
+            here = steps[number]
             size = here.stop - here.start
+            enter, keep, new, show = acts[here].chunk(4, 1)
+            now = cells[here]
+            before = cells[steps[number - 1].start :][:size] if number else cell[:size]
+            shown = now.tanh()
+            shown_rows[here] = show * shown
             hidden = state_grad[:size].add_(grad[here]).masked_fill_(cut_states[here], 0.0)
             of_states[here] = hidden
             shown_grad = from_states(of_states[here], None).float()
-            memory = cell_grad[:size].addcmul_(shown_grad, to_cell[here])
-            memory.masked_fill_(cut_cells[here], 0.0)
-            error = worth[here]
-            error[:, :3] *= memory[:, None]
-            error[:, 3] *= shown_grad
-            errors[here] = error.flatten(1)
-            if here.start:
+            memory = cell_grad[:size].add_(by_tanh(shown_grad * show, shown))
+            memory.masked_fill_(now.abs() >= ctx.clips[0], 0.0)
+            error = errors[here].chunk(4, 1)
+            error[0].copy_(by_sigmoid(memory * new, enter))
+            error[1].copy_(by_sigmoid(memory * before, keep))
+            error[2].copy_(by_tanh(memory * enter, new))
+            error[3].copy_(by_sigmoid(shown_grad * shown, show))
+            if number:
                 state_grad[:size] = from_gates(errors[here], None)
-                memory *= keep[here]
+                memory *= keep
         read = torch.cat([state[:first], states.index_select(0, previous)]).to(dtype)
         of_weight = errors.t() @ read
-        of_projection = of_states.t() @ (show * shown).to(dtype)
+        of_projection = of_states.t() @ shown_rows
         return errors, of_weight, of_projection, None, None, None, None

@@ -28,7 +28,7 @@ from bertine.options.elmo import ElmoOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.runs.log import read_log
-from bertine.system.memory import check_memory
+from bertine.system.memory import check_memory, keep_freed_memory
 from bertine.terminal.console import human_count, human_time, say, warn
 from bertine.terminal.shown import Shown
 from bertine.text.corpus import Corpus
@@ -264,6 +264,7 @@ class _Training:
         sampled: bool,
         dtype: torch.dtype,
     ) -> None:
+        keep_freed_memory()
         self.learner, self.data, self.options, self.run = learner, data, options, run
         self.steps, self.sampled, self.dtype = steps, sampled, dtype
         self.optimizer = torch.optim.Adagrad(

@@ -14,7 +14,7 @@ from bertine.options.feature_based import BilstmRecipe
 from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import progress
 from bertine.training.feature_based.problems import DeviceAndType, ExampleStates, Problem
-from bertine.training.feature_based.table import row_of
+from bertine.training.feature_based.table import MIX_ROWS, row_of
 
 
 def train_row(
@@ -85,8 +85,8 @@ def train_row(
                 bar.update(job, facts=[f"{problem.metric} {metric:.4f}"])
         assert report is not None
         result: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
-        if weights := module.layer_weights():
-            result["layer_weights"] = weights
+        if name in MIX_ROWS:
+            result["layer_weights"] = module.layer_weights()
         for word in [word for word in sets if word not in ("train", "validation")]:
             scored, answers[word] = _score(module, sets[word], states[word], problem, how)
             result[word] = scored.metrics

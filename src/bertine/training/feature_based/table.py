@@ -81,8 +81,8 @@ class FeatureBasedReport(Shown):
 
     Attributes:
         rows: for each row its ``validation`` (and ``test``) metrics, ``best`` (the highest main
-            metric of an epoch on the validation examples), ``layer_weights`` where layers are
-            summed (by where: the weights, and the factor at the end) and ``seconds``.
+            metric of an epoch on the validation examples), ``layer_weights`` of the mixes (by
+            where they stand: the weights, and the factor at the end) and ``seconds``.
         metric: the name of the main metric; of tagging ``f1`` or ``accuracy``.
         folder: of the runs.
         notes: what else to know.
