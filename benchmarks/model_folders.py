@@ -16,7 +16,7 @@ from bertine.modeldir import load_model, save_model
 from bertine.models.bert import BertConfig
 from bertine.models.config import Config
 from bertine.models.model import Model
-from bertine.names import TokenizerKind
+from bertine.names import SpecialStyle, TokenizerKind
 from bertine.presets import PRESETS, preset
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.text.vocab import train_vocab
@@ -24,6 +24,8 @@ from bertine.text.vocab import train_vocab
 #: What is measured under a name of its own. "base" is bert-base.
 SHAPES = ("minilm", "base", "tiny")
 NAMES = (*SHAPES, *PRESETS)
+#: Whose special tokens the vocabulary of a family has, where its kind has several.
+_STYLES: dict[str, SpecialStyle] = {"xlnet": "xlnet"}
 #: A learned vocabulary's size; a model's own would make no step and no text slower or faster.
 _VOCABULARY = 20_000
 
@@ -34,7 +36,8 @@ def model_folder(name: str, work: Path) -> Path:
     if name == "minilm":
         return minilm()
     config = _config(name)
-    tokenizer = _tokenizer(family_of(config.model_type).tokenizer, work)
+    kind = family_of(config.model_type).tokenizer
+    tokenizer = _tokenizer(kind, work, _STYLES.get(config.model_type))
     config = config.replace(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id)
     torch.manual_seed(0)
     save_model(work / "model", Model(config, {}), tokenizer)
@@ -49,7 +52,7 @@ def _config(name: str) -> Config:
     return preset("bert-base" if name == "base" else name)
 
 
-def _tokenizer(kind: str, work: Path) -> Tokenizer:
+def _tokenizer(kind: str, work: Path, style: SpecialStyle | None) -> Tokenizer:
     """Return the published English vocabulary where it is at hand, or one learned from the bundled
     articles."""
     if kind == "wordpiece":
@@ -59,7 +62,13 @@ def _tokenizer(kind: str, work: Path) -> Tokenizer:
         return Tokenizer.from_vocab([*SPECIAL_TOKENS, *letters])
     known = {known: known for known in get_args(TokenizerKind)}
     with articles_corpus() as corpus:
-        train_vocab(corpus, work / "vocab", kind=known[kind], vocab_size=_VOCABULARY)
+        train_vocab(
+            corpus,
+            work / "vocab",
+            kind=known[kind],
+            special_tokens=style,
+            vocab_size=_VOCABULARY,
+        )
     return Tokenizer.load(work / "vocab")
 
 

@@ -5,8 +5,8 @@
 
 The step is forward, backward, clipping at 1.0, update and clearing of the gradients, in bf16 with
 dropout 0.1, on the same random tokens with the same masked positions. Ours is what ``fit`` runs.
-Theirs is ``BertForPreTraining``, of another family the class for masked language modelling, in bf16
-autocast with ``torch.optim.AdamW``.
+Theirs is ``BertForPreTraining``, of another family the class for masked language modelling, of BART
+``BartForConditionalGeneration``, in bf16 autocast with ``torch.optim.AdamW``.
 
 On a GPU there is no rival: our step's useful arithmetic is put against the card's own bf16 matrix
 rate, at lengths 128 and 512 (:mod:`gpu`).
@@ -100,7 +100,10 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None
     assert not unknown, unknown
     assert copies.issuperset(name.removeprefix(names.prefix) for name in absent), absent
     labels = torch.full_like(batch.input_ids, -100)
-    labels.view(-1)[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
+    if shape.config.encodes_and_decodes:
+        labels = batch.targets["target_ids"].masked_fill(~batch.targets["target_mask"], -100)
+    else:
+        labels.view(-1)[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
     inputs = {
         "input_ids": batch.input_ids,
         "attention_mask": batch.attention_mask.long(),
@@ -181,7 +184,7 @@ def measure(shape: Shape, args: argparse.Namespace) -> dict[str, Any]:
     return {
         "pairs": pairs,
         "tokens": batch.num_tokens,
-        "targets": len(batch.targets["mlm_positions"]),
+        "targets": sum(targets.values()) if len(targets) == 1 else targets["mlm"],
         "operations": operations,
         "ceilings": ceilings,
     }
@@ -192,7 +195,7 @@ def show(size: str, shape: Shape, result: dict[str, Any]) -> dict[str, Any]:
     tokens, pairs = result["tokens"], result["pairs"]
     print(
         f"\n{size}: {shape.batch_size} x {shape.length}, {tokens:,} real tokens, "
-        f"{result['targets']} masked; bf16, dropout {shape.config.hidden_dropout_prob:g}"
+        f"{result['targets']} predicted; bf16, dropout {shape.config.hidden_dropout_prob:g}"
     )
     rows, saved = [], {}
     for rival, pair in pairs.items():

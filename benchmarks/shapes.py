@@ -10,6 +10,7 @@ from bertine.data.batch import Batch
 from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.objectives.base import Objective
+from bertine.objectives.denoising import Denoising
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
@@ -40,12 +41,15 @@ class Shape:
 
     @property
     def objective(self) -> Objective:
-        """MLM and NSP for BERT, MLM for the others."""
+        """MLM and NSP for BERT, denoising for what decodes, MLM for the others."""
+        if self.config.encodes_and_decodes:
+            return Denoising()
         return MlmNsp() if "nsp" in self.config.heads else Mlm()
 
 
 def make_batch(shape: Shape) -> Batch:
-    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128."""
+    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128. What decodes writes
+    all."""
     torch.manual_seed(SEED)
     b, t = shape.batch_size, shape.length
     lengths = torch.full((b,), t)
@@ -66,6 +70,8 @@ def make_batch(shape: Shape) -> Batch:
         "mlm_labels": input_ids.view(-1)[mlm_positions],
         "next_sentence_label": torch.randint(0, 2, (b,)),
     }
+    if shape.config.encodes_and_decodes:
+        targets = {"target_ids": input_ids.clone(), "target_mask": mask}
     return Batch(input_ids, mask, segments, targets)
 
 

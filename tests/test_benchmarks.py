@@ -387,6 +387,15 @@ def test_lstm_computes_the_same_as_pytorch(run: Run, tmp_path: Path) -> None:
     assert len({round(loss, 2) for loss in losses.values()}) == 1
 
 
+def test_elmo_computes_the_same_as_pytorch(run: Run, tmp_path: Path) -> None:
+    saved = tmp_path / "result.json"
+    shape = ["--model", "elmo-tiny", "--batch-size", 3, "--window", 4, "--steps", 2]
+    printed = run("elmo", *ONE, *shape, "--json", saved)
+    assert re.search(r"PyTorch, fp32 .*\d\.\d\dx", printed)
+    losses = json.loads(saved.read_text(encoding="utf-8"))["losses"]
+    assert losses["bertine, fp32"] == pytest.approx(losses["PyTorch, fp32"], rel=1e-5)
+
+
 @pytest.mark.slow
 def test_versions_notices_a_slower_tree(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -122,6 +122,7 @@ def save_model(
             folder,
             model_max_length=config.longest_input,
             one_type=config.type_vocab_size == 1,
+            pads_left=config.reads_last,
         )
         if task is not None:
             write_json(folder / TASK, task.to_dict())

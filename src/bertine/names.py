@@ -78,6 +78,8 @@ TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
 #: How tags mark entities (:mod:`bertine.records.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
+#: What the next token of a task's inputs is compared with (:mod:`bertine.objectives.beside_task`).
+LmSoftmax = Literal["tokens", "tokens-and-positions"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.text.kinds`).

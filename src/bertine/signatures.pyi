@@ -30,6 +30,7 @@ from bertine.names import (
     Initialization,
     InputFormat,
     LabelledFormat,
+    LmSoftmax,
     LongText,
     MapKind,
     Masking,
@@ -285,7 +286,7 @@ def distill(
         tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5, the weights of the last epoch.
+            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: by which validation examples are held out where the data has none; None: that of
@@ -729,6 +730,8 @@ def finetune(
     freeze_layers: int = 0,
     frozen: bool | None = None,
     freeze_embeddings: bool = False,
+    lm_weight: float | None = None,
+    lm_softmax: LmSoftmax = "tokens",
     patience: int | None = None,
     baselines: bool = True,
     precision: Precision = "auto",
@@ -805,7 +808,7 @@ def finetune(
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5, the weights of the last epoch.
+            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: by which validation examples are held out where the data has none; None: that of
@@ -842,6 +845,11 @@ def finetune(
             `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
             whatever it is worth.
         freeze_embeddings: do not train the embeddings.
+        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
+            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+            guess it.
+        lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
+            positions too.
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
@@ -1040,6 +1048,8 @@ def lr_find(
     dropout: float | None = None,
     freeze_layers: int = 0,
     freeze_embeddings: bool = False,
+    lm_weight: float | None = None,
+    lm_softmax: LmSoftmax = "tokens",
     precision: Precision = "auto",
     device: str | None = None,
     seed: int = 0,
@@ -1114,6 +1124,11 @@ def lr_find(
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
         freeze_embeddings: do not train the embeddings.
+        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
+            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+            guess it.
+        lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
+            positions too.
         precision: number format to compute in; auto is bf16 where the machine has it.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
@@ -1602,6 +1617,8 @@ def search(
     dropout: float | None = None,
     freeze_layers: int = 0,
     freeze_embeddings: bool = False,
+    lm_weight: float | None = None,
+    lm_softmax: LmSoftmax = "tokens",
     patience: int | None = None,
     precision: Precision = "auto",
     device: str | None = None,
@@ -1712,6 +1729,11 @@ def search(
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
         freeze_embeddings: do not train the embeddings.
+        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
+            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+            guess it.
+        lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
+            positions too.
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         precision: number format to compute in; auto is bf16 where the machine has it.

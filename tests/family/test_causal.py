@@ -268,3 +268,44 @@ def test_a_classifier_without_a_bias_has_as_many_labels_as_rows(
         bertine.BertineError, match=r"score.weight has shape \[3, 32\], but id2label"
     ):
         load_model(tmp_path / "classifier")
+
+
+def test_openais_vocabulary_gets_special_tokens_for_fine_tuning(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind its own, with embeddings drawn by the seed; what is written opens as it is."""
+    data = toys.write_labelled(tmp_path / "train.csv", rows=32)
+    with toys.one_thread():
+        runs = [
+            bertine.finetune(
+                "text",
+                model=published,
+                data=data,
+                out=tmp_path / name,
+                epochs=1,
+                max_length=20,
+                learning_rate=0.0,
+                frozen=False,
+                baselines=False,
+                precision="fp32",
+                seed=seed,
+            )
+            for name, seed in (("a", 0), ("b", 0), ("c", 1))
+        ]
+    assert "added the special tokens _start_ _delimiter_ _classify_" in capsys.readouterr().err
+    old = load_model(published).model.backbone.word_weights
+    loaded = [load_model(run.model) for run in runs]
+    tables = [each.model.backbone.word_weights for each in loaded]
+    assert [tuple(table.shape) for table in tables] == [(63, 32)] * 3
+    assert all(torch.equal(table[:60], old) for table in tables)
+    assert torch.equal(tables[0][60:], tables[1][60:])
+    assert not torch.equal(tables[0][60:], tables[2][60:])
+    assert 0.01 < float(tables[0][60:].detach().std()) < 0.03
+    tokenizer = loaded[0].tokenizer
+    assert tokenizer.tokens[60:] == ["_start_", "_delimiter_", "_classify_"]
+    plain = tokenizer.encode_plain(["a cat", "."])
+    assert plain == load_model(published).tokenizer.encode_plain(["a cat", "."])
+    assert tokenizer.encode("a cat", ".").input_ids == [60, *plain[0], 61, *plain[1], 62]
+    theirs = transformers.AutoTokenizer.from_pretrained(runs[0].model)
+    assert theirs("a cat")["input_ids"] == tokenizer.encode("a cat").input_ids
+    assert bertine.Predictor.load(runs[0].model).predict(["a cat"])[0].label in ("animal", "dish")

@@ -97,7 +97,7 @@ def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None
     # transformers' class for masked words and that for spans have no pooler.
     model = Model(config, new, add_pooler=config.heads[head].reads == "pooled").eval()
     scramble(model, seed)
-    batch = random_batch(config, seed, left=variant.reads_last)
+    batch = random_batch(config, seed, left=config.reads_last)
     other = variant.twin(model, 2 if head == "spans" else LABELS)
     given = inputs(batch, config)
     if head == "choice":  # the five sequences are choices of one example

@@ -18,15 +18,16 @@ from torch import Tensor
 import bertine
 from bertine.data.batch import Batch
 from bertine.interop.tensorflow.checkpoint import Checkpoint
-from bertine.modeldir import load_model
+from bertine.modeldir import load_model, save_model
 from bertine.models import encoder
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import new_head
 from bertine.models.model import Model
-from bertine.models.xlnet.backbone import Guesses, hidden_by_order
+from bertine.models.xlnet.backbone import GuessedPlaces, hidden_by_order
 from bertine.objectives import choose
 from bertine.rng import generator
-from bertine.text.tokenizer import Tokenizer
+from bertine.taskinfo import TaskInfo
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 from .parity import SEEDS, close, random_batch, same_gradients
 from .variants import VARIANTS, scramble
@@ -161,7 +162,7 @@ def test_memory_is_carried(seed: int, guessing: bool) -> None:
     if guessing:
         order = torch.tensor([[-1, 2, -1, 0, 1, -1, -1]]).expand(3, -1)
         places = torch.tensor([[1, 3, 4]]).expand(3, -1)
-        guesses = Guesses(places, hidden_by_order(order))
+        guesses = GuessedPlaces(places, hidden_by_order(order))
         extra = {
             "perm_mask": hidden_by_order(order).float(),
             "target_mapping": F.one_hot(places, 7).float(),
@@ -200,7 +201,7 @@ def test_what_is_guessed_does_not_see_itself_or_what_is_guessed_later() -> None:
     ids = torch.randint(1, config.vocab_size, (1, 10), generator=draw)
     order = torch.tensor([[-1, 3, 1, -1, 0, -1, 2, -1, -1, -1]])
     for place in (1, 2, 4, 6):
-        guesses = Guesses(torch.tensor([[place]]), hidden_by_order(order))
+        guesses = GuessedPlaces(torch.tensor([[place]]), hidden_by_order(order))
         before = model.backbone(ids, guesses=guesses).last_hidden_state
         for other in range(10):
             changed = ids.clone()
@@ -215,13 +216,32 @@ def test_the_first_guess_with_nothing_known_is_a_number() -> None:
     config = XLNET.tiny(0)
     model = Model(config, {}).eval()
     order = torch.tensor([[0, 1, 2, 3]])
-    guesses = Guesses(torch.tensor([[0, 3]]), hidden_by_order(order))
+    guesses = GuessedPlaces(torch.tensor([[0, 3]]), hidden_by_order(order))
     one, other = (
         model.backbone(torch.tensor([ids]), guesses=guesses).last_hidden_state[0, 0]
         for ids in ([1, 2, 3, 4], [4, 3, 2, 1])
     )
     assert torch.isfinite(one).all()
     assert torch.equal(one, other)
+
+
+def test_any_vocabulary_is_read_by_its_last_token(tmp_path: Path) -> None:
+    """transformers, which reads the last place, pads as the files say."""
+    tokenizer = Tokenizer.from_vocab([*SPECIAL_TOKENS, "a", "b", "c"])
+    config = XLNET.tiny(0)
+    model = Model(config, new_head(config, "classifier", 2)).eval()
+    scramble(model, 0)
+    info = TaskInfo("text", ("x", "y"), ("text",), "label")
+    save_model(tmp_path / "model", model, tokenizer, task=info)
+    texts = ["a b c a b", "c"]
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    encode = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    with torch.no_grad():
+        given = encode(texts, padding=True, return_tensors="pt")
+        expected = theirs.eval()(**given).logits.softmax(-1)
+    answers = bertine.Predictor.load(tmp_path / "model", "cpu", "fp32").predict(texts)
+    ours = torch.tensor([list(answer.probabilities.values()) for answer in answers])
+    close(ours, expected, "probabilities")
 
 
 @pytest.mark.parametrize("length", [12, 30])
@@ -270,10 +290,12 @@ def test_the_authors_program_computes_the_same(published: Path) -> None:
     ids, types = expected["input_ids"].long(), expected["segment_ids"].long()
     memory, backwards = list(expected["mems"]), torch.tensor([False, True])
     with_memory = model.backbone(
-        ids, None, types, memory=memory, guesses=Guesses(places, hidden), backwards=backwards
+        ids, None, types, memory=memory, guesses=GuessedPlaces(places, hidden), backwards=backwards
     ).last_hidden_state
     assert (with_memory - expected["pre_output"]).abs().max() < 5e-5
-    plain = model.backbone(ids, None, types, guesses=Guesses(places, hidden)).last_hidden_state
+    plain = model.backbone(
+        ids, None, types, guesses=GuessedPlaces(places, hidden)
+    ).last_hidden_state
     assert (plain - expected["nomem_output"]).abs().max() < 5e-5
     logits = model.heads["plm"](with_memory.flatten(0, 1), model.backbone.word_weights)
     losses = F.cross_entropy(logits, expected["target"].long().flatten(), reduction="none")
@@ -298,9 +320,7 @@ def test_the_authors_program_computes_the_same(published: Path) -> None:
 def test_the_authors_checkpoint_is_converted_and_opens_in_transformers(
     published: Path, tmp_path: Path
 ) -> None:
-    letters = Tokenizer.from_vocab(
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(0x4E00 + n) for n in range(92))]
-    )
+    letters = Tokenizer.from_vocab([*SPECIAL_TOKENS, *(chr(0x4E00 + n) for n in range(92))])
     letters.save(published)
     (published / "tokenizer.json").unlink()
     report = bertine.convert(published, tmp_path / "out")

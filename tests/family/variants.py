@@ -31,8 +31,6 @@ class Variant:
         small: what a model of 2 layers x 32, 2 heads, has besides.
         pretrain: options of ``bertine pretrain`` besides those of all.
         vocab: options of ``bertine vocab`` besides those of all.
-        reads_last: whether transformers' classifiers read the last place, so that it is to pad on
-            the left.
         fills_masks: the folder of a run whose model fills masks.
     """
 
@@ -44,7 +42,6 @@ class Variant:
     small: dict[str, Any] = field(default_factory=dict)
     pretrain: tuple[str, ...] = ()
     vocab: tuple[str, ...] = ()
-    reads_last: bool = False
     fills_masks: str = "model"
 
     @property
@@ -306,7 +303,6 @@ VARIANTS = {
         own=xlnet,
         head_sizes=2,
         vocab=("--special-tokens", "xlnet"),
-        reads_last=True,
     ),
     "xlm-roberta": Variant(
         "xlm-roberta",

@@ -40,6 +40,7 @@ def tiny(family: Family) -> Config:
     preset = next(iter(family.presets.values()))
     small = dict.fromkeys(("embedding_size", "intra_bottleneck_size"), 16)
     small |= {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 128}
+    small["eos_token_id"] = toys.tokenizer().sep_token_id
     return preset.replace(
         vocab_size=toys.tokenizer().vocab_size,
         hidden_size=32,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 import torch
 
 import bertine
+import processes
 import toys
+from bertine.cli import main
 from bertine.data.corruption.base import Draws
 from bertine.data.corruption.following import FollowingTokens
 from bertine.data.instances.instance import Instance
@@ -165,16 +169,43 @@ def test_what_does_nothing_or_does_not_go_together_is_said(
         )
 
 
-def test_a_vocabulary_for_running_text_is_not_fine_tuned(home: Path, tmp_path: Path) -> None:
-    """As OpenAI's, which has no special tokens to stand around texts."""
-    bertine.pretrain(
-        home / "store", out=tmp_path / "run", model=home / "config.json", **SETTINGS | {"steps": 1}
-    )
-    model = tmp_path / "run" / "model"
-    vocab = json.loads((model / "vocab.json").read_text())
-    bare = {token: index for token, index in vocab.items() if not token.endswith("_")}
-    (model / "vocab.json").write_text(json.dumps(bare))
-    (model / "tokenizer.json").unlink()
-    data = toys.write_labelled(tmp_path / "data.csv")
-    with pytest.raises(BertineError, match=r"for running text and has no special tokens"):
-        bertine.finetune("text", data=data, model=model, out=tmp_path / "tuned")
+@pytest.mark.slow
+def test_after_kill_9_a_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
+    """With dropout, after ``kill -9``; so does its fine-tuning, with the next tokens beside the
+    task."""
+
+    def killed(arguments: list[str], run: Path) -> None:
+        process = processes.forked(processes.bertine, arguments)
+        try:
+            deadline = time.monotonic() + 60
+            while not list((run / "checkpoints").glob("step-*")):
+                assert process.is_alive()
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        finally:
+            process.kill()
+            process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert not (run / "model").exists()
+
+    def check(verb: str, first: str, given: dict[str, Any]) -> Path:
+        runs = [tmp_path / f"{verb}-{name}" for name in ("whole", "parts")]
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        options += ["--no-baselines", "--no-frozen"] if verb == "finetune" else []
+        arguments = [[verb, first, "--out", str(run), *options] for run in runs]
+        assert main(arguments[0]) == 0
+        killed(arguments[1], runs[1])
+        assert main([*arguments[1], "--resume"]) == 0
+        assert toys.log(runs[0]) == toys.log(runs[1])
+        ours, theirs = (toys.weights(run / "model") for run in runs)
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+        return runs[0]
+
+    given = {"model": home / "config.json", **SETTINGS, "steps": 30}
+    with toys.one_thread():
+        run = check("pretrain", str(home / "store"), given)
+        data = toys.write_labelled(tmp_path / "data.csv")
+        few = {"epochs": 3, "batch_size": 8, "max_length": 16, "learning_rate": 1e-3}
+        every = {"checkpoint_every": 4, "log_every": 3, "precision": "fp32"}
+        tuned = check("finetune", "text", {"model": run / "model", "data": data, **few, **every})
+    assert "lm_loss" in toys.log(tuned)[0]

@@ -35,10 +35,15 @@ class Config:
         heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
         reads_forward: whether a token's states know nothing of what stands behind it.
+        reads_last: whether classifiers read the last token, in transformers the last place: it is
+            to pad texts on the left.
         encodes_and_decodes: whether the states are those of a decoder, which reads a text of its
             own beside the one that is encoded.
         writes_with: the head that scores the next token of a text that it writes; "": it writes
             none.
+        paper_rate: the learning rate of fine-tuning in its paper.
+        task_lm_weight: how much guessing the next token of its inputs counts in fine-tuning,
+            beside the task; 0: models of this type do not guess there.
 
     Raises:
         BertineError: a value is impossible (a size below 1 or beyond all reason, heads that do
@@ -50,8 +55,11 @@ class Config:
     heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = False
     writes_with: ClassVar[str] = ""
+    paper_rate: ClassVar[float] = 5e-5
+    task_lm_weight: ClassVar[float] = 0.0
 
     vocab_size: int = 30522
     hidden_size: int = 768

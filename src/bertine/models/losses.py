@@ -23,7 +23,9 @@ class _SumCrossEntropy(torch.autograd.Function):
     BLOCK = 1 << 20
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         total = logits.new_zeros((), dtype=torch.float32)
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
         size = max(1, _SumCrossEntropy.BLOCK // logits.shape[1])
@@ -32,10 +34,12 @@ class _SumCrossEntropy(torch.autograd.Function):
             target = labels[rows, None]
             log_probs = torch.log_softmax(logits[rows].float(), -1)
             picked = log_probs.gather(1, target)
-            total -= picked.sum()
+            total -= (picked if weights is None else picked * weights[rows, None]).sum()
             correct += (picked[:, 0] >= log_probs.amax(-1)).sum()
             probs = log_probs.exp_()
             probs.scatter_add_(1, target, torch.full_like(picked, -1.0))
+            if weights is not None:
+                probs *= weights[rows, None]
             logits[rows] = probs
         # Not as the input that it is: what autograd is to keep is a tensor of its own.
         ctx.save_for_backward(logits.detach())
@@ -43,27 +47,33 @@ class _SumCrossEntropy(torch.autograd.Function):
         return total, correct
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         # In place: the buffer is as large as the logits. Autograd frees it after this pass and
         # refuses a second one.
         (grad,) = ctx.saved_tensors
         # A number, not a bf16 tensor: 1 / count would be rounded to eight bits.
-        return grad.mul_(float(grads[0])), None
+        return grad.mul_(float(grads[0])), None, None
 
 
-def sum_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def sum_cross_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Sum over P of the cross-entropy, and how many targets have the highest logit.
 
     Args:
         logits: float [P, V]; on a CPU, where a gradient is wanted, they hold that afterwards.
         labels: int64 [P], each in [0, V).
+        weights: fp32 [P], of each target in the sum; None: 1.
 
     Returns:
         The sum (fp32 scalar, differentiable) and the number right (int64 scalar). A tie for the
         highest logit counts as right.
     """
     if logits.device.type == "cpu" and torch.is_grad_enabled() and logits.requires_grad:
-        return _SumCrossEntropy.apply(logits, labels)
+        return _SumCrossEntropy.apply(logits, labels, weights)
+    if weights is not None:
+        each = F.cross_entropy(logits.float(), labels, reduction="none")
+        return (each * weights).sum(), (logits.argmax(-1) == labels).sum()
     if logits.device.type != "cpu":
         return _device_cross_entropy(logits, labels)
     return _plain_cross_entropy(logits, labels)

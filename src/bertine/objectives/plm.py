@@ -21,7 +21,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.model import Model
-from bertine.models.xlnet.backbone import Guesses, XlnetBackbone, XlnetOutput, hidden_by_order
+from bertine.models.xlnet.backbone import GuessedPlaces, XlnetBackbone, XlnetOutput, hidden_by_order
 from bertine.names import InputFormat
 from bertine.objectives.base import LossDefaults, Term
 from bertine.options.instances import InstanceSettings
@@ -116,7 +116,7 @@ class Plm(LossDefaults):
             batch.token_type_ids,
             memory=memory,
             memory_mask=seen,
-            guesses=Guesses(places, hidden),
+            guesses=GuessedPlaces(places, hidden),
             backwards=backwards,
         )
         return EncodedGuesses(encoded.last_hidden_state, slots=slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bertine.names import LmSoftmax
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
@@ -51,7 +52,7 @@ class FinetuneRecipe(OptionGroup):
     paper: bool = declare(
         False,
         "train as the paper does where nothing else is said: 3 epochs, batches of 32, a learning "
-        "rate of 5e-5, the weights of the last epoch",
+        "rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch",
         not_in=("search", "lr-find"),
     )
 
@@ -94,6 +95,29 @@ class Layers(OptionGroup):
         not_in=("search", "lr-find"),
     )
     freeze_embeddings: bool = declare(False, "do not train the embeddings", recorded=True)
+
+
+class LanguageModelBeside(OptionGroup):
+    """Options that say how much a language model counts beside a task."""
+
+    title = "next tokens beside the task"
+
+    lm_weight: float | None = declare(
+        None,
+        "how much guessing the next token of the inputs counts beside the task, the λ of GPT-1; "
+        "0: nothing",
+        otherwise="0.5 for openai-gpt, and nothing for other types, which do not guess it",
+        metavar="X",
+        least=0,
+        most=100,
+        recorded=True,
+    )
+    lm_softmax: LmSoftmax = declare(
+        "tokens",
+        "what the next token is compared with: the tokens, or, as in OpenAI's code, the positions "
+        "too",
+        recorded=True,
+    )
 
 
 class Judging(OptionGroup):
@@ -141,6 +165,7 @@ class FinetuneOptions(
     Updates,
     DropoutRate,
     Layers,
+    LanguageModelBeside,
     Patience,
     Judging,
     Machine,

@@ -7,7 +7,7 @@ from typing import Any
 
 from bertine.reports.html import Figure
 from bertine.reports.plots import curve
-from bertine.runs.log import LogRow, series
+from bertine.runs.log import LogRow, series, task_loss
 from bertine.scores import is_share, score_name
 from bertine.terminal.console import counted
 from bertine.terms import OF_TEACHERS, TERMS, TermTexts, guessing
@@ -113,6 +113,14 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
     figures: list[Figure] = []
     title, before = "Loss", ""
     distillation = facts.get("distillation")
+    options: dict[str, Any] = {"from_zero": True, "held_out": ""}
+    if (own := task_loss(log)) != "loss":
+        title, before = "Loss of the task", own.removesuffix("loss")
+        minimized = "What is minimized: the loss of the task and that of the next token of its "
+        minimized += "inputs, with its weight."
+        figures += _curve(log, "Loss of both", "loss", minimized, **options)
+        words = "Mean cross-entropy of each token of an input given those before it, in nats."
+        figures += _curve(log, "LM loss", "lm_loss", words, **options)
     if isinstance(distillation, Mapping):
         log = _with_terms(log, _LABELS if distillation.get("label_weight") else "soft")
         terms = _terms_in(log)
@@ -122,7 +130,6 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
         if len(terms) > 1:
             minimized = "What is minimized: the losses on labels, on the teacher's answers and on "
             minimized += "its layers, as far as there are any, each with its weight."
-            options: dict[str, Any] = {"from_zero": True, "held_out": ""}
             figures += _curve(log, "Loss of all terms", "loss", minimized, **options)
     of_loss, right = f"{before}loss", f"{before}accuracy"
     validation: dict[str, Any] = {"held_out": "validation"}

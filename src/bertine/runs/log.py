@@ -93,6 +93,16 @@ def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
     return named
 
 
+def task_loss(log: Iterable[LogRow]) -> str:
+    """Return the key of the task's own loss in a log of fine-tuning: "loss", or where a language
+    model's is added to it ("lm_loss") that of the head, such as "classifier_loss"."""
+    for row in log:
+        if "lm_loss" in row:
+            names = [key for key in row if key.endswith("_loss") and not key.startswith("eval_")]
+            return next((name for name in names if name != "lm_loss"), "loss")
+    return "loss"
+
+
 def series(log: Iterable[LogRow], key: str) -> tuple[list[float], list[float]]:
     """List the steps and the values of the lines that have a finite number under `key`."""
     steps: list[float] = []

@@ -214,6 +214,11 @@ class Kind(ABC):
             one_type: the model has one token type, so that it is to be given none.
         """
 
+    def with_task_tokens(self) -> Kind | None:
+        """Return the same vocabulary, and behind it the special tokens that stand around texts and
+        between them; None: it has them, or its kind adds none."""
+        return None
+
     def extends(self, other: Kind) -> bool:
         """Tell whether a vocabulary that begins with that of `other` reads text as it does."""
         return False

@@ -157,14 +157,19 @@ class Tokenizer:
         return cls(*read(locate(path)))
 
     def save(
-        self, folder: Path, *, model_max_length: int | None = None, one_type: bool = False
+        self,
+        folder: Path,
+        *,
+        model_max_length: int | None = None,
+        one_type: bool = False,
+        pads_left: bool = False,
     ) -> None:
         """Write the vocabulary, tokenizer.json and tokenizer_config.json into the existing
         `folder`: the files that `transformers` wants.
 
         `model_max_length`, the number of positions of the model, tells `transformers` where it is
-        to truncate, and `one_type` that the model has one token type, so that it is to be given
-        none.
+        to truncate, `one_type` that the model has one token type, so that it is to be given none,
+        and `pads_left` on which side it is to pad.
         """
         folder = Path(folder)
         for name, text in self._kind.files(self.tokens).items():
@@ -173,6 +178,8 @@ class Tokenizer:
         config = self._kind.config(one_type)
         if model_max_length is not None:
             config["model_max_length"] = model_max_length
+        if pads_left:
+            config["padding_side"] = "left"
         write_json(folder / "tokenizer_config.json", config)
 
     @cached_property
@@ -253,6 +260,12 @@ class Tokenizer:
     def mask_hint(self) -> str:
         """How to write the mask, behind "has no [MASK]; "."""
         return "write it, in capitals" if self.mask_text.isupper() else "write it"
+
+    def with_task_tokens(self) -> Tokenizer | None:
+        """Return the same tokenizer with special tokens behind its vocabulary, for texts of tasks;
+        None: it has them, or its kind adds none."""
+        kind = self._kind.with_task_tokens()
+        return None if kind is None else Tokenizer(kind, "vocabulary")
 
     def extends(self, old: Tokenizer) -> bool:
         """Tell whether it has the tokens of `old` at their ids, more after them, and reads text

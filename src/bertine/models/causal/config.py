@@ -45,6 +45,8 @@ class OpenAIGPTConfig(Config):
     token_types: ClassVar[bool] = False
     reads_forward: ClassVar[bool] = True
     writes_with: ClassVar[str] = "lm"
+    paper_rate: ClassVar[float] = 6.25e-5
+    task_lm_weight: ClassVar[float] = 0.5  # section 4.1, "λ was set to 0.5"
 
     vocab_size: int = 40478
     hidden_act: str = "gelu_new"

@@ -43,7 +43,7 @@ class XlnetOutput(BackboneOutput):
 
 
 @dataclass(frozen=True)
-class Guesses:
+class GuessedPlaces:
     """Places of a batch whose words are guessed, and who may look at whom.
 
     Attributes:
@@ -112,7 +112,7 @@ class XlnetBackbone(RowBackbone):
         memory: Sequence[Tensor] | None = None,
         memory_mask: Tensor | None = None,
         output_memory: bool = False,
-        guesses: Guesses | None = None,
+        guesses: GuessedPlaces | None = None,
         backwards: Tensor | None = None,
     ) -> XlnetOutput:
         """Encode a batch; see :class:`bertine.models.backbone.Backbone`.
@@ -201,7 +201,7 @@ class XlnetBackbone(RowBackbone):
         x: Tensor,
         layout: RowLayout,
         relations: Relations,
-        guesses: Guesses,
+        guesses: GuessedPlaces,
         output_hidden_states: bool,
         memory: Sequence[Tensor] | None,
     ) -> XlnetOutput:
@@ -227,7 +227,7 @@ class XlnetBackbone(RowBackbone):
         token_type_ids: Tensor | None,
         *,
         seen: Tensor | None = None,
-        guesses: Guesses | None = None,
+        guesses: GuessedPlaces | None = None,
         backwards: Tensor | None = None,
         in_graph: bool = False,
     ) -> Relations:

@@ -22,7 +22,7 @@ from bertine.errors import BertineError
 from bertine.models.config import LARGEST, Config
 from bertine.models.heads import HEADS, HeadKind
 from bertine.models.xlnet.backbone import SEGMENTS, XlnetBackbone
-from bertine.models.xlnet.heads import PermutationLmHead, SummaryHead
+from bertine.models.xlnet.heads import LastTokenHead, PermutationLmHead
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,13 @@ class XlnetConfig(Config):
             tied=True,
         ),
         # The backbone pools the last token.
-        "classifier": replace(HEADS["classifier"], new=SummaryHead),
+        "classifier": replace(HEADS["classifier"], new=LastTokenHead),
         "spans": replace(HEADS["spans"], suffix="ForQuestionAnsweringSimple"),
         "token_classifier": HEADS["token_classifier"],
-        "choice": replace(HEADS["choice"], new=SummaryHead),
+        "choice": replace(HEADS["choice"], new=LastTokenHead),
     }
     token_types: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = True
 
     vocab_size: int = 32000
     hidden_act: str = "gelu_new"

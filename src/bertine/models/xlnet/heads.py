@@ -40,7 +40,7 @@ class PermutationLmHead(nn.Module):
         return F.linear(hidden, decoder_weight, self.bias)
 
 
-class SummaryHead(nn.Module):
+class LastTokenHead(nn.Module):
     """Score what the last token sums up: dense, tanh, dropout, linear (zihangdai/xlnet,
     ``modeling.py: summarize_sequence``, ``classification_loss``)."""
 

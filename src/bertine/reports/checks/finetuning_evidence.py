@@ -19,6 +19,7 @@ import numpy as np
 from bertine.options.optimization import USUAL_RATE
 from bertine.reports.checks.log_view import Finding, Floats, LogView, Severity
 from bertine.reports.checks.next_command import Asked, NextCommand
+from bertine.runs.log import task_loss
 
 #: Of the logged lines the last share that counts as the end of a run.
 _END = 0.15
@@ -121,8 +122,8 @@ class Evidence(LogView):
 
     @cached_property
     def losses(self) -> Floats:
-        """The training losses, a line each."""
-        return self.points("loss")[1]
+        """The training losses, a line each: those of the task."""
+        return self.points(task_loss(self.log))[1]
 
     @cached_property
     def peak_rate(self) -> float | None:
@@ -198,7 +199,7 @@ class Evidence(LogView):
     def risen(self) -> tuple[float, int, float] | None:
         """Where the training loss was lowest and rose again by a third of `constant`: the lowest
         mean of a tenth of the lines, its step, and the last such mean."""
-        steps, loss = self.points("loss")
+        steps, loss = self.points(task_loss(self.log))
         window = max(3, len(loss) // 10)
         if len(loss) < 3 * window or not self.constant:
             return None

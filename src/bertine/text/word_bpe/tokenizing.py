@@ -221,6 +221,21 @@ class WordBpe(Kind):
     def show(self, ids: Sequence[int]) -> str:
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
+    def with_task_tokens(self) -> WordBpe | None:
+        """Add those that the published code adds for fine-tuning (``train.py``)."""
+        if self.special.start is not None:
+            return None
+        ids = self.backend.get_vocab(with_added_tokens=True)
+        added = {token: len(ids) + number for number, token in enumerate(ADDED)}
+        return self.build(
+            ids | added,
+            [(first, second) for first, second in merges_of(self.backend)],
+            exact=self.exact,
+            source="vocabulary",
+            strip_accents=self.strip_accents,
+            split_chinese=self.split_chinese,
+        )
+
     def settings(self) -> list[Any]:
         kept = [] if self.exact else [self.lowercase, self.strip_accents, self.split_chinese]
         return [self.name, EXACT if self.exact else LIKE_BERT, merges_of(self.backend), *kept]

@@ -348,7 +348,9 @@ class _TaskDistillation:
         if self.maps is not None:
             teacher = teacher_of(cast(ModelTeacher, self.teacher).model).to(self.world.device)
         loss = DistilledTask(task, self.label_weight, options.temperature, self.maps, teacher)
-        self.prepared = dataclasses.replace(prepared, task=task, batches=batches, loss=loss)
+        self.prepared = dataclasses.replace(
+            prepared, task=task, batches=batches, loss=loss, title="distill"
+        )
         return self.prepared
 
     def comparison(self, run: Run) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bertine.options.optimization import USUAL_RATE, Patience, Rate, Updates
 from bertine.options.run import Saving
 
 #: The paper's protocol.
-PAPER_BATCH_SIZE, PAPER_EPOCHS, PAPER_RATE = 32, 3, 5e-5
+PAPER_BATCH_SIZE, PAPER_EPOCHS = 32, 3
 #: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
 #: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
 _WIDTH, _RATE = 384, 2e-4
@@ -69,7 +69,7 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
         """Return the plan for a model with the sizes of `config` and `num_examples` training
         examples."""
         if self.paper:
-            usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, PAPER_RATE)
+            usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, config.paper_rate)
         else:
             batch_size = 16 if num_examples <= _FEW else 32
             usual = (epochs_for(num_examples), batch_size, rate_for(config))

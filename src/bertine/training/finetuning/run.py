@@ -151,7 +151,7 @@ class _Finetuning:
                 prepared.batches.batch,
                 self.config,
                 self.run,
-                title="finetune" if prepared.loss is None else "distill",
+                title=prepared.title,
                 evaluate=self._evaluate if self.held else None,
                 evaluate_every=self.epoch,
                 # Also where it is not asked for yet: it may be when the run is resumed.

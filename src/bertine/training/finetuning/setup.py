@@ -25,7 +25,8 @@ from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.objectives.base import Loss
-from bertine.options.finetuning import FreshWeights, Layers
+from bertine.objectives.beside_task import WithNextTokens
+from bertine.options.finetuning import FreshWeights, LanguageModelBeside, Layers
 from bertine.options.names import option
 from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples, SoftExample
@@ -38,7 +39,7 @@ from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
 
-class Start(FreshWeights, DropoutRate, Layers):
+class Start(FreshWeights, DropoutRate, Layers, LanguageModelBeside):
     """The weights that training begins with, and which of them it leaves as they are; see
     :func:`bertine.finetune`."""
 
@@ -70,6 +71,7 @@ class Prepared:
         look: what was seen in the training and validation examples.
         reading: how they were read.
         loss: what is minimized; None: that of `task`.
+        title: of the run, for its bar.
     """
 
     task: Task[Any]
@@ -84,6 +86,7 @@ class Prepared:
     look: DataLook = field(kw_only=True)
     reading: Reading = field(kw_only=True)
     loss: Loss | None = field(default=None, kw_only=True)
+    title: str = field(default="finetune", kw_only=True)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -176,7 +179,36 @@ def prepare(
         data_path=train.source if isinstance(data, Labelled) else str(data),
         look=look,
         reading=reading,
+        loss=None if start.frozen else beside_next_tokens(built, config, start),
     )
+
+
+def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss | None:
+    """Return the loss of a task with a language model beside it; None: the task's alone.
+
+    Raises:
+        BertineError: it is asked for, and models of this type do not guess the next token, or the
+            texts of a pair are read apart.
+    """
+    weight = config.task_lm_weight if start.lm_weight is None else start.lm_weight
+    positions = start.lm_softmax != "tokens"
+    if weight and not config.task_lm_weight:
+        raise BertineError(
+            f"lm_weight is {weight:g}, but a model of type {config.model_type} does not guess the "
+            "next token in fine-tuning; leave it out"
+        )
+    if positions and not weight:
+        raise BertineError(
+            f"lm_softmax is {start.lm_softmax!r}, but no tokens are guessed beside the task; leave "
+            "it out"
+        )
+    if not weight or built.reads_apart:
+        return None
+    say(
+        f"beside the task each token of the inputs is guessed, with weight {weight:g} "
+        f"({option('lm_weight', 0)}: the task alone)"
+    )
+    return WithNextTokens(built, weight, positions)
 
 
 def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
@@ -230,12 +262,39 @@ def load_with_heads(start: Start, built: Task[Any], config: Config, seed: int) -
         # A head for other labels is of no use, even where it has the right shape.
         loaded = load(heads=built.heads(config), fresh=list(heads))
     if not loaded.tokenizer.template.added(2):
-        raise BertineError(
-            f"{start.model}: its vocabulary is for running text and has no special tokens, which "
-            "stand around texts and between them in fine-tuning; give a model whose vocabulary has "
-            "them, as those of 'bertine vocab' do"
-        )
+        loaded = _with_task_tokens(loaded, start.model, seed)
     return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
+
+
+def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> LoadedModel:
+    """Give a model for running text the special tokens that stand around texts and between them,
+    with new word embeddings, drawn as those of a new model (openai/finetune-transformer-lm,
+    ``train.py: load_params``).
+
+    Raises:
+        BertineError: none are known for a vocabulary of its kind.
+    """
+    tokenizer = loaded.tokenizer.with_task_tokens()
+    if tokenizer is None:
+        raise BertineError(
+            f"{name}: its vocabulary is for running text and has no special tokens, which stand "
+            "around texts and between them in fine-tuning; give a model whose vocabulary has them, "
+            "as those of 'bertine vocab' do"
+        )
+    model, old = loaded.model, loaded.tokenizer.vocab_size
+    config = loaded.config.replace(vocab_size=max(tokenizer.vocab_size, loaded.config.vocab_size))
+    with torch.no_grad(), seeded(seed, "special tokens"):
+        table = torch.empty(config.vocab_size, config.embedding_width)
+        table.normal_(0.0, config.initializer_range)
+        # Rows of the model beyond its vocabulary were never looked up.
+        table[:old] = model.backbone.word_weights[:old]
+    embeddings = cast(Any, model.backbone.embeddings).word_embeddings
+    embeddings.weight = torch.nn.Parameter(table)
+    embeddings.num_embeddings = config.vocab_size
+    model.config = model.backbone.config = config
+    added = " ".join(tokenizer.tokens[old:])
+    say(f"{name}: added the special tokens {added} to its vocabulary, with new embeddings")
+    return dataclasses.replace(loaded, config=config, tokenizer=tokenizer)
 
 
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:

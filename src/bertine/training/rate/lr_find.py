@@ -162,7 +162,7 @@ def _climb(
     model = prepared.loaded.model
     stepper = Stepper(
         model,
-        prepared.task,
+        prepared.loss or prepared.task,
         prepared.batches.batch,
         world=World(device=device),
         dtype=resolve_precision(config.precision, device),
