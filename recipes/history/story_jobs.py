@@ -21,8 +21,10 @@ from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.system import workers
 
-#: Amounts of training that are tried to know what one takes.
-_TRIED = {"update": (2, 8), "epoch": (1, 2)}
+#: Amounts of training that are tried to know what one takes. The first is not counted: a process's
+#: first run pays for what is loaded and made once, which would pass for a run's own beginning and
+#: leave too little for its updates.
+_TRIED = {"update": (1, 2, 12), "epoch": (1, 1, 2)}
 #: More passes teach no more.
 _MOST = {"update": 1_000_000, "epoch": 50}
 #: Bytes of text that a pass is tried on.
@@ -44,8 +46,8 @@ _FROZEN: dict[str, Any] = {"epochs": 3, "lstm_size": 128, "lstm_layers": 1, "max
 
 
 def train(material: Material, system: System, seconds: float) -> dict[str, Any]:
-    """Train a system for about so many seconds of CPU time: a short run and a longer one are
-    timed, their time is taken off, and the rest is given to the run itself.
+    """Train a system for about so many seconds of CPU time: short runs are timed, their time is
+    taken off, and the rest is given to the run itself.
 
     Returns:
         ``amount`` of training, ``cpu`` seconds of the run and of what was tried.
@@ -70,7 +72,7 @@ def train(material: Material, system: System, seconds: float) -> dict[str, Any]:
 def _timed(material: Material, system: System) -> tuple[float, float]:
     """Return the seconds that a run takes whatever its length, and those of one more of what its
     amount counts."""
-    few, more = _TRIED[system.unit]
+    amounts = _TRIED[system.unit]
     scale = 1.0
     with tempfile.TemporaryDirectory(dir=material.out, prefix=".trying-") as place:
         if system.unit == "epoch":
@@ -82,12 +84,13 @@ def _timed(material: Material, system: System) -> tuple[float, float]:
             part.write_bytes(b"".join(lines))
             material = replace(material, text=part)
         taken = []
-        for number, amount in enumerate((few, more)):
+        for number, amount in enumerate(amounts):
             began = time.process_time()
             system.train(material, system, Path(place) / str(number), amount)
             taken.append(time.process_time() - began)
-    each = max(0.0, (taken[1] - taken[0]) / (more - few))
-    return max(0.0, taken[0] - few * each) * scale, each * scale
+    _, few, more = amounts
+    each = max(0.0, (taken[2] - taken[1]) / (more - few))
+    return max(0.0, taken[1] - few * each) * scale, each * scale
 
 
 def score(material: Material, system: System, job: dict[str, Any]) -> dict[str, Any]:
