@@ -5,8 +5,9 @@
 
 The step is forward, backward, clipping at 1.0, update and clearing of the gradients, in bf16 with
 dropout 0.1, on the same random tokens with the same masked positions. Ours is what ``fit`` runs.
-Theirs is ``BertForPreTraining``, of another family the class for masked language modelling, of BART
-``BartForConditionalGeneration``, in bf16 autocast with ``torch.optim.AdamW``.
+Theirs is ``BertForPreTraining``, of another family the class for masked language modelling, of
+GPT-1, XLNet and BART the class for their own objective (XLNet with 15% of the tokens as targets of
+its second stream), in bf16 autocast with ``torch.optim.AdamW``.
 
 On a GPU there is no rival: our step's useful arithmetic is put against the card's own bf16 matrix
 rate, at lengths 128 and 512 (:mod:`gpu`).
@@ -39,9 +40,12 @@ from common import (
 )
 from shapes import SEED, SIZES, Shape, config_of, make_batch, make_model
 
+from bertine.data.batch import Batch
 from bertine.data.checks import check_batch
 from bertine.data.split import split
 from bertine.models.precision import cpu_has_bf16
+from bertine.models.xlnet.backbone import hidden_by_order
+from bertine.objectives.plm import by_sequence
 from bertine.system.memory import keep_freed_memory
 from bertine.training.loop.ceiling import step_products, time_products
 from bertine.training.loop.optim import AdamW, row_gradients
@@ -93,21 +97,16 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None
     values = config_to_huggingface(shape.config, heads=ours.heads)
     kind: Any = getattr(transformers, values.pop("architectures")[0])
     model: Any = kind(kind.config_class(**values))
-    weights = names.to_huggingface(ours.state_dict(), shape.config)
+    weights = names.to_huggingface(ours.state_dict(), shape.config, bool(ours.heads))
     absent, unknown = model.load_state_dict(weights, strict=False)
     # The decoder is tied to the word embeddings, and its bias to the head's.
     copies = {copy for copy, _ in names.copies}
     assert not unknown, unknown
     assert copies.issuperset(name.removeprefix(names.prefix) for name in absent), absent
-    labels = torch.full_like(batch.input_ids, -100)
-    if shape.config.encodes_and_decodes:
-        labels = batch.targets["target_ids"].masked_fill(~batch.targets["target_mask"], -100)
-    else:
-        labels.view(-1)[batch.targets["mlm_positions"]] = batch.targets["mlm_labels"]
     inputs = {
         "input_ids": batch.input_ids,
         "attention_mask": batch.attention_mask.long(),
-        "labels": labels,
+        **_labels(shape, batch),
     }
     if shape.config.type_vocab_size > 1:
         inputs["token_type_ids"] = batch.token_type_ids
@@ -136,6 +135,30 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None
         optimizer.zero_grad()
 
     _turns(turn, step, steps, first)
+
+
+def _labels(shape: Shape, batch: Batch) -> dict[str, torch.Tensor]:
+    """Return what is predicted, as transformers takes it: [B, T] with -100 elsewhere; of XLNet the
+    guessed places of each sequence, and which tokens do not see which."""
+    targets, kind = batch.targets, shape.objective.name
+    if kind == "denoising":
+        return {"labels": targets["target_ids"].masked_fill(~targets["target_mask"], -100)}
+    if kind == "clm":
+        return {"labels": batch.input_ids.masked_fill(~batch.attention_mask, -100)}
+    labels = torch.full_like(batch.input_ids, -100)
+    if kind != "plm":
+        labels.view(-1)[targets["mlm_positions"]] = targets["mlm_labels"]
+        return {"labels": labels}
+    order, positions = targets["guessing_order"], targets["plm_positions"]
+    places, slots = by_sequence(positions, *order.shape)
+    mapping = torch.nn.functional.one_hot(places, order.shape[1]).float()
+    labels = torch.full(places.shape, -100)
+    labels.view(-1)[slots] = targets["plm_labels"]
+    return {
+        "perm_mask": hidden_by_order(order).float(),
+        "target_mapping": mapping,
+        "labels": labels,
+    }
 
 
 def _turns(turn: Turn, step: Any, steps: int, first: dict[str, float]) -> None:

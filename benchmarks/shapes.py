@@ -9,8 +9,8 @@ import torch
 from bertine.data.batch import Batch
 from bertine.models.config import Config
 from bertine.models.model import Model
+from bertine.objectives import choose
 from bertine.objectives.base import Objective
-from bertine.objectives.denoising import Denoising
 from bertine.objectives.mlm import Mlm
 from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.presets import PRESETS, preset
@@ -41,15 +41,16 @@ class Shape:
 
     @property
     def objective(self) -> Objective:
-        """MLM and NSP for BERT, denoising for what decodes, MLM for the others."""
-        if self.config.encodes_and_decodes:
-            return Denoising()
+        """MLM and NSP for BERT, the model's own for what has no masks to fill, MLM for the others
+        (of ALBERT and ELECTRA, what the rival's class computes)."""
+        if "mlm" not in self.config.heads:
+            return choose(self.config)[0]
         return MlmNsp() if "nsp" in self.config.heads else Mlm()
 
 
 def make_batch(shape: Shape) -> Batch:
-    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128. What decodes writes
-    all."""
+    """Random tokens in two segments, 15% of them masked: 19 or 20 of 128. XLNet guesses those in a
+    random order, GPT-1 every token from those before it, BART writes all."""
     torch.manual_seed(SEED)
     b, t = shape.batch_size, shape.length
     lengths = torch.full((b,), t)
@@ -70,8 +71,23 @@ def make_batch(shape: Shape) -> Batch:
         "mlm_labels": input_ids.view(-1)[mlm_positions],
         "next_sentence_label": torch.randint(0, 2, (b,)),
     }
-    if shape.config.encodes_and_decodes:
+    kind = shape.objective.name
+    if kind == "denoising":
         targets = {"target_ids": input_ids.clone(), "target_mask": mask}
+    elif kind == "clm":
+        followed = torch.nn.functional.pad(mask[:, 1:], (0, 1)).flatten().nonzero().flatten()
+        targets = {
+            "clm_positions": followed,
+            "clm_labels": input_ids.view(-1)[followed + 1],
+        }
+    elif kind == "plm":
+        order = torch.full((b * t,), -1)
+        order[mlm_positions] = torch.randperm(len(mlm_positions))
+        targets = {
+            "plm_positions": mlm_positions,
+            "plm_labels": input_ids.view(-1)[mlm_positions],
+            "guessing_order": order.view(b, t),
+        }
     return Batch(input_ids, mask, segments, targets)
 
 
