@@ -28,6 +28,7 @@ class TermTexts:
         rarer: where there are two answers of which one is rarer, its name: logs have the share of
             the targets that have it (``rtd_replaced``) and of those that have it and get it
             (``rtd_detected``). A model that guesses gives all targets the other answer.
+        head: the head that computes it, where that has another name.
     """
 
     title: str
@@ -39,6 +40,7 @@ class TermTexts:
     copied: bool = False
     choices: int | None = None
     rarer: str | None = None
+    head: str | None = None
 
 
 #: Every term of the objectives in :data:`bertine.registry.OBJECTIVES`, and, behind them, those
@@ -84,6 +86,7 @@ TERMS = {
         right="next tokens guessed right",
         targets="tokens",
         words=True,
+        head="lm",
     ),
     "denoising": TermTexts(
         title="Denoising",
@@ -93,6 +96,7 @@ TERMS = {
         right="tokens of the original guessed right",
         targets="tokens",
         words=True,
+        head="lm",
     ),
     "plm": TermTexts(
         title="Permutation LM",

@@ -11,7 +11,9 @@ import toys
 from bertine.data.batch import Batch
 from bertine.models.bert import PRESETS
 from bertine.models.model import Model
+from bertine.objectives import choose
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.presets import preset
 from bertine.training.loop import ceiling
 from bertine.training.loop.ceiling import (
     Gauge,
@@ -51,6 +53,18 @@ def test_the_cost_is_that_of_the_products(size: str, targets: dict[str, int]) ->
     model, lengths = empty(size), torch.full((32,), 128)
     found = operations(step_products(model, 32, 128, targets))
     assert step_cost(model, 128).of(lengths, targets) == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("size", "term"), [("gpt-tiny", "clm"), ("bart-tiny", "denoising"), ("xlnet-tiny", "plm")]
+)
+def test_the_vocabularys_products_are_counted_for_every_term(size: str, term: str) -> None:
+    """The head of a term may have another name than the term."""
+    config = preset(size)
+    with torch.device("meta"):
+        model = Model(config, choose(config)[0].heads(config))
+    cost = step_cost(model, 128)
+    assert cost.targets[term] >= 6 * config.hidden_size * config.vocab_size
 
 
 def test_flops_of_a_real_step_agree() -> None:

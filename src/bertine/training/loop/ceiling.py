@@ -77,7 +77,8 @@ def step_products(
 
     Args:
         sequences: how many, of `length` real tokens each.
-        targets: head → how many tokens it reads; heads that do not read single tokens are left out.
+        targets: term → how many tokens its head reads; those of heads that do not read single
+            tokens are left out.
     """
     ids = torch.zeros(sequences, length, dtype=torch.int64)
     products = _forward(model.backbone, ids)
@@ -115,9 +116,12 @@ def _token_heads(model: Model) -> dict[str, tuple[nn.Module, int, bool]]:
     """Return the heads that read the states of tokens by the names of their terms: the module, the
     width of what it reads, whether it multiplies with the word embeddings."""
     heads: dict[str, tuple[nn.Module, int, bool]] = {}
-    for name, module in model.heads.items():
-        kind = model.config.heads[name]
-        if kind.reads == "rows" or (kind.reads == "tokens" and name in TERMS):
+    named = {name: term.head or name for name, term in TERMS.items()}
+    for name, head in named.items():
+        if head not in model.heads:
+            continue
+        module, kind = model.heads[head], model.config.heads[head]
+        if kind.reads in ("rows", "tokens"):
             heads[name] = (module, model.config.hidden_size, kind.tied)
         elif kind.reads == "inputs":  # a masked language model of its own
             assert isinstance(module.head, nn.Module)
@@ -163,7 +167,7 @@ class Cost:
     Attributes:
         token: for each real token.
         pair: for each pair of tokens of a sequence: what attention costs.
-        targets: head → for each token that it reads.
+        targets: term → for each token that its head reads.
     """
 
     token: float
