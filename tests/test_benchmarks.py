@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 
+import bertine
 import glue_files
 import processes
 import toys
@@ -26,7 +27,7 @@ from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
 from bertine.models.initial import init_weights
 from bertine.models.model import Model
-from bertine.presets import PRESETS
+from bertine.presets import PRESETS, preset
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -461,3 +462,23 @@ def test_replaced_tokens_are_compared_at_equal_time(run: Run, tmp_path: Path) ->
     assert run("electra", *ONE, *options).split("\n\n")[2] == scores
     with pytest.raises(SystemExit, match="other settings; name another folder"):
         run("electra", *ONE, *options, "--layer-decay", 0.8)
+
+
+@pytest.mark.slow
+def test_a_language_model_beside_tasks_is_compared_with_none(run: Run, tmp_path: Path) -> None:
+    glue = glue_files.write_glue(tmp_path / "glue", "CoLA", "MRPC")
+    corpus = toys.write_corpus(tmp_path / "corpus.txt")
+    bertine.train_vocab(corpus, out=tmp_path / "vocab", kind="word-bpe", vocab_size=300)
+    tokenizer = Tokenizer.load(tmp_path / "vocab")
+    config = preset("gpt-tiny").replace(
+        vocab_size=len(tokenizer.names), hidden_size=32, num_hidden_layers=1, intermediate_size=128
+    )
+    save_model(tmp_path / "gpt", Model(config, {}), tokenizer)
+    out = tmp_path / "out"
+    options = ["--glue", glue, "--out", out, "--tasks", "CoLA", "MRPC", "--seeds", 2, *ONE]
+    printed = run("lm_weight", tmp_path / "gpt", *options)
+    assert len([line for line in printed.splitlines() if line.startswith("CoLA-")]) == 4
+    table = printed.split("\n\n")[1].splitlines()
+    assert [row.split()[0] for row in table if "±" in row][-2:] == ["CoLA", "MRPC"]
+    # What is done is not done again.
+    assert run("lm_weight", tmp_path / "gpt", *options).split("\n\n")[1].splitlines() == table
