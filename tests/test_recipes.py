@@ -14,9 +14,17 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
+import transformers
 
+import bertine
 import glue_files
 import toys
+from bertine.interop.family import read_config
+from bertine.modeldir import save_model
+from bertine.models.heads import new_head
+from bertine.models.model import Model
+from bertine.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUR = ROOT / "recipes" / "hour"
@@ -251,6 +259,69 @@ def test_a_story_of_seconds(tmp_path: Path) -> None:
     for path, when in before.items():
         assert (path.stat().st_mtime_ns == when) == (path.stem != "look-word2vec")
     assert "was begun with seeds = 1, not 2" in mistake(story(*given, "--seeds", "2"))
+
+
+def test_all_systems_of_the_story_have_one_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(STORY))
+    story_looks = importlib.import_module("story_looks")
+    systems = importlib.import_module("systems")
+    for system in systems.SYSTEMS:
+        assert system.asked in ("", *story_looks.WAYS)
+        if system.model_type and not system.teacher:
+            config = read_config(systems.write_config(system, tmp_path / system.name)).config
+            assert len(config.passes) == 2
+            sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)
+            assert sizes == (256, 4, 1024)
+
+
+@pytest.mark.parametrize("name", ["xlnet", "bart"])
+def test_gaps_are_filled_as_in_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.syspath_prepend(str(STORY))
+    story_looks = importlib.import_module("story_looks")
+    systems = importlib.import_module("systems")
+    system = systems.BY_NAME[name]
+    corpus = toys.write_corpus(tmp_path / "corpus.txt")
+    kind = systems.vocabulary_options(system.tokenizer)
+    bertine.train_vocab(corpus, out=tmp_path / "vocab", vocab_size=300, **kind)
+    words = Tokenizer.load(tmp_path / "vocab")
+    config = read_config(systems.write_config(system, tmp_path / "config")).config
+    template = words.template
+    config = config.replace(initializer_range=0.3).for_vocabulary(
+        words.vocab_size,
+        pad=words.pad_token_id,
+        first=template.first_id,
+        last=template.last_id,
+    )
+    torch.manual_seed(0)
+    head = "plm" if name == "xlnet" else "lm"
+    save_model(tmp_path / "model", Model(config, new_head(config, head)), words)
+    twin = transformers.AutoModelForSeq2SeqLM if name == "bart" else transformers.XLNetLMHeadModel
+    twin = twin.from_pretrained(tmp_path / "model").eval()
+    before, after = "the old cat", "in the sofa ."
+    whole = words.encode(f"{before} {words.mask_text} {after}")
+    ids, place = torch.tensor([whole.input_ids]), whole.input_ids.index(words.mask_token_id)
+    with torch.no_grad():
+        if name == "xlnet":
+            unknown = torch.zeros(1, ids.shape[1], ids.shape[1])
+            unknown[:, :, place] = 1
+            places = torch.zeros(1, 1, ids.shape[1])
+            places[0, 0, place] = 1
+            types = torch.tensor([whole.token_type_ids])
+            logits = twin(
+                ids, token_type_ids=types, perm_mask=unknown, target_mapping=places
+            ).logits[0, 0]
+        else:
+            start = torch.tensor([[config.decoder_start_token_id, *whole.input_ids[:place]]])
+            logits = twin(ids, decoder_input_ids=start).logits[0, -1]
+    expected = logits.softmax(-1).topk(5)
+    found = story_looks.WAYS[system.asked].words(tmp_path / "model", before, after)
+    assert [value for _, value in found] == pytest.approx(expected.values.tolist(), rel=1e-4)
+    names = [words.decode([index]).strip() or words.names[index] for index in expected.indices]
+    assert [word for word, _ in found] == names
 
 
 def test_mistakes_with_the_story(

@@ -27,7 +27,7 @@ from story_data import (
     write_text_parts,
 )
 from story_page import score_lines, write_page
-from systems import BY_NAME, SHAPE, SYSTEMS, USUAL, Material, System
+from systems import BY_NAME, SHAPE, SYSTEMS, USUAL, Material, System, vocabulary_options
 
 import bertine
 from bertine.commands.options.arguments import Parser, real, whole
@@ -180,16 +180,19 @@ class Story:
             say("--- text")
             size = int(1e6 * (given["megabytes"] or max(0.05, _TEXT * given["minutes"])))
             write_text_parts(given["corpus"], material.text, material.held_out, size)
-        for kind in dict.fromkeys(s.tokenizer for s in self.systems if s.tokenizer):
-            vocabulary, store = material.vocabulary(kind), material.store(kind)
+        for name in dict.fromkeys(s.tokenizer for s in self.systems if s.tokenizer):
+            vocabulary, store = material.vocabulary(name), material.store(name)
             if not vocabulary.exists():
-                say(f"--- vocabulary: {kind}")
+                say(f"--- vocabulary: {name}")
                 vocabulary.parent.mkdir(exist_ok=True)
                 bertine.train_vocab(
-                    material.text, out=vocabulary, kind=kind, vocab_size=material.vocab_size
+                    material.text,
+                    out=vocabulary,
+                    vocab_size=material.vocab_size,
+                    **vocabulary_options(name),
                 )
             if not store.exists():
-                say(f"--- store: {kind}")
+                say(f"--- store: {name}")
                 store.parent.mkdir(exist_ok=True)
                 bertine.prepare(material.text, tokenizer=vocabulary, out=store)
         examples = self.out / "examples"

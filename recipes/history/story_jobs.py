@@ -127,7 +127,12 @@ def score_pairs(material: Material, system: System, job: dict[str, Any]) -> dict
     pairs = read_pairs(job["pairs"]).sample(job["each"])
     model = system.model(material.out / "runs" / system.name)
     report = judge_pairs(open_log_probability(model), pairs, show_progress=False)
-    return {"score": report.metrics["accuracy"], "pairs": report.pairs, "notes": report.notes}
+    return {
+        "score": report.metrics["accuracy"],
+        "pairs": report.pairs,
+        "method": report.method,
+        "notes": report.notes,
+    }
 
 
 def do(job: dict[str, Any]) -> dict[str, Any]:

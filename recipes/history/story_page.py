@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from story_data import ENTITIES, PAIRS, TASKS
-from story_looks import BANKS, COMPARED, GAPS
+from story_looks import BANKS, COMPARED, GAPS, WAYS
 from systems import System
 
 from bertine.reports.html import (
@@ -204,10 +204,12 @@ def _in_time(
 def _minimal_pairs(
     systems: Sequence[System], pairs: Sequence[tuple[str, float]], results: Results
 ) -> Section:
-    count = next(result["pairs"] for result in results if result["task"] == PAIRS)
-    blocks: list[Block] = [
-        PageTable(["system", "accuracy"], [[title, f"{score:.1f}"] for title, score in pairs], (1,))
-    ]
+    found = {result["system"]: result for result in results if result["task"] == PAIRS}
+    count = next(iter(found.values()))["pairs"]
+    # Those of a story that was begun before have none.
+    methods = {s.title: found[s.name].get("method", "") for s in systems if s.name in found}
+    rows = [[title, f"{score:.1f}", methods[title]] for title, score in pairs]
+    blocks: list[Block] = [PageTable(["system", "accuracy", "compared"], rows, (1,))]
     why = [f"{s.title}: none, for {s.why_not}." for s in systems if not s.scores_pairs]
     if why:
         blocks.append(Note(" ".join(why)))
@@ -215,8 +217,8 @@ def _minimal_pairs(
         "Which sentence is right",
         blocks,
         lead=f"How often a system finds the right one of two sentences more probable, over "
-        f"{count:,} pairs of BLiMP; guessing gives 50. GPT-1 reads from left to right, ELMo in "
-        "both directions, masked models guess each piece in turn.",
+        f"{count:,} pairs of BLiMP; guessing gives 50. Each is asked in its own way, so that the "
+        "numbers say how well a system knows the right sentence, and not how probable it is.",
     )
 
 
@@ -271,21 +273,16 @@ def _banks(systems: Sequence[System], seen: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _gaps(systems: Sequence[System], seen: Mapping[str, Mapping[str, Any]]) -> Section:
-    asked = {
-        "masks": "what stands at the mask",
-        "next": "the next piece, the rest not being seen",
-        "both ways": "the word that both directions agree on",
-        "neighbours": "words near the mean of those around (cosines, no probabilities)",
-    }
     blocks: list[Block] = []
     for number, (before, after) in enumerate(GAPS):
         rows = []
         for system in systems:
             words = seen[system.name]["words"][number]
             if words:
-                rate = "{:.2f}".format if system.asked == "neighbours" else percent_text
+                way = WAYS[system.asked]
+                rate = percent_text if way.rated else "{:.2f}".format
                 text = ", ".join(f"{Guess(word, 0).shown} ({rate(value)})" for word, value in words)
-                rows.append([system.title, text, asked[system.asked]])
+                rows.append([system.title, text, way.title])
         blocks.append(
             PageTable(["system", "says", "asked for"], rows, (), f"{before} ____ {after}")
         )

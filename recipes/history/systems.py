@@ -47,6 +47,10 @@ _ELMO: dict[str, Any] = {
     "min_count": 2,
 }
 ELMO_SHAPE = "elmo-mini"
+#: Vocabularies that are of no kind's own making, by name: options of ``bertine.train_vocab``.
+_VOCABULARIES: dict[str, dict[str, Any]] = {
+    "unigram-xlnet": {"kind": "unigram", "special_tokens": "xlnet"},
+}
 #: Numbers of a vector of word2vec.
 DIMENSIONS = 256
 
@@ -67,11 +71,11 @@ class Material:
     held_out: Path
     vocab_size: int
 
-    def vocabulary(self, kind: str) -> Path:
-        return self.out / "vocabularies" / kind
+    def vocabulary(self, name: str) -> Path:
+        return self.out / "vocabularies" / name
 
-    def store(self, kind: str) -> Path:
-        return self.out / "stores" / kind
+    def store(self, name: str) -> Path:
+        return self.out / "stores" / name
 
 
 #: (material, system, folder of the run, amount of training) → nothing.
@@ -91,16 +95,18 @@ class System:
         unit: one of what the amount counts.
         loss: the key of its loss in its log; "": it has no log.
         same_loss: losses of systems with the same word here can be compared.
-        tokenizer: kind of its vocabulary; "": words.
+        tokenizer: its vocabulary, a kind or a name of :func:`vocabulary_options`; "": words.
         model_type: of the transformer.
+        shape: where it is another than :data:`SHAPE`.
         options: of its pre-training besides those of all.
         teacher: the system that it learns from.
         text_row, word_row: of ``bertine.feature_based``, for its frozen features.
         finetuned: whether the whole of it is fine-tuned.
         tags_words: whether it is fine-tuned to tag words too.
-        scores_pairs: whether it gives sentences a probability.
+        scores_pairs: whether it can tell which of two sentences is more probable, or has a score
+            for it.
         why_not: what is said where it gives none.
-        asked: "masks", "next", "both ways" or "neighbours": how it is asked for a word.
+        asked: how it is asked for a word, a key of ``story_looks.WAYS``; "": it cannot be.
     """
 
     name: str
@@ -113,6 +119,7 @@ class System:
     same_loss: str = ""
     tokenizer: str = ""
     model_type: str = ""
+    shape: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     teacher: str = ""
     text_row: str = "mix"
@@ -126,6 +133,11 @@ class System:
     def model(self, run: Path) -> Path:
         """Return the model directory of its run."""
         return run / "model"
+
+
+def vocabulary_options(name: str) -> dict[str, Any]:
+    """Return the options of ``bertine.train_vocab`` for a :attr:`System.tokenizer`."""
+    return _VOCABULARIES.get(name, {"kind": name})
 
 
 def _word2vec(material: Material, system: System, run: Path, amount: int) -> None:
@@ -149,10 +161,11 @@ def _elmo(material: Material, system: System, run: Path, amount: int) -> None:
 
 
 def write_config(system: System, folder: Path) -> Path:
-    """Write the ``config.json`` of a transformer of :data:`SHAPE`."""
+    """Write the ``config.json`` of a transformer of :data:`SHAPE`, or what it has otherwise."""
     family = family_of(system.model_type)
     preset = next(iter(family.presets.values()))
-    shape = {name: SHAPE[name] for name in SHAPE if name not in family.keys.absent}
+    given = SHAPE | system.shape
+    shape = {name: given[name] for name in given if name not in family.keys.absent}
     more = {"embedding_size": SHAPE["hidden_size"]} if hasattr(preset, "embedding_size") else {}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
@@ -271,6 +284,38 @@ SYSTEMS = (
         options={"initialization": "normal"},  # a linear layer stands behind its embeddings
     ),
     System(
+        "xlnet",
+        "XLNet",
+        2019,
+        "some pieces one after the other in any order, from both sides",
+        _transformer,
+        loss="plm_loss",
+        tokenizer="unigram-xlnet",
+        model_type="xlnet",
+        options={"initialization": "normal"},  # the other one is of BERT's attention
+        asked="any order",
+    ),
+    System(
+        "bart",
+        "BART",
+        2019,
+        "the text as it was, from one with holes and sentences out of order; a layer that reads, "
+        "and one that writes",
+        _transformer,
+        loss="denoising_loss",
+        tokenizer="byte-bpe",
+        model_type="bart",
+        # As many layers as the others, half of them in the decoder.
+        shape={
+            "num_hidden_layers": SHAPE["num_hidden_layers"] // 2,
+            "decoder_layers": SHAPE["num_hidden_layers"] // 2,
+            "decoder_attention_heads": SHAPE["num_attention_heads"],
+            "decoder_ffn_dim": SHAPE["intermediate_size"],
+        },
+        options={"initialization": "normal"},  # the other one is of an encoder alone
+        asked="infilling",
+    ),
+    System(
         "electra",
         "ELECTRA",
         2020,
@@ -280,8 +325,6 @@ SYSTEMS = (
         tokenizer="wordpiece",
         model_type="electra",
         options={"save_generator": True},
-        scores_pairs=False,
-        why_not="it tells replaced pieces from others, and gives none a probability",
         asked="",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from bertine.cli import main
 from bertine.errors import BertineError
 from bertine.inference.elmo.scoring import perplexity
 from bertine.inference.elmo.words import read_words
-from bertine.inference.minimal_pairs import log_probability
+from bertine.inference.minimal_pairs import summed
 from bertine.inference.minimal_pairs.evaluate_pairs import (
     MinimalPairsReport,
     judge_pairs,
@@ -27,13 +28,16 @@ from bertine.inference.minimal_pairs.evaluate_pairs import (
 from bertine.inference.minimal_pairs.pairs import holds_pairs, read_pairs
 from bertine.interop.elmo.directory import load_elmo, save_elmo
 from bertine.modeldir import save_model
+from bertine.models.bart.config import PRESETS as BART
 from bertine.models.causal.config import PRESETS
+from bertine.models.electra.config import PRESETS as ELECTRA
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.config import ElmoConfig
 from bertine.models.elmo.softmax import WordSoftmax
 from bertine.models.heads import new_head
 from bertine.models.model import Model
 from bertine.models.roberta import PRESETS as ROBERTA
+from bertine.models.xlnet.config import PRESETS as XLNET
 from bertine.objectives.clm import Clm
 from bertine.text.corpus import Corpus
 from bertine.text.tokenizer import Tokenizer
@@ -56,8 +60,8 @@ def masked_sum(twin: transformers.PreTrainedModel, words: Tokenizer, text: str) 
 def test_masked_models_as_in_transformers(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_probability, "_TEXTS", 3)
-    monkeypatch.setattr(log_probability, "_LOGITS", 200)
+    monkeypatch.setattr(summed, "_TEXTS", 3)
+    monkeypatch.setattr(summed, "_LOGITS", 200)
     twin = transformers.AutoModelForMaskedLM.from_pretrained(pretrained).eval()
     words = Tokenizer.load(pretrained)
     found = open_log_probability(pretrained)(TEXTS)
@@ -103,10 +107,54 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
+@pytest.fixture(scope="module")
+def xlnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("xlnet")
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    kinds: Any = {"kind": "unigram", "special_tokens": "xlnet"}
+    bertine.train_vocab(corpus, out=folder / "vocab", vocab_size=120, **kinds)
+    words = Tokenizer.load(folder / "vocab")
+    config = XLNET["xlnet-tiny"].replace(
+        vocab_size=words.vocab_size,
+        pad_token_id=words.pad_token_id,
+        hidden_size=16,
+        intermediate_size=24,
+        num_attention_heads=2,
+        initializer_range=0.4,
+    )
+    torch.manual_seed(4)
+    save_model(folder / "model", Model(config, new_head(config, "plm")), words)
+    return folder / "model"
+
+
+ODD = ["the old cat sleeps in the sofa .", "bread", "a small dog barks in the garden ."]
+
+
+def test_an_xlnet_guesses_in_one_order_as_in_transformers(xlnet: Path) -> None:
+    twin = transformers.XLNetLMHeadModel.from_pretrained(xlnet).eval()
+    words = Tokenizer.load(xlnet)
+    expected = []
+    for text in ODD:
+        (before, ids) = words.encode_plain([".", text])
+        row = torch.tensor([[*before, *ids]])
+        first, length = len(before), len(before) + len(ids)
+        # A token that is guessed is unknown to itself and to those before it.
+        unknown = torch.ones(length, length).triu()
+        unknown[:, :first] = 0
+        places = torch.eye(length)[None, first:]
+        with torch.no_grad():
+            found = twin(row, perm_mask=unknown[None], target_mapping=places).logits[0]
+        logs = found.double().log_softmax(-1)
+        expected.append(float(logs.gather(1, torch.tensor(ids)[:, None]).sum()))
+    scorer = open_log_probability(xlnet)
+    assert scorer(ODD) == pytest.approx(expected, rel=1e-5)
+    assert np.concatenate([scorer([text]) for text in ODD]) == pytest.approx(expected, rel=1e-5)
+
+
 def test_models_that_read_forward_as_in_transformers(
     gpt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_probability, "_LOGITS", 200)
+    monkeypatch.setattr(summed, "_LOGITS", 200)
     twin = transformers.OpenAIGPTLMHeadModel.from_pretrained(gpt).eval()
     words = Tokenizer.load(gpt)
     texts = ["the old cat sleeps in the sofa .", "bread", "a small dog barks in the garden ."]
@@ -157,6 +205,70 @@ def test_elmo_reads_from_both_ends(elmo: Path, tmp_path: Path) -> None:
     scorer = open_log_probability(elmo)
     assert scorer(texts) == pytest.approx(expected, rel=1e-5)
     assert scorer.notes() == ["3 of 13 words are not among the 8 of the softmax and count as <UNK>"]
+
+
+def test_a_bart_writes_what_is_hidden_as_in_transformers(tmp_path: Path) -> None:
+    words = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
+    config = BART["bart-tiny"].replace(
+        hidden_size=16,
+        num_attention_heads=2,
+        intermediate_size=16,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=16,
+        initializer_range=0.3,
+    )
+    config = config.for_vocabulary(
+        words.vocab_size,
+        pad=words.pad_token_id,
+        first=words.template.first_id,
+        last=words.template.last_id,
+    )
+    torch.manual_seed(5)
+    save_model(tmp_path / "model", Model(config, new_head(config, "lm")), words)
+    twin = transformers.BartForConditionalGeneration.from_pretrained(tmp_path / "model").eval()
+    expected, several = [], 0
+    for text in TEXTS:
+        row = words.encode(text).input_ids
+        starts = [at for at in range(1, len(row) - 1) if at == 1 or not words.continues[row[at]]]
+        several += len(row) - 2 - len(starts)
+        total = 0.0
+        for begin, end in zip(starts, [*starts[1:], len(row) - 1], strict=True):
+            read = torch.tensor([[*row[:begin], words.mask_token_id, *row[end:]]])
+            with torch.no_grad():
+                # Labels are put one place later behind the start token there too.
+                logs = twin(read, labels=torch.tensor([row])).logits[0].double().log_softmax(-1)
+            total += sum(float(logs[at, row[at]]) for at in range(begin, end))
+        expected.append(total)
+    assert several, "words of more pieces than one"
+    scorer = open_log_probability(tmp_path / "model")
+    assert scorer(TEXTS) == pytest.approx(expected, rel=1e-5)
+    assert np.concatenate([scorer([text]) for text in TEXTS]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_discriminator_scores_replaced_tokens_as_in_transformers(
+    pretrained: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = Tokenizer.load(pretrained)
+    config = ELECTRA["electra-small"].replace(
+        vocab_size=words.vocab_size,
+        embedding_size=8,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        initializer_range=0.4,
+    )
+    torch.manual_seed(6)
+    save_model(tmp_path / "model", Model(config, new_head(config, "rtd")), words)
+    twin = transformers.ElectraForPreTraining.from_pretrained(tmp_path / "model").eval()
+    expected = []
+    for text in TEXTS:
+        with torch.no_grad():
+            logits = twin(torch.tensor([words.encode(text).input_ids])).logits[0]
+        expected.append(float((1 - logits.double().sigmoid())[1:-1].log().sum()))
+    assert open_log_probability(tmp_path / "model")(TEXTS) == pytest.approx(expected, rel=1e-5)
+    assert main(["evaluate", str(tmp_path / "model"), "--data", str(folder)]) == 0
+    assert "\nreplaced-token scores" in capsys.readouterr().out
 
 
 def pair(good: str, bad: str, **others: str) -> str:

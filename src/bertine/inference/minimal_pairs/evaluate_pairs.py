@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,30 @@ from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.inference.minimal_pairs.elmo_probability import BothWaysProbability
 from bertine.inference.minimal_pairs.log_probability import (
     ForwardProbability,
-    LogProbability,
+    InfilledLikelihood,
+    OrderedProbability,
     PseudoLikelihood,
+    ReplacedTokens,
 )
 from bertine.inference.minimal_pairs.pairs import MinimalPair, MinimalPairs, read_pairs
+from bertine.inference.minimal_pairs.summed import LogProbability
 from bertine.interop.elmo.directory import LoadedElmo, elmo_folder, load_elmo
 from bertine.intervals import wilson_interval
 from bertine.modeldir import load_model
+from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
-from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import aligned, counted, progress, say
 from bertine.terminal.shown import Shown
+
+#: What a model with heads is asked, by the first that fits it.
+_WAYS: tuple[tuple[Callable[[Model], bool], Callable[..., LogProbability]], ...] = (
+    (lambda model: "lm" in model.heads and model.config.reads_forward, ForwardProbability),
+    (lambda model: "lm" in model.heads and model.config.encodes_and_decodes, InfilledLikelihood),
+    (lambda model: "plm" in model.heads, OrderedProbability),
+    (lambda model: "mlm" in model.heads, PseudoLikelihood),
+    (lambda model: "rtd" in model.heads, ReplacedTokens),
+)
 
 
 @dataclass(repr=False)
@@ -33,11 +45,12 @@ class MinimalPairsReport(Shown):
     """The scores of :func:`evaluate_pairs`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
-        metrics: ``accuracy``, the share of the pairs whose right sentence is the more probable one.
+        metrics: ``accuracy``, the share of the pairs whose right sentence is the more probable
+            one, or has the higher score (``method``).
         source: of the pairs.
         pairs: how many there are.
         ties: pairs whose sentences are equally probable; they count as wrong.
-        method: what is called probable.
+        method: what is called probable, or what stands in its place.
         phenomena, paradigms: pairs and accuracy of each, where the files name them.
         notes: what was mended in the files, and what the model does not know.
         worst: empty.
@@ -96,8 +109,8 @@ class MinimalPairsReport(Shown):
 def open_log_probability(
     model: Path | str, *, device: str | None = None, precision: str = "auto"
 ) -> LogProbability:
-    """Load a language model and say how probable it finds sentences: from left to right, by masking
-    each piece in turn, or (ELMo) in both directions.
+    """Load a language model and say how probable it finds sentences, in the way that its type and
+    heads give: :mod:`bertine.inference.minimal_pairs.log_probability`, and ELMo in both directions.
 
     Args:
         model: a model directory.
@@ -122,16 +135,9 @@ def open_log_probability(
     for line in loaded.report.lines():
         say(line)
     loaded.model.to(where)
-    if "lm" in loaded.model.heads and loaded.config.reads_forward:
-        return ForwardProbability(loaded, dtype)
-    if "mlm" in loaded.model.heads:
-        return PseudoLikelihood(loaded, dtype)
-    if loaded.model.missing_partners():
-        raise BertineError(
-            f"{model}: detects replaced tokens, and gives words no probability; use the generator "
-            f"that it was trained with ({option('save_generator', True)} of 'bertine pretrain' "
-            "writes it), or a language model"
-        )
+    for fits, way in _WAYS:
+        if fits(loaded.model):
+            return way(loaded, dtype)
     raise BertineError(
         f"{model}: has no head that gives words a probability, from left to right or behind a mask "
         "(fine-tuning drops it); use a pre-trained model that has"
