@@ -205,8 +205,9 @@ def test_a_batch_is_a_pure_function_of_seed_and_step(store: Path) -> None:
 
 
 def test_what_does_nothing_is_said(store: Path) -> None:
-    data = data_of(store, NOTHING, masked_lm_prob=0.3)
+    data = data_of(store, NOTHING, masked_lm_prob=0.3, mask_split=(1.0, 0.0, 0.0))
     assert [line.partition(":")[0].partition(",")[0] for line in data.warnings()] == [
         "masked_lm_prob",
+        "mask_split",
         "no text is corrupted",
     ]

@@ -19,7 +19,7 @@ from bertine.errors import BertineError
 from bertine.text.kinds import read
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.word_bpe import tokenizing
-from bertine.text.word_bpe.exact_words import has_exact_words, places, uniform
+from bertine.text.word_bpe.exact_words import exact_words, has_exact_words, places, uniform
 
 transformers = pytest.importorskip("transformers")
 
@@ -84,7 +84,7 @@ def test_words_by_themselves_have_the_pieces_of_the_text(folder: Path, text: str
     assert tokenizer.encode_plain([text])[0] == tokenizer.encode_offsets([text])[0][0]
 
 
-def test_the_kinds_of_bpe_are_told_apart(folder: Path, tmp_path: Path) -> None:
+def test_the_kinds_of_bpe_are_distinguished(folder: Path, tmp_path: Path) -> None:
     """By their files alone, whichever there are."""
     for names in (("tokenizer.json",), ("vocab.json", "merges.txt")):
         part = tmp_path / "-".join(names)
@@ -144,9 +144,9 @@ def test_without_the_packages_the_approximation_is_named(
     """In one line; it is then what transformers gives."""
     monkeypatch.setattr(tokenizing, "has_exact_words", lambda: False)
     tokenizer = Tokenizer.load(OPENAI)
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "pip install ftfy spacy" in told
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "pip install ftfy spacy" in printed
     assert tokenizer.vocab_size == 40478
     ids = json.loads((OPENAI / "encoder_bpe_40000.json").read_text())
     lines = (OPENAI / "vocab_40000.bpe").read_text().split("\n")[1:-1]
@@ -154,6 +154,18 @@ def test_without_the_packages_the_approximation_is_named(
     theirs = transformers.OpenAIGPTTokenizer(vocab=ids, merges=merges)
     for text in TEXTS:
         assert tokenizer.encode(text).input_ids == theirs(text)["input_ids"], text
+
+
+@pytest.mark.skipif(not has_exact_words(), reason="needs ftfy and spaCy")
+def test_a_lines_end_is_a_word() -> None:
+    assert exact_words("One line.\n\n Another") == ["one", "line", ".", "\n", "another"]
+
+
+@pytest.mark.skipif(not has_exact_words(), reason="needs ftfy and spaCy")
+@pytest.mark.skipif(not OPENAI.is_dir(), reason="needs OpenAI's vocabulary")
+def test_a_lines_end_has_a_piece_of_openais_vocabulary() -> None:
+    tokenizer = Tokenizer.load(OPENAI)
+    assert tokenizer.encode_plain(["a\nb"]) == [[246, 40477, 259]]
 
 
 @pytest.mark.skipif(not ALLENNLP.is_dir(), reason="needs the fixture of AllenNLP")

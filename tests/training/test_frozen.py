@@ -115,6 +115,8 @@ def test_tags(model: Path, tmp_path: Path) -> None:
 def test_what_does_not_go_with_it_is_refused(model: Path, labelled: Path, tmp_path: Path) -> None:
     with pytest.raises(BertineError, match="freeze_layers"):
         _frozen("text", model, labelled, tmp_path / "run", freeze_layers=1)
+    with pytest.raises(BertineError, match="lm_weight"):
+        _frozen("text", model, labelled, tmp_path / "run", lm_weight=0.5)
     with pytest.raises(BertineError, match="patience"):
         _frozen("text", model, labelled, tmp_path / "run", patience=1)
     with pytest.raises(BertineError, match="epochs"):

@@ -25,6 +25,7 @@ from bertine.files import check_regular, os_errors, read_json_object
 from bertine.interop.directory import is_tensorflow
 from bertine.interop.openai_files import OpenAIFiles, holds_openai_files
 from bertine.interop.tensorflow.checkpoint import Checkpoint
+from bertine.registry import TENSORFLOW_CONFIGS
 
 SAFETENSORS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -75,10 +76,10 @@ def weight_files(folder: Path) -> list[Path]:
     if holds_openai_files(folder):
         return OpenAIFiles.open(folder).files()
     if any(folder.glob("*.ckpt*.index")):
+        configs = " or ".join(TENSORFLOW_CONFIGS)
         raise BertineError(
-            f"{folder}: has a TensorFlow checkpoint, which is read with the bert_config.json that "
-            "belongs to it (of an ALBERT albert_config.json), not with config.json; give that file "
-            "its name back"
+            f"{folder}: has a TensorFlow checkpoint, which is read with the {configs} that belongs "
+            "to it, not with config.json; give that file its name back"
         )
     raise BertineError(
         f"{folder}: has no weights; expected {SAFETENSORS} (or {INDEX}, or {OLD_BIN})"

@@ -23,6 +23,21 @@ if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
 
 
+#: Options that say which tokens are hidden behind masks, and how.
+MASK_OPTIONS = ("masked_lm_prob", "mask_split", "masking", "whole_word_mask", "ngrams")
+
+
+def idle_options(settings: InstanceSettings, used: Sequence[str] = ()) -> list[str]:
+    """List the options of masks that were set, but for those `used` by what hides no tokens behind
+    masks."""
+    usual = InstanceSettings()
+    return [
+        name
+        for name in MASK_OPTIONS
+        if name not in used and getattr(settings, name) != getattr(usual, name)
+    ]
+
+
 @dataclass(frozen=True)
 class Draws:
     """The random numbers of a batch, each a pure function of the seed, purpose and position.

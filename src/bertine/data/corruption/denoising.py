@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws
+from bertine.data.corruption.base import Draws, idle_options
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances.instance import Instance
 from bertine.options.instances import InstanceSettings
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
 
 Ids = npt.NDArray[Any]
-#: Options of masked language models, which say nothing here.
-_OF_MASKS = ("masked_lm_prob", "ngrams", "masking")
 
 
 class TextCorruption:
@@ -59,8 +57,7 @@ class TextCorruption:
         self._mask = tokenizer.require_mask("denoising")
         self._padder = Padder(tokenizer, settings.input_format)
         self._continues = tokenizer.continues if settings.whole_word_mask else None
-        usual = InstanceSettings()
-        self._idle = [name for name in _OF_MASKS if getattr(settings, name) != getattr(usual, name)]
+        self._idle = idle_options(settings, used=("whole_word_mask",))
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
         """List the options that do nothing, and say so when nothing is corrupted."""

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws
+from bertine.data.corruption.base import Draws, idle_options
 from bertine.data.corruption.padded import Padder
 from bertine.data.instances.instance import Instance
 from bertine.options.instances import InstanceSettings
 
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
-
-#: Options that say which tokens are hidden, and how.
-_OF_MASKS = ("masked_lm_prob", "whole_word_mask", "ngrams", "masking")
 
 
 class FollowingTokens:
@@ -31,8 +28,7 @@ class FollowingTokens:
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
         self._padder = Padder(tokenizer, settings.input_format)
-        usual = InstanceSettings()
-        self._idle = [name for name in _OF_MASKS if getattr(settings, name) != getattr(usual, name)]
+        self._idle = idle_options(settings)
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
         """List the options that do nothing: those of masks."""

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws
+from bertine.data.corruption.base import Draws, idle_options
 from bertine.data.corruption.ngrams import starts_of_words
 from bertine.data.corruption.padded import ForeignId, Padder
 from bertine.data.instances.instance import Instance
@@ -39,8 +39,6 @@ from bertine.options.objectives import PermutationOptions
 if TYPE_CHECKING:
     from bertine.text.tokenizer import Tokenizer
 
-#: Options of masks, which do nothing here.
-_OF_MASKS = (*("masked_lm_prob", "mask_split", "whole_word_mask", "ngrams", "masking"),)
 #: The format whose sequences have a text before and behind them.
 _WITH_MEMORY: InputFormat = "full-sentences"
 
@@ -82,8 +80,7 @@ class PermutedTokens:
         frame = self._padder.frame
         self._is_around[[*frame.before, *frame.between, *frame.after]] = True
         self._is_continuation = tokenizer.continues
-        usual = InstanceSettings()
-        self._idle = [name for name in _OF_MASKS if getattr(settings, name) != getattr(usual, name)]
+        self._idle = idle_options(settings)
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
         """List the options that do nothing: those of masks."""

@@ -18,7 +18,7 @@ _UNIFORM = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´"
 _MARKS = re.compile(r'([-~!";?+,)(\\/*\[\]}{|_])\1*')
 _LINES = re.compile(r"\s*\n\s*")
 _SPACES = re.compile(r"[^\S\n]+")
-#: How far ahead of the last character that was found the next one is looked for.
+#: How far ahead of the last character the next one is looked for.
 _AHEAD = 16
 
 
@@ -46,25 +46,28 @@ def exact_words(text: str) -> list[str]:
     """Divide a text into lower-cased words; a line's end is one too."""
     import ftfy
 
-    return [str(word.text).lower() for word in _english()(uniform(ftfy.fix_text(text)))]
+    words = (str(word.text).lower() for word in _english()(uniform(ftfy.fix_text(text))))
+    # spaCy leaves the space behind a line's end with it; the published code has the same exception
+    # where it divides words into pieces.
+    return ["\n" if word == "\n " else word for word in words]
 
 
 def places(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     """Find the characters of `words` in the text that they are from.
 
     The words are not all written as there, so each character is the next one that is alike, not
-    far behind the last that was found; one without any is where that one ended.
+    far behind the last one; one without any is where the last one ended.
 
     Returns:
         For each character of the words, one after the other, its (begin, end) in `text`.
     """
-    found, cursor = [], 0
+    spans, cursor = [], 0
     for character in "".join(words):
         ahead = text[cursor : cursor + _AHEAD]
         at = next((n for n, other in enumerate(ahead) if character in other.lower()), None)
         if at is None:
-            found.append((cursor, cursor))
+            spans.append((cursor, cursor))
         else:
-            found.append((cursor + at, cursor + at + 1))
+            spans.append((cursor + at, cursor + at + 1))
             cursor += at + 1
-    return found
+    return spans

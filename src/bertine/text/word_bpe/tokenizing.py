@@ -71,7 +71,8 @@ class WordBpe(Kind):
     """BPE over words, with the special tokens of GPT-1's fine-tuning or with none but ``<unk>``,
     which fills short sequences too, as in the published code.
 
-    Whether a piece goes on with a word is told by the piece before it, so no piece is said to.
+    A piece goes on with a word if the one before it does not end in ``</w>``: its own text does not
+    show it, so :attr:`continues` is False for all.
     """
 
     name: ClassVar[TokenizerKind] = "word-bpe"
@@ -86,10 +87,10 @@ class WordBpe(Kind):
     def __init__(self, backend: tokenizers.Tokenizer, special: SpecialTokens, exact: bool) -> None:
         super().__init__(backend)
         self.special, self.exact = special, exact
-        found = backend.normalizer
-        self.lowercase = True if exact else bool(found.lowercase)
-        self.strip_accents = False if exact else found.strip_accents
-        self.split_chinese = False if exact else bool(found.handle_chinese_chars)
+        normalizer = backend.normalizer
+        self.lowercase = True if exact else bool(normalizer.lowercase)
+        self.strip_accents = False if exact else normalizer.strip_accents
+        self.split_chinese = False if exact else bool(normalizer.handle_chinese_chars)
         self.cut = _CUT_EXACT if exact else _CUT
 
     @classmethod
@@ -153,7 +154,7 @@ class WordBpe(Kind):
         vocab = check_vocab(file, model.get("vocab"))
         for name, wanted in (("end_of_word_suffix", END), ("unk_token", UNKNOWN)):
             if model.get(name) != wanted:
-                raise BertineError(f"{file}: {name} is {briefly(model[name])}, not {wanted!r}")
+                raise BertineError(f"{file}: {name} is {briefly(model.get(name))}, not {wanted!r}")
         for name in ("continuing_subword_prefix", "dropout", "byte_fallback", "ignore_merges"):
             if model.get(name):
                 raise BertineError(f"{file}: {name} is {briefly(model[name])}, but must be empty")
@@ -171,7 +172,7 @@ class WordBpe(Kind):
 
     @property
     def encoder(self) -> tokenizers.Tokenizer:
-        """The backend; where words are found before, one that takes them as they are."""
+        """The backend; where texts are divided before, one that takes the words as they are."""
         return _over_words(self.backend) if self.exact else self.backend
 
     def prepared(self, texts: Sequence[str]) -> Sequence[str]:
@@ -184,12 +185,12 @@ class WordBpe(Kind):
         if not self.exact:
             return offsets
         words = exact_words(text)
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         at = iter(places(words, text))
         for number, word in enumerate(words):
-            found += [(0, 0)] * (number > 0)
-            found += [next(at) for _ in word]
-        return [(found[a][0], found[b - 1][1]) if b > a else (0, 0) for a, b in offsets]
+            spans += [(0, 0)] * (number > 0)
+            spans += [next(at) for _ in word]
+        return [(spans[a][0], spans[b - 1][1]) if b > a else (0, 0) for a, b in offsets]
 
     def complete(self, ids: Mapping[str, int]) -> Template:
         special, backend = self.special, self.backend

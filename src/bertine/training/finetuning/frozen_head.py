@@ -97,10 +97,11 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
         name: getattr(options, name)
         for name in (
             *("focal_gamma", "epochs", "batch_size", "learning_rate", "paper", "patience"),
-            *("shard", "freeze_layers", "freeze_embeddings"),
+            *("shard", "freeze_layers", "freeze_embeddings", "lm_weight"),
         )
     }
     values["optimizer"] = options.optimizer != "adamw"
+    values["lm_softmax"] = options.lm_softmax != "tokens"
     for name, value in values.items():
         if value:
             raise BertineError(
