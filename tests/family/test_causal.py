@@ -187,12 +187,40 @@ def test_openais_folder_without_a_config_needs_heads_of_64(published: Path) -> N
         load_model(published)
 
 
+def write_header(path: Path, begin: str) -> None:
+    """Write an array whose header begins with `begin`, and eight bytes of numbers."""
+    header = (begin + "'fortran_order': False, 'descr': '<f4'}").ljust(117).encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+
+
+def test_texts_without_a_piece_have_vectors_too(published: Path) -> None:
+    """OpenAI's vocabulary has no special tokens, so nothing is left of an empty text."""
+    for pooling in ("mean", "max"):
+        embedder = bertine.Embedder.load(published, pooling=pooling, precision="fp32")
+        both = embedder.embed(["", "a", " "])
+        assert np.isfinite(both).all()
+        np.testing.assert_allclose(embedder.embed([""]), both[:1], atol=1e-6)
+        np.testing.assert_array_equal(both[0], both[2])
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda f: (f / "params_3.npy").unlink(), r"params_3.npy: missing, but params_shapes"),
         (
             lambda f: (f / "params_9.npy").write_bytes((f / "params_9.npy").read_bytes()[:200]),
+            r"params_9.npy: cannot be read, perhaps cut short",
+        ),
+        (
+            lambda f: write_header(f / "params_9.npy", "{'shape': (1000000000000,), "),
+            r"params_9.npy: cannot be read, perhaps cut short",
+        ),
+        (
+            lambda f: write_header(f / "params_9.npy", "{'shape': ((7,), "),
+            r"params_9.npy: cannot be read, perhaps cut short",
+        ),
+        (
+            lambda f: (f / "params_9.npy").write_bytes(b"PK\x03\x04" + bytes(60)),
             r"params_9.npy: cannot be read, perhaps cut short",
         ),
         (lambda f: (f / "params_9.npy").unlink(), r"hold 36,605 numbers, but .* asks for"),

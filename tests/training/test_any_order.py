@@ -104,6 +104,16 @@ def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path
     assert settings["longest_span"] == 5
 
 
+def test_evaluate_scores_as_the_run_did_along_the_way(home: Path, tmp_path: Path) -> None:
+    """With the memory, directions and lengths of its own pre-training."""
+    given = {**SETTINGS, **EVERYTHING, "held_out": home / "store", "evaluate_every": 12}
+    bertine.pretrain(home / "store", out=tmp_path / "run", model=home / "config.json", **given)
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    scores = [line for line in map(json.loads, lines) if "eval_loss" in line]
+    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
+    assert report.metrics["plm_loss"] == pytest.approx(scores[-1]["eval_plm_loss"], rel=1e-5)
+
+
 def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**SETTINGS, **EVERYTHING, "steps": 3, "dropout": 0.0}
     for room in (1000, 64):

@@ -36,6 +36,7 @@ from bertine.objectives.base import Loss, Objective, Term
 from bertine.objectives.generator import read_generator
 from bertine.options.instances import InstanceSettings
 from bertine.options.names import option
+from bertine.options.objectives import ObjectiveOptions
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import progress, say
 from bertine.terminal.shown import Shown
@@ -288,10 +289,11 @@ def evaluate_store(
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
 
     A model that detects replaced tokens is scored with the generator that its run wrote beside it.
-    Sequences are made as the model's pre-training here made them, so that the scores are those of
-    its own held-out text along the way. Of a model from elsewhere they are segment pairs of 128
-    tokens, in order or swapped for a SOP head, or full sentences where it has neither that nor a
-    NSP head.
+    Sequences and targets are made as the model's pre-training here made them, so that the scores
+    are those of its own held-out text along the way. Of a model from elsewhere they are segment
+    pairs of 128 tokens, in order or swapped for a SOP head, or full sentences where it has neither
+    that nor a NSP head; of one that guesses the next token running text, in sequences as long as
+    it takes.
 
     Raises:
         BertineError: no such model or store; what :func:`evaluate_pretraining` raises.
@@ -309,6 +311,7 @@ def evaluate_store(
             f"{model}: has no {_first_head(loaded.model)}, so there is nothing to evaluate on the "
             f"token store {store}; give a pre-trained model, or labelled examples"
         )
+    objective = _as_trained(loaded, objective)
     making = _making(loaded, objective)
     if precision == "auto":
         training = {} if loaded.task is None else loaded.task.training
@@ -356,6 +359,14 @@ def _first_head(model: Model) -> str:
     return "head of pre-training"
 
 
+def _as_trained(loaded: LoadedModel, objective: Objective) -> Objective:
+    """Return the objective with the options of the model's own pre-training, where those are
+    known."""
+    facts = {} if loaded.task is None else loaded.task.training
+    known = {name: facts[name] for name in objective.settings() if name in facts}
+    return objective.configured(ObjectiveOptions(**known)) if known else objective
+
+
 def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
     """Choose how instances are made for a model: as in its own pre-training, where that is
     known."""
@@ -372,5 +383,8 @@ def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
         )
         if type(facts.get(name)) is type(getattr(usual, name))
     }
-    longest = min(known.get("max_seq_length", usual.max_seq_length), loaded.config.longest_input)
+    length = usual.max_seq_length
+    if loaded.config.reads_forward:  # a token is guessed from as many before it as there are
+        length = loaded.config.longest_input
+    longest = min(known.get("max_seq_length", length), loaded.config.longest_input)
     return dataclasses.replace(usual, **{**known, "max_seq_length": longest})

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -196,8 +197,9 @@ def _read(path: Path) -> npt.NDArray[np.float32]:
     check_regular(path)
     with os_errors(path, "reading it"):
         try:
-            array = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            # Mapped: no more memory is taken than the file has, whatever its header says.
+            array = np.lib.format.open_memmap(path, mode="r")
+        except (ValueError, EOFError, OverflowError, SyntaxError, TokenError) as error:
             reason = " ".join(str(error).split())[:200]
             raise BertineError(
                 f"{path}: cannot be read, perhaps cut short ({reason}); copy it again"

@@ -305,8 +305,10 @@ class Embedder(Shown):
         listed = [texts] if is_one(texts) else texts
         prompted = [self.prompt + text for text in checked_singles(listed)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
+        # Of an empty text a vocabulary without special tokens makes no piece.
+        empty = np.array([self.model.config.pad_token_id], np.int32), np.zeros(1, np.int8)
         return [
-            Features(ids, types, row=row, num_truncated=cut)
+            Features(*((ids, types) if len(ids) else empty), row=row, num_truncated=cut)
             for row, (ids, types, cut) in enumerate(encoded)
         ]
 
