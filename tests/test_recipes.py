@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -24,7 +25,9 @@ from bertine.interop.family import read_config
 from bertine.modeldir import save_model
 from bertine.models.heads import new_head
 from bertine.models.model import Model
+from bertine.runs.log import read_log
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.loop.ending import end_is_asked
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUR = ROOT / "recipes" / "hour"
@@ -224,6 +227,19 @@ def story(*arguments: object) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.fixture
+def story_main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """``recipes/history`` imported."""
+    monkeypatch.syspath_prepend(str(STORY))
+    spec = importlib.util.spec_from_file_location("story_main", STORY / "__main__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "story_main", module)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.slow
 def test_a_story_of_seconds(tmp_path: Path) -> None:
     corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=120)
@@ -324,23 +340,113 @@ def test_gaps_are_filled_as_in_transformers(
     assert [word for word, _ in found] == names
 
 
+def test_a_system_ends_a_tenth_after_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(STORY))
+    story_jobs = importlib.import_module("story_jobs")
+    systems = importlib.import_module("systems")
+    now = [0.0]
+    monkeypatch.setattr(story_jobs.time, "process_time", lambda: now[0])
+    began = []
+
+    def slower(material: object, system: object, run: Path, amount: int, every: int) -> None:
+        """A second an update while it is tried, and 2 then; killed once."""
+        (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+        pace = 1 if run.parent.name.startswith(".") else 2
+        first = 40 if (run / "checkpoints" / "step-00000040").exists() else 0
+        began.append((run.name, first))
+        with open(run / "log.jsonl", "a") as log:
+            for done in range(first + 1, amount + 1):
+                now[0] += pace
+                ends = end_is_asked(done)
+                if done % 10 == 0 or ends:
+                    log.write(json.dumps({"step": done, "loss": 1.0}) + "\n")
+                if done == 40 and first == 0 and pace == 2:
+                    (run / "checkpoints" / "step-00000040").mkdir()
+                if done == 44 and first == 0 and pace == 2:
+                    raise KeyboardInterrupt
+                if ends:
+                    break
+
+    monkeypatch.setattr(story_jobs, "checkpoints", lambda folder: sorted(folder.glob("*")))
+    system = dataclasses.replace(systems.BY_NAME["bert"], train=slower)
+    material = systems.Material(tmp_path, tmp_path / "a", tmp_path / "b", 100)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        story_jobs.train(material, system, 115.0)
+    # 15 s for what was tried; 126.5 s are over after 56 updates, of which 4 were done twice.
+    assert story_jobs.train(material, system, 115.0) == {
+        "amount": 56,
+        "planned": 100,
+        "cpu": 15 + 56 * 2,
+    }
+    assert began == [("0", 0), ("1", 0), ("2", 0), ("bert", 0), ("bert", 40)]
+    page = importlib.import_module("story_page")
+    shown = page._amount(system, {"amount": 56, "planned": 100})
+    assert shown == "56 updates of 100, then stopped"
+
+
+@pytest.mark.slow
+def test_a_story_killed_in_training_goes_on_to_the_same_weights(
+    tmp_path: Path, story_main: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is killed (SIGKILL) behind a checkpoint, and given again."""
+    systems = importlib.import_module("systems")
+    corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=60)
+    glue = glue_files.write_glue(tmp_path / "glue", *TASKS)
+    out = tmp_path / "out"
+    command = [sys.executable, STORY, "--corpus", corpus, "--glue", glue, "--out", out]
+    command += ["--systems", "gpt", "--minutes", "2", "--vocab-size", "120", "--seeds", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+    def run_until(there: Callable[[], bool]) -> None:
+        with subprocess.Popen(
+            list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            deadline = time.monotonic() + 60
+            while not there():
+                assert process.poll() is None, process.communicate()[1]
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            process.kill()
+
+    run = out / "runs" / "gpt"
+    # What stands before the training is done here; how much there is time for, which depends on the
+    # machine, is written down in place of being found out.
+    begun = []
+    monkeypatch.setattr(story_main, "tell", begun.append)
+    story_main.history(list(map(str, command[2:])))
+    begun[0].prepare()
+    (out / "story.json").write_text(json.dumps(begun[0].settings))
+    run.parent.mkdir()
+    run.with_name("gpt-plan.json").write_text(json.dumps({"amount": 8, "tried": 0.0}))
+    run_until(lambda: any((run / "checkpoints").glob("step-*")))
+    assert not (out / "results" / "train-gpt.json").exists()
+    run_until((out / "results" / "train-gpt.json").exists)
+    found = json.loads((out / "results" / "train-gpt.json").read_text())
+    assert (found["amount"], found["planned"]) == (8, 8)
+    assert [row["step"] for row in read_log(run / "log.jsonl") if "loss" in row][-1] == 8
+    assert "resumed from" in (out / "logs" / "train-gpt").read_text()
+
+    system = systems.BY_NAME["gpt"]
+    material = systems.Material(out, out / "text.jsonl", out / "held-out.jsonl", 120)
+    with toys.one_thread():
+        system.train(material, system, tmp_path / "undisturbed", 8, 4)
+    weights = (tmp_path / "undisturbed" / "model" / "model.safetensors").read_bytes()
+    assert (run / "model" / "model.safetensors").read_bytes() == weights
+
+
 def test_mistakes_with_the_story(
     tmp_path: Path,
     given: list[str | Path],
+    story_main: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.syspath_prepend(str(STORY))
-    spec = importlib.util.spec_from_file_location("story_main", STORY / "__main__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "story_main", module)
-    spec.loader.exec_module(module)
-
     def told(*more: str | Path) -> str:
         monkeypatch.setattr(sys, "argv", [str(STORY), *map(str, [*given, *more])])
-        return mistake((module.main(), *capsys.readouterr()))
+        return mistake((story_main.main(), *capsys.readouterr()))
 
     assert "distilbert learns from bert" in told("--systems", "distilbert")
     assert "has no train.conll" in told("--entities", tmp_path)

@@ -18,8 +18,11 @@ from story_looks import look_at
 from systems import BY_NAME, Material, System
 
 from bertine.errors import BertineError
-from bertine.files import write_json
+from bertine.files import read_json_object, write_json
+from bertine.runs.log import read_log
 from bertine.system import workers
+from bertine.training.loop.checkpoint import checkpoints
+from bertine.training.loop.ending import ending_when
 
 #: Amounts of training that are tried to know what one takes. The first is not counted: a process's
 #: first run pays for what is loaded and made once, which would pass for a run's own beginning and
@@ -27,6 +30,10 @@ from bertine.system import workers
 _TRIED = {"update": (1, 2, 12), "epoch": (1, 1, 2)}
 #: More passes teach no more.
 _MOST = {"update": 1_000_000, "epoch": 50}
+#: A run that takes so many times its time is ended.
+_MOST_TIME = 1.1
+#: More updates than any run has: it leaves no checkpoint.
+_NEVER = 1 << 30
 #: Bytes of text that a pass is tried on.
 _TRIED_TEXT = 1 << 20
 #: Options of fine-tuning.
@@ -47,10 +54,11 @@ _FROZEN: dict[str, Any] = {"epochs": 3, "lstm_size": 128, "lstm_layers": 1, "max
 
 def train(material: Material, system: System, seconds: float) -> dict[str, Any]:
     """Train a system for about so many seconds of CPU time: short runs are timed, their time is
-    taken off, and the rest is given to the run itself.
+    taken off, and the rest is given to the run itself, which is ended as it is where it takes a
+    tenth more.
 
     Returns:
-        ``amount`` of training, ``cpu`` seconds of the run and of what was tried.
+        ``amount`` of training, ``planned``, ``cpu`` seconds of the run and of what was tried.
     """
     run = material.out / "runs" / system.name
     plan = run.with_name(f"{run.name}-plan.json")
@@ -61,12 +69,53 @@ def train(material: Material, system: System, seconds: float) -> dict[str, Any]:
         most = _MOST[system.unit]
         amount = min(max(1, int((seconds - tried - fixed) / max(each, 1e-6))), most)
         write_json(plan, {"amount": amount, "tried": tried})
-    known = json.loads(plan.read_text(encoding="utf-8"))
-    began = time.process_time()
+    known = read_json_object(plan)
+    planned = known["amount"]
+    # Ten times in a run, and more often in a long one.
+    every = min(max(4, planned // 10), 200)
+    clock = Clock(run, known["tried"], _MOST_TIME * seconds, every)
     if not system.model(run).exists():
-        system.train(material, system, run, known["amount"])
-    taken = time.process_time() - began
-    return {"amount": known["amount"], "cpu": taken + known["tried"]}
+        with ending_when(clock.is_over):
+            system.train(material, system, run, planned, every)
+    log = [row for row in read_log(run / "log.jsonl") if "loss" in row] if system.loss else []
+    return {
+        "amount": log[-1]["step"] if log else planned,
+        "planned": planned,
+        "cpu": clock.spent(),
+    }
+
+
+class Clock:
+    """The CPU time of a system's training. That of processes before counts as far as the checkpoint
+    reaches which they left, so that being killed takes no time from a system.
+
+    Args:
+        run: the folder of its run; the times are kept beside it.
+        tried: seconds that finding out its speed took.
+        limit: seconds after which it is over.
+        every: updates from one checkpoint to the next.
+    """
+
+    def __init__(self, run: Path, tried: float, limit: float, every: int) -> None:
+        self._file, self._limit, self._every = run.with_name(f"{run.name}-cpu.json"), limit, every
+        self._at: dict[str, float] = {}
+        if self._file.exists():
+            self._at = read_json_object(self._file)
+        left = [int(path.name.rpartition("-")[2]) for path in checkpoints(run / "checkpoints")]
+        self._before = self._at.get(str(max(left)), tried) if left else tried
+        self._began = time.process_time()
+
+    def spent(self) -> float:
+        """Return the seconds until now."""
+        return self._before + time.process_time() - self._began
+
+    def is_over(self, done: int) -> bool:
+        """Tell whether the time is over after so many updates."""
+        spent = self.spent()
+        if done % self._every == 0:
+            self._at[str(done)] = spent
+            write_json(self._file, self._at)
+        return spent > self._limit
 
 
 def _timed(material: Material, system: System) -> tuple[float, float]:
@@ -86,7 +135,7 @@ def _timed(material: Material, system: System) -> tuple[float, float]:
         taken = []
         for number, amount in enumerate(amounts):
             began = time.process_time()
-            system.train(material, system, Path(place) / str(number), amount)
+            system.train(material, system, Path(place) / str(number), amount, _NEVER)
             taken.append(time.process_time() - began)
     _, few, more = amounts
     each = max(0.0, (taken[2] - taken[1]) / (more - few))

@@ -160,12 +160,14 @@ def write_page(
 
 
 def _scores(systems: Sequence[System], results: Results, order: Sequence[Line]) -> Section:
-    header, rows = table_rows(systems, results, order)
-    numbers = tuple(range(2, len(header)))
+    (system, _, *tasks), rows = table_rows(systems, results, order)
+    # One column says what a row is, which stays in sight on a narrow screen.
+    lines = [[f"{title}, {way}", *scores] for title, way, *scores in rows]
+    numbers = tuple(range(1, len(tasks) + 1))
     caption = _how_to_read(results) + "; entities: F1 on the dev set"
     return Section(
         "Scores, best first",
-        [PageTable(header, rows, numbers, caption)],
+        [PageTable([system, *tasks], lines, numbers, caption)],
         lead="Frozen: a BiLSTM over the mix of a model's layers (of word2vec the mean of the "
         "vectors of a text's words, with logistic regression, and of entities a BiLSTM over them). "
         "Fine-tuned: all weights learn the task.",
@@ -186,7 +188,7 @@ def _in_time(
                 str(system.year),
                 system.title,
                 system.about,
-                counted(trained[system.name]["amount"], system.unit),
+                _amount(system, trained[system.name]),
                 human_time(trained[system.name]["cpu"]),
                 spread(frozen),
                 spread(tuned),
@@ -197,8 +199,16 @@ def _in_time(
         "In the order of time",
         [PageTable(header, rows, (3, 4, 5, 6), "averages over the five tasks")],
         lead="What each learned from the text, how much of it there was time for, and the time "
-        "that training took, with finding out how fast it is.",
+        "that training took, with finding out how fast it is. What takes a tenth more than its "
+        "time is stopped as it is.",
     )
+
+
+def _amount(system: System, result: Mapping[str, Any]) -> str:
+    """Write how much training there was, and whether it was stopped."""
+    amount = counted(result["amount"], system.unit)
+    planned = result.get("planned", result["amount"])  # a story that was begun before has none
+    return amount if result["amount"] == planned else f"{amount} of {planned:,}, then stopped"
 
 
 def _minimal_pairs(

@@ -35,7 +35,6 @@ _PRETRAIN: dict[str, Any] = {
     "dropout": 0.0,
     "log_every": 10,
     "workers": 0,
-    "checkpoint_every": 200,
 }
 #: DistilBERT starts with its teacher's weights, and has its own losses.
 _DISTILL = {name: value for name, value in _PRETRAIN.items() if name != "initialization"}
@@ -43,7 +42,6 @@ _DISTILL = {name: value for name, value in _PRETRAIN.items() if name != "initial
 _ELMO: dict[str, Any] = {
     "batch_size": 32,
     "log_every": 10,
-    "checkpoint_every": 200,
     "min_count": 2,
 }
 ELMO_SHAPE = "elmo-mini"
@@ -78,8 +76,8 @@ class Material:
         return self.out / "stores" / name
 
 
-#: (material, system, folder of the run, amount of training) → nothing.
-Train = Callable[[Material, "System", Path, int], object]
+#: (material, system, folder of the run, amount of training, updates between checkpoints) → nothing.
+Train = Callable[[Material, "System", Path, int, int], object]
 
 
 @dataclass(frozen=True)
@@ -140,14 +138,14 @@ def vocabulary_options(name: str) -> dict[str, Any]:
     return _VOCABULARIES.get(name, {"kind": name})
 
 
-def _word2vec(material: Material, system: System, run: Path, amount: int) -> None:
+def _word2vec(material: Material, system: System, run: Path, amount: int, every: int) -> None:
     run.mkdir(parents=True, exist_ok=True)
     bertine.word2vec(
         material.text, run / "model", dimensions=DIMENSIONS, epochs=amount, show_progress=False
     )
 
 
-def _elmo(material: Material, system: System, run: Path, amount: int) -> None:
+def _elmo(material: Material, system: System, run: Path, amount: int, every: int) -> None:
     bertine.pretrain_elmo(
         material.text,
         model=ELMO_SHAPE,
@@ -156,6 +154,7 @@ def _elmo(material: Material, system: System, run: Path, amount: int) -> None:
         vocab_size=material.vocab_size,
         held_out=material.held_out,
         resume=(run / "run.json").exists(),
+        checkpoint_every=every,
         **{**_ELMO, **system.options},
     )
 
@@ -173,18 +172,19 @@ def write_config(system: System, folder: Path) -> Path:
     return path
 
 
-def _transformer(material: Material, system: System, run: Path, amount: int) -> None:
+def _transformer(material: Material, system: System, run: Path, amount: int, every: int) -> None:
     bertine.pretrain(
         material.store(system.tokenizer),
         model=write_config(system, run.with_name(f"{run.name}-config")),
         out=run,
         steps=amount,
         resume=(run / "run.json").exists(),
+        checkpoint_every=every,
         **{**_PRETRAIN, **system.options},
     )
 
 
-def _student(material: Material, system: System, run: Path, amount: int) -> None:
+def _student(material: Material, system: System, run: Path, amount: int, every: int) -> None:
     teacher = BY_NAME[system.teacher]
     bertine.distill(
         material.store(system.tokenizer),
@@ -193,6 +193,7 @@ def _student(material: Material, system: System, run: Path, amount: int) -> None
         out=run,
         steps=amount,
         resume=(run / "run.json").exists(),
+        checkpoint_every=every,
         **{**_DISTILL, **system.options},
     )
 

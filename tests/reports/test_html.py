@@ -290,4 +290,5 @@ def test_tables_with_texts_are_stacked_on_narrow_screens_and_those_of_numbers_ar
     numbers = Table(["step", "loss"], [["1", "0.5"]], numeric=[0, 1])
     page = Built("t", sections=[Section("s", [texts, numbers])]).html()
     assert page.count('<table class="stacked">') == 1
+    assert re.search(r"not\(.stacked, .heat\).*:first-child { position: sticky; left: 0;", page)
     assert '<td data-column="text">a text' in page

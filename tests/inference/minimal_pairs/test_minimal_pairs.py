@@ -130,22 +130,26 @@ def xlnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ODD = ["the old cat sleeps in the sofa .", "bread", "a small dog barks in the garden ."]
 
 
-def test_an_xlnet_guesses_in_one_order_as_in_transformers(xlnet: Path) -> None:
+def test_an_xlnet_guesses_each_piece_last_as_in_transformers(xlnet: Path) -> None:
     twin = transformers.XLNetLMHeadModel.from_pretrained(xlnet).eval()
     words = Tokenizer.load(xlnet)
     expected = []
     for text in ODD:
-        (before, ids) = words.encode_plain([".", text])
-        row = torch.tensor([[*before, *ids]])
-        first, length = len(before), len(before) + len(ids)
-        # A token that is guessed is unknown to itself and to those before it.
-        unknown = torch.ones(length, length).triu()
-        unknown[:, :first] = 0
-        places = torch.eye(length)[None, first:]
-        with torch.no_grad():
-            found = twin(row, perm_mask=unknown[None], target_mapping=places).logits[0]
-        logs = found.double().log_softmax(-1)
-        expected.append(float(logs.gather(1, torch.tensor(ids)[:, None]).sum()))
+        whole = words.encode(text)
+        row, types = torch.tensor([whole.input_ids]), torch.tensor([whole.token_type_ids])
+        assert types[0, -1] == 2, "<cls> is of a segment of its own"
+        length, total = row.shape[1], 0.0
+        for place in range(length - 2):
+            hidden = torch.zeros(1, length, length)
+            hidden[:, :, place] = 1
+            chosen = torch.zeros(1, 1, length)
+            chosen[0, 0, place] = 1
+            with torch.no_grad():
+                logits = twin(
+                    row, token_type_ids=types, perm_mask=hidden, target_mapping=chosen
+                ).logits[0, 0]
+            total += float(logits.double().log_softmax(-1)[row[0, place]])
+        expected.append(total)
     scorer = open_log_probability(xlnet)
     assert scorer(ODD) == pytest.approx(expected, rel=1e-5)
     assert np.concatenate([scorer([text]) for text in ODD]) == pytest.approx(expected, rel=1e-5)

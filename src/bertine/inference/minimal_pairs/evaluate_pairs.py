@@ -14,8 +14,8 @@ from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.inference.minimal_pairs.elmo_probability import BothWaysProbability
 from bertine.inference.minimal_pairs.log_probability import (
     ForwardProbability,
+    GuessedLikelihood,
     InfilledLikelihood,
-    OrderedProbability,
     PseudoLikelihood,
     ReplacedTokens,
 )
@@ -34,7 +34,7 @@ from bertine.terminal.shown import Shown
 _WAYS: tuple[tuple[Callable[[Model], bool], Callable[..., LogProbability]], ...] = (
     (lambda model: "lm" in model.heads and model.config.reads_forward, ForwardProbability),
     (lambda model: "lm" in model.heads and model.config.encodes_and_decodes, InfilledLikelihood),
-    (lambda model: "plm" in model.heads, OrderedProbability),
+    (lambda model: "plm" in model.heads, GuessedLikelihood),
     (lambda model: "mlm" in model.heads, PseudoLikelihood),
     (lambda model: "rtd" in model.heads, ReplacedTokens),
 )

@@ -75,40 +75,42 @@ class PseudoLikelihood(PieceSum):
         return ScoredSequence(row, [place], [ids[number]], self.frame.segments([len(ids)]))
 
 
-class OrderedProbability(ForwardProbability):
-    """The log-probability of a sentence in one order of its pieces, from left to right, for a model
-    that guesses tokens in any order (XLNet): each piece is guessed by its place and what stands
-    before it (Yang et al. 2019, equation 3, of the order 1, 2, …, n). One pass through both
-    streams gives them all.
+class GuessedLikelihood(PieceSum):
+    """The pseudo-log-likelihood of a sentence, for a model that guesses tokens in any order
+    (XLNet): each piece in turn is the last that becomes known, so that it is guessed by its place
+    and all others, and the logarithms are added. Special tokens are known from the beginning, and
+    not scored.
 
-    The full stop before it is known from the beginning. No special token is looked at: in training
-    they become known at a random time, here after all else.
+    One order for the whole sentence would give a probability, that of Yang et al. 2019, equation 3,
+    in one pass. But in training a sixth of a text is guessed, behind the other five; what is to be
+    guessed from little or nothing was hardly ever asked (``docs/guides/use-a-model.md`` has both).
     """
 
-    title = "log-probability, each piece guessed by its place and those before it"
+    title = "pseudo-log-likelihood, each piece guessed by its place and all others"
     head = "plm"
 
+    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+
+    def count(self, ids: Sequence[int]) -> int:
+        return len(ids)
+
     def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
-        row, begins = self.frame.join([ids]), len(self.frame.before)
-        return ScoredSequence(row, range(begins, len(row)), ids)
+        row, place = self.frame.join([ids]), len(self.frame.before) + number
+        return ScoredSequence(row, [place], [ids[number]], self.frame.segments([len(ids)]))
 
     def encode(self, sequences: Sequence[ScoredSequence]) -> tuple[Encoded, Tensor]:
-        inputs = self.padded([one.ids for one in sequences], sequences)
-        most = max(len(one.places) for one in sequences)
-        places = torch.zeros(len(sequences), most, dtype=torch.int64)
-        order = torch.full(inputs.input_ids.shape, -1)
-        slots: list[int] = []
-        for row, one in enumerate(sequences):
-            places[row, : len(one.places)] = torch.tensor(one.places)
-            order[row, one.places] = torch.arange(len(one.places))
-            slots += range(row * most, row * most + len(one.places))
+        inputs, rows = self.padded([one.ids for one in sequences], sequences), len(sequences)
         device = device_of(self.model)
+        places = torch.tensor([[place] for one in sequences for place in one.places], device=device)
+        last = torch.full_like(inputs.input_ids, -1).scatter_(1, places, 0)
         encoded = cast(XlnetBackbone, self.model.backbone)(
             inputs.input_ids,
             inputs.attention_mask,
-            guesses=GuessedPlaces(places.to(device), hidden_by_order(order.to(device))),
+            inputs.token_type_ids,
+            guesses=GuessedPlaces(places, hidden_by_order(last)),
         )
-        return encoded, torch.tensor(slots)
+        return encoded, torch.arange(rows)
 
 
 class InfilledLikelihood(PieceSum):
@@ -117,9 +119,10 @@ class InfilledLikelihood(PieceSum):
     2019, section 2.2), and the logarithms of the probabilities of its pieces are added, as the
     decoder writes them behind the words before.
 
-    With the whole sentence before the encoder every word would be a copy. As with masked models,
-    the sum is no logarithm of a probability: what is scored of a word depends on the words behind
-    it too. Special tokens are not scored.
+    With the whole sentence before the encoder every word would be a copy; with one mask for all of
+    it the sum would be the logarithm of a probability, of a kind of text that training had none of
+    (``docs/guides/use-a-model.md`` has figures). As with masked models it is none: what is scored
+    of a word depends on the words behind it too. Special tokens are not scored.
 
     Raises:
         BertineError: the vocabulary has no mask.

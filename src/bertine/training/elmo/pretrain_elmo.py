@@ -37,6 +37,7 @@ from bertine.training.elmo.both_ways import BothWays
 from bertine.training.elmo.learner import ElmoLearner
 from bertine.training.loop.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.loop.display import Display
+from bertine.training.loop.ending import end_is_asked
 from bertine.training.loop.interrupt import Interrupt
 from bertine.training.loop.tracking import Tracker
 from bertine.training.run import Run
@@ -174,7 +175,7 @@ def pretrain_elmo(
         losses = [line for line in read_log(run.folder / "log.jsonl") if "loss" in line]
         return ElmoResult(
             run.model,
-            steps,
+            losses[-1]["step"],
             len(found.words),
             len(vocabulary),
             losses[-1]["loss"],
@@ -287,12 +288,14 @@ class _Training:
             with Interrupt() as interrupt, Display("elmo", self.steps, self.done) as display:
                 if self.done:
                     display.note(f"resumed from {self.run.checkpoint}")
-                while self.done < self.steps:
+                over = self.done >= self.steps
+                while not over:
                     began = time.perf_counter()
                     norm = self._step()
                     self.elapsed += time.perf_counter() - began
                     self.done += 1
-                    if self.done % options.log_every == 0 or self.done == self.steps:
+                    over = self.done >= self.steps or end_is_asked(self.done)
+                    if self.done % options.log_every == 0 or over:
                         entry = self._entry(norm, words)
                         tracker.log(entry)
                         display.update(

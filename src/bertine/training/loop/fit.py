@@ -34,6 +34,7 @@ from bertine.training.loop.ceiling import Gauge
 from bertine.training.loop.checkpoint import load_checkpoint, save_checkpoint
 from bertine.training.loop.device import Norms, wait_for
 from bertine.training.loop.display import Display, facts_of
+from bertine.training.loop.ending import end_is_asked
 from bertine.training.loop.interrupt import Interrupt
 from bertine.training.loop.meter import Meter
 from bertine.training.loop.optimizers.named import optimizer_for
@@ -250,7 +251,7 @@ class _Fitting:
             at = self.progress.begin(self._now())
             learning_rate = self._step(next_batch, at)
             self.progress.end(self._now())
-            self.over = self.progress.over
+            self.over = self.progress.over or end_is_asked(self.done, self.world.any)
             if self.done % config.log_every == 0 or self.over:
                 self._log(display, learning_rate)
             else:
