@@ -947,8 +947,8 @@ def generate(
             their length to this power; above 0 long ones win, below 0 short ones.
         early_stopping: with `beams`: end as soon as that many sequences have ended, and not when
             none that goes on is better than these.
-        no_repeat_ngram_size: never write a run of so many tokens twice, the prompt's included; 0:
-            no limit.
+        no_repeat_ngram_size: never write a run of so many tokens twice, those of a prompt that is
+            gone on with included; 0: no limit.
         sequences: texts for each prompt: the best of the beams, or as many draws.
         text_column: the text; None: text, sentence, or the only column.
         format: of the input; None: detected from the name of the file and its first line.
@@ -956,8 +956,8 @@ def generate(
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        end_token: a token of the vocabulary that ends a text; None: what stood behind documents in
-            pre-training, if anything did.
+        end_token: a token of the vocabulary that ends a text, besides the model's own end; None:
+            what stood behind documents in pre-training, or the end of a BART's texts.
 
     Raises:
         BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a

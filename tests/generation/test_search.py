@@ -256,10 +256,11 @@ def test_tokens_are_told_as_soon_as_they_are_sure() -> None:
     [
         ({"temperature": 0.5}, "temperature is for sampling; add sample=True"),
         ({"top_k": 4}, "top_k is for sampling"),
+        ({"seed": 4}, "seed is for sampling"),
         ({"sample": True, "beams": 2}, "beams are not sampled"),
         ({"early_stopping": True}, "early_stopping is for beams"),
-        ({"sequences": 2}, "sequences is 2, but"),
-        ({"beams": 2, "sequences": 3}, "beams is 2"),
+        ({"sequences": 2}, "sequences is 2, more than beams"),
+        ({"beams": 2, "sequences": 3}, "or give beams=3"),
         ({"min_new_tokens": 50}, "min_new_tokens is 50, but max_new_tokens 40"),
         ({"top_p": 0.0}, r"top_p is 0, but must be in \(0, 1\]"),
         ({"temperature": 0.0}, "temperature is 0, but must be above 0"),

@@ -16,6 +16,7 @@ import transformers
 import bertine
 import roberta
 import toys
+from bertine.errors import BertineError
 from bertine.inference.generating.generate import one_line
 from bertine.inference.generating.growing import GrowingText
 from bertine.interop.family import family_of
@@ -172,7 +173,11 @@ def test_lines_hold_one_text_each(written_by: Path) -> None:
     assert found.lines() == [item.whole[0] for item in found]
 
 
-def test_a_model_that_reads_a_text_and_writes_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forced", [{}, {"forced_bos_token_id": 0}, {"forced_eos_token_id": None}])
+def test_a_model_that_reads_a_text_and_writes_another(
+    tmp_path: Path, forced: dict[str, int | None]
+) -> None:
+    """With the tokens that transformers' generation_config.json forces, or those of config.json."""
     tokenizer = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
     config = (
         family_of("bart")
@@ -191,15 +196,22 @@ def test_a_model_that_reads_a_text_and_writes_another(tmp_path: Path) -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
     save_model(tmp_path / "bart", model, tokenizer)
+    if forced:
+        usual = {"forced_eos_token_id": 2, "decoder_start_token_id": 2, "eos_token_id": 2}
+        path = tmp_path / "bart" / "generation_config.json"
+        path.write_text(json.dumps({**usual, "pad_token_id": 1, **forced}))
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "bart").eval()
     texts = ["The old cat sleeps.", "Rice"]
     found = bertine.generate(tmp_path / "bart", texts, max_new_tokens=8, beams=2)
     for text, item in zip(texts, found, strict=True):
         ids = torch.tensor([tokenizer.encode(text).input_ids])
-        options = {"forced_eos_token_id": None, "forced_bos_token_id": None}
-        tokens = theirs.generate(ids, max_new_tokens=8, num_beams=2, do_sample=False, **options)[0]
+        tokens = theirs.generate(ids, max_new_tokens=8, num_beams=2, do_sample=False)[0]
         assert item.texts == (tokenizer.decode(tokens.tolist()),)
         assert item.whole == (item.texts[0].strip(),)
     heard: list[str] = []
     bertine.generate(tmp_path / "bart", texts[0], max_new_tokens=8, on_text=heard.append)
     assert len("".join(heard).strip()) > 0
+    with pytest.raises(BertineError, match="text 2 has nothing to go on from"):
+        bertine.generate(tmp_path / "bart", ["Rice", ""], max_new_tokens=8)
+    with pytest.raises(BertineError, match="places for 40 tokens; give 40 or fewer"):
+        bertine.generate(tmp_path / "bart", "Rice", max_new_tokens=41)

@@ -46,7 +46,7 @@ class SearchSettings:
         """
         usual, sample = Choosing(), option("sample", True)
         beams = option("beams", 4)
-        for name in ("temperature", "top_k", "top_p"):
+        for name in ("temperature", "top_k", "top_p", "seed"):
             if not choosing.sample and getattr(choosing, name) != getattr(usual, name):
                 raise BertineError(f"{name} is for sampling; add {sample}, or leave it out")
         if choosing.sample and choosing.beams > 1:
@@ -56,8 +56,8 @@ class SearchSettings:
                 raise BertineError(f"{name} is for beams; give {beams}, or leave it out")
         if choosing.sequences > choosing.beams and not choosing.sample:
             raise BertineError(
-                f"sequences is {choosing.sequences}, but so many are found by {sample} or by as "
-                f"many beams; beams is {choosing.beams}"
+                f"sequences is {choosing.sequences}, more than beams ({choosing.beams}); add "
+                f"{sample}, or give {option('beams', choosing.sequences)}"
             )
         if choosing.min_new_tokens > choosing.max_new_tokens:
             raise BertineError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertine.files import read_json_object
 from bertine.interop.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
@@ -30,9 +31,19 @@ _CROSS: LayerRows = (
 )
 
 
+#: Where transformers keeps how texts are written, and the keys of it that Bertine takes.
+GENERATION_CONFIG = "generation_config.json"
+_FORCED = ("forced_bos_token_id", "forced_eos_token_id")
+
+
 def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Take the older name of a rate for the one of now, where only that is there."""
+    """Take the older name of a rate for the one of now, where only that is there, and the tokens
+    that texts are forced to begin and to end with from where transformers looks first."""
     flat = dict(values)
+    beside = path.with_name(GENERATION_CONFIG)
+    if beside.is_file():
+        chosen = read_json_object(beside)
+        flat |= {name: chosen.get(name) for name in _FORCED}
     if "classif_dropout" in flat:
         flat.setdefault("classifier_dropout", flat.pop("classif_dropout"))
     return flat

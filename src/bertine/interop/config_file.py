@@ -183,7 +183,7 @@ def _value(path: Path, name: str, kind: str, value: Any) -> Any:
     """Return `value` of the field `name` as the type that its annotation `kind` says."""
     if value is None and "None" in kind:
         return None
-    if kind == "int" and isinstance(value, int) and not isinstance(value, bool):
+    if kind in ("int", "int | None") and isinstance(value, int) and not isinstance(value, bool):
         return value
     if "float" in kind and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

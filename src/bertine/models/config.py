@@ -136,6 +136,12 @@ class Config:
         return None
 
     @property
+    def forced_tokens(self) -> tuple[int | None, int | None]:
+        """The ids that a text that is written begins with, and that one as long as it may be ends
+        with, whatever the model says; None: none."""
+        return None, None
+
+    @property
     def longest_input(self) -> int:
         """The most tokens of a sequence, special tokens included."""
         return self.max_position_embeddings - self.first_position

@@ -46,8 +46,8 @@ class Choosing(OptionGroup):
         "with `beams`: sequences are compared by their log-probability divided by their length to "
         "this power; above 0 long ones win, below 0 short ones",
         metavar="X",
-        least=-100,
-        most=100,
+        least=-10,
+        most=10,
     )
     early_stopping: bool = declare(
         False,
@@ -55,7 +55,10 @@ class Choosing(OptionGroup):
         "on is better than these",
     )
     no_repeat_ngram_size: int = declare(
-        0, "never write a run of so many tokens twice, the prompt's included; 0: no limit", least=0
+        0,
+        "never write a run of so many tokens twice, those of a prompt that is gone on with "
+        "included; 0: no limit",
+        least=0,
     )
     sequences: int = declare(
         1, "texts for each prompt: the best of the beams, or as many draws", least=1, most=256
@@ -67,7 +70,7 @@ class GenerateOptions(Choosing, PlainTexts, Device):
 
     end_token: str | None = declare(
         None,
-        "a token of the vocabulary that ends a text",
-        otherwise="what stood behind documents in pre-training, if anything did",
+        "a token of the vocabulary that ends a text, besides the model's own end",
+        otherwise="what stood behind documents in pre-training, or the end of a BART's texts",
         title="length",
     )

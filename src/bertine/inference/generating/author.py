@@ -15,6 +15,7 @@ from bertine.inference.generating.growing import GrowingText
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.precision import resolve_device
 from bertine.options.generation import Choosing
+from bertine.options.names import option
 from bertine.terminal.console import counted, say
 
 #: Tokens that are kept at once: those of the prompts and those that come, of all sequences.
@@ -88,24 +89,38 @@ class Author:
     def __post_init__(self) -> None:
         tokenizer, config = self.loaded.tokenizer, self.loaded.config
         self.goes_on = not config.encodes_and_decodes
-        end = tokenizer.template.separator if self.goes_on else tokenizer.template.last_id
+        template = tokenizer.template
+        first, forced_end = config.forced_tokens
+        end = template.separator if self.goes_on else template.last_id
+        ends = [forced_end, end]
         if self.end_token is not None:
-            end = tokenizer.token_to_id(self.end_token)
-            if end is None:
+            ends.append(tokenizer.token_to_id(self.end_token))
+            if ends[-1] is None:
                 raise BertineError(f"end_token {self.end_token!r} is not in the vocabulary")
-        ends = () if end is None else (end,)
+        end_tokens = tuple(dict.fromkeys(token for token in ends if token is not None))
+        if self.choosing.min_new_tokens and not end_tokens:
+            raise BertineError(
+                "min_new_tokens is for models with a token that ends a text, and this one has "
+                f"none; name one ({option('end_token', '...')}), or leave it out"
+            )
         # A model may have more rows than its tokenizer has pieces, to reach a round number.
         never = set(range(tokenizer.vocab_size, config.vocab_size))
         if self.goes_on:
-            never |= tokenizer.special_ids - set(ends)
-        self.settings = SearchSettings(self.choosing, ends, frozenset(never))
+            never |= tokenizer.special_ids - set(end_tokens)
+        self.settings = SearchSettings(
+            self.choosing,
+            end_tokens,
+            frozenset(never),
+            first_token=first,
+            ends_at_limit=forced_end is not None,
+        )
         self.room = config.longest_input - (self.choosing.max_new_tokens if self.goes_on else 0)
         if self.room < 1 or self.choosing.max_new_tokens > config.longest_input:
-            most = config.longest_input - 1
+            shared = ", those of the prompt among them" if self.goes_on else ""
             raise BertineError(
                 f"max_new_tokens is {self.choosing.max_new_tokens}, but the model has places for "
-                f"{config.longest_input} tokens, those of the prompt among them; give {most} or "
-                "fewer"
+                f"{config.longest_input} tokens{shared}; give "
+                f"{config.longest_input - self.goes_on} or fewer"
             )
 
     @classmethod
@@ -147,6 +162,10 @@ class Author:
         loaded.model.eval()
         return author
 
+    def is_empty(self, text: str) -> bool:
+        """Tell whether a text has no token but special ones."""
+        return not self.loaded.tokenizer.encode_plain([text])[0]
+
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a prompt, all of them."""
         tokenizer = self.loaded.tokenizer
@@ -158,6 +177,9 @@ class Author:
         """Turn a text into a prompt, and count what was cut off: of a text to go on with the
         beginning, of one to read the end."""
         tokenizer, tokens = self.loaded.tokenizer, self.tokens(text)
+        if self.is_empty(text):
+            self.empty += 1
+            return ReadPrompt(number, text, [])
         kept = tokens[-self.room :]
         if not self.goes_on and len(tokens) > self.room:
             kept = tokenizer.encode(text, max_length=self.room).input_ids
@@ -165,7 +187,6 @@ class Author:
         self.tokens_lost += len(tokens) - len(kept)
         if tokenizer.unk_token_id is not None:
             self.unknown += kept.count(tokenizer.unk_token_id)
-        self.empty += not kept
         return ReadPrompt(number, text, kept)
 
     def nothing(self, prompt: ReadPrompt) -> Generated:
@@ -201,8 +222,8 @@ class Author:
             model = self.loaded.model
             writer, starts = model.backbone.writer(model.next_scores, tokens)
             numbers = [prompts[at].number for at in batch]
-            found = search(writer, starts, self.settings, numbers=numbers, on_token=on_token)
-            for at, written in zip(batch, found, strict=True):
+            texts = search(writer, starts, self.settings, numbers=numbers, on_token=on_token)
+            for at, written in zip(batch, texts, strict=True):
                 results[at] = self._generated(prompts[at], written)
         return [results[at] for at in range(len(prompts))]
 
@@ -212,11 +233,9 @@ class Author:
         return GrowingText(self.loaded.tokenizer, before, tokens)
 
     def _generated(self, prompt: ReadPrompt, written: Sequence[Written]) -> Generated:
-        texts = []
-        for each in written:
-            texts.append(self.growing(prompt, each.tokens).rest())
-        chances = tuple(each.log_probability for each in written)
-        return Generated(prompt.text, tuple(texts), chances, self.goes_on)
+        texts = tuple(self.growing(prompt, sequence.tokens).rest() for sequence in written)
+        chances = tuple(sequence.log_probability for sequence in written)
+        return Generated(prompt.text, texts, chances, self.goes_on)
 
     def _batches(self, prompts: Sequence[ReadPrompt]) -> Iterator[list[int]]:
         """Yield the numbers of prompts of like length that are written at once."""

@@ -120,7 +120,10 @@ def generate(
     """
     if on_text is not None and not callable(on_text):
         raise BertineError(f"on_text must be a function, not {type(on_text).__name__}")
-    given = texts is not None and len(texts) > 0
+    prompts: list[str] = []
+    if texts is not None:
+        prompts = checked_singles([texts] if isinstance(texts, str) else texts)
+    given = bool(prompts)
     if given == (input is not None):
         raise BertineError(f"give either texts or an input file ({option('input')})")
     if given:
@@ -134,8 +137,6 @@ def generate(
     report = GeneratedTexts()
     with ExitStack() as stack:
         if given:
-            assert texts is not None
-            prompts = checked_singles([texts] if isinstance(texts, str) else texts)
             _check_given(author, prompts)
             table = Table(GivenTable("texts", (LINE_COLUMN,), {LINE_COLUMN: prompts}))
             column, layout = LINE_COLUMN, TableLayout("text")
@@ -178,7 +179,7 @@ def _nothing(count: int) -> None:
 def _check_given(author: Author, texts: Sequence[str]) -> None:
     """Refuse a text of a program or the command line without any token."""
     for number, text in enumerate(texts, 1):
-        if not author.tokens(text):
+        if author.is_empty(text):
             which = "the text" if len(texts) == 1 else f"text {number}"
             raise BertineError(f"{which} has nothing to go on from; give a word or more")
 

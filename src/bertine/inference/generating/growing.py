@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from bertine.text.tokenizer import Tokenizer
 
@@ -28,7 +29,7 @@ class GrowingText:
         unknown = bool(prompt) and self._prompt[-1] == tokenizer.unk_token_id
         self._gap = " " if unknown else ""
         self._tokens = list(tokens)
-        self._given = ""
+        self._shown = ""
 
     def add(self, token: int) -> str:
         """Take a token more; return what is sure now and was not before: whole characters."""
@@ -36,8 +37,11 @@ class GrowingText:
         return self._more(self.text.rstrip(_UNFINISHED))
 
     def rest(self) -> str:
-        """Return what has not been given out, as no token follows."""
-        return self._more(self.text)
+        """Return what has not been given out, as no token follows; from where the text is another
+        than what was given out, if it is."""
+        text = self.text
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._shown, strict=False))
+        return text[sum(1 for _ in same) :]
 
     @property
     def text(self) -> str:
@@ -51,8 +55,8 @@ class GrowingText:
 
     def _more(self, text: str) -> str:
         # What joins two tokens may take the end of the first away; that waits for the end.
-        if not text.startswith(self._given):
+        if not text.startswith(self._shown):
             return ""
-        more = text[len(self._given) :]
-        self._given = text
+        more = text[len(self._shown) :]
+        self._shown = text
         return more

@@ -28,6 +28,10 @@ class BartConfig(Config):
         decoder_layers, decoder_attention_heads, decoder_ffn_dim: of the decoder.
         bos_token_id, eos_token_id: what texts begin and end with.
         decoder_start_token_id: what the decoder reads before the first token of a text.
+        forced_bos_token_id: what a text that is written begins with in any case; None: what the
+            model says.
+        forced_eos_token_id: what a text as long as it may be ends with in any case; None: what the
+            model says.
 
     Raises:
         BertineError: besides what every config refuses, heads that do not divide the width in the
@@ -69,6 +73,8 @@ class BartConfig(Config):
     bos_token_id: int = 0
     eos_token_id: int = 2
     decoder_start_token_id: int = 2
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | None = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,11 +93,14 @@ class BartConfig(Config):
             raise BertineError(
                 f"activation_dropout is {self.activation_dropout}, but must be in [0, 1)"
             )
-        for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            if not 0 <= getattr(self, name) < self.vocab_size:
+        for name in (
+            *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
+            *("forced_bos_token_id", "forced_eos_token_id"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < self.vocab_size:
                 raise BertineError(
-                    f"{name} is {getattr(self, name)}, but must be in [0, vocab_size), which is "
-                    f"{self.vocab_size}"
+                    f"{name} is {value}, but must be in [0, vocab_size), which is {self.vocab_size}"
                 )
 
     @property
@@ -123,6 +132,10 @@ class BartConfig(Config):
     def last_token_id(self) -> int:
         return self.eos_token_id
 
+    @property
+    def forced_tokens(self) -> tuple[int | None, int | None]:
+        return self.forced_bos_token_id, self.forced_eos_token_id
+
     def of_decoder(self) -> Self:
         """Return the config of an encoder with the sizes of the decoder."""
         return self.replace(
@@ -150,6 +163,8 @@ class BartConfig(Config):
             bos_token_id=last if first is None else first,
             eos_token_id=last,
             decoder_start_token_id=last,
+            forced_bos_token_id=None if self.forced_bos_token_id is None else first,
+            forced_eos_token_id=None if self.forced_eos_token_id is None else last,
         )
 
 
