@@ -53,6 +53,9 @@ def test_what_is_said_goes_before_the_rule() -> None:
     assert (paper.epochs, paper.batch_size, paper.learning_rate) == (3, 32, 5e-5)
     assert (paper.save_best, plan.save_best) == (False, None)
     assert Wishes(paper=True, epochs=4).plan(model, 1_000).epochs == 4
+    assert paper.warmup_ratio is None
+    gpt = Wishes(paper=True).plan(PRESETS["openai-gpt"], 1_000)
+    assert (gpt.learning_rate, gpt.warmup_ratio) == (6.25e-5, 0.002)
     said = Wishes(epochs=2, batch_size=8, learning_rate=1e-5, patience=1).plan(model, 1_000)
     assert (said.epochs, said.batch_size, said.learning_rate, said.chosen) == (2, 8, 1e-5, False)
     assert said.save_best is True

@@ -42,6 +42,8 @@ class Config:
         writes_with: the head that scores the next token of a text that it writes; "": it writes
             none.
         paper_rate: the learning rate of fine-tuning in its paper.
+        paper_warmup: the share of fine-tuning's steps in which the rate rises, in its paper; None:
+            as the schedule has it, for BERT a tenth.
         task_lm_weight: how much guessing the next token of its inputs counts in fine-tuning,
             beside the task; 0: models of this type do not guess there.
 
@@ -59,6 +61,7 @@ class Config:
     encodes_and_decodes: ClassVar[bool] = False
     writes_with: ClassVar[str] = ""
     paper_rate: ClassVar[float] = 5e-5
+    paper_warmup: ClassVar[float | None] = None
     task_lm_weight: ClassVar[float] = 0.0
 
     vocab_size: int = 30522

@@ -160,6 +160,8 @@ def fit_config(
     frozen = options.frozen
     rising = options.warmup_ratio
     if rising is None:
+        rising = plan.warmup_ratio
+    if rising is None:
         rising = WARMUP_RATIO[options.schedule]
     return FitConfig.of(
         options,

@@ -49,6 +49,7 @@ class TrainingPlan:
         chosen: whether epochs, batch size or rate come from the rule, not from the user or the
             paper.
         paper: whether the paper's protocol is asked for.
+        warmup_ratio: the share of the steps in which the rate rises; None: as the schedule has it.
     """
 
     epochs: int
@@ -57,6 +58,7 @@ class TrainingPlan:
     save_best: bool | None
     chosen: bool
     paper: bool = False
+    warmup_ratio: float | None = None
 
 
 class Wishes(FinetuneRecipe, Rate, Saving, Patience):
@@ -74,7 +76,7 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
             batch_size = 16 if num_examples <= _FEW else 32
             usual = (epochs_for(num_examples), batch_size, rate_for(config))
         passes, size_of_batch, rate = usual
-        usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.1e}"))
+        usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.2e}"))
         said = (self.epochs, self.batch_size, self.learning_rate)
         epochs, size, rate = (a if b is None else b for a, b in zip(usual, said, strict=True))
         save_best = self.save_best
@@ -87,6 +89,7 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
             save_best,
             chosen=not self.paper and None in said,
             paper=self.paper,
+            warmup_ratio=config.paper_warmup if self.paper else None,
         )
 
 
