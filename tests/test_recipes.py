@@ -21,6 +21,7 @@ import transformers
 import bertine
 import glue_files
 import toys
+from bertine.errors import BertineError
 from bertine.interop.family import read_config
 from bertine.modeldir import save_model
 from bertine.models.heads import new_head
@@ -338,6 +339,20 @@ def test_gaps_are_filled_as_in_transformers(
     assert [value for _, value in found] == pytest.approx(expected.values.tolist(), rel=1e-4)
     names = [words.decode([index]).strip() or words.names[index] for index in expected.indices]
     assert [word for word, _ in found] == names
+
+
+def test_little_text_of_a_large_corpus_has_a_document_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(STORY))
+    story_data = importlib.import_module("story_data")
+    corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=60)
+    read, apart = tmp_path / "read.jsonl", tmp_path / "apart.jsonl"
+    story_data.write_text_parts([corpus], read, apart, 10)
+    assert (len(read.read_text().splitlines()), len(apart.read_text().splitlines())) == (39, 1)
+    few = toys.write_corpus(tmp_path / "few.txt", documents=20)
+    with pytest.raises(BertineError, match="has 20 documents, too few to hold any out"):
+        story_data.write_text_parts([few], read, apart, 10)
 
 
 def test_a_system_ends_a_tenth_after_its_time(

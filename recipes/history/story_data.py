@@ -51,7 +51,8 @@ def write_text_parts(corpus: Sequence[Path], text: Path, held_out: Path, most: i
     size = count = kept = 0
     with atomic_file(text) as whole, atomic_file(held_out) as apart:
         with open(whole, "w", encoding="utf-8") as read, open(apart, "w", encoding="utf-8") as held:
-            while streams and size < most:
+            # However little text there is to be: until a document is held out.
+            while streams and (size < most or not kept):
                 for stream in list(streams):
                     document = next(stream, None)
                     if document is None:
