@@ -46,6 +46,23 @@ def test_the_longest_common_sequence_is_that_of_the_table() -> None:
         assert longest_common(a, b) == table[-1, -1]
 
 
+def test_other_alphabets_have_words_too() -> None:
+    """Where most letters are theirs; each character where nothing parts words."""
+    scores = text_scores(["я вижу дом", "BERT 很好"], ["Я вижу сад", "BERT 不好"])
+    assert scores["rouge1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert scores["rouge2"] == pytest.approx((1 / 2 + 0) / 2)
+    assert rouge_words("ไทย 3.5 日本 ab_c", all_alphabets=True) == [
+        *"ไทย",
+        "3",
+        "5",
+        *"日本",
+        "ab",
+        "c",
+    ]
+    # Names in another alphabet change nothing of what the field's program counts.
+    assert text_scores(["the cat 日本"], ["the cat 中国"])["rouge1"] == 1.0
+
+
 def test_scores_by_hand() -> None:
     ours, wanted = rouge_words("The cat sat, the cat!"), rouge_words("the cat lay on the mat")
     assert ours == ["the", "cat", "sat", "the", "cat"]

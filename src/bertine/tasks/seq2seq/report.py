@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bertine.tasks.report import TaskReport
-from bertine.tasks.seq2seq.rouge import rouge_l, rouge_n, rouge_words
+from bertine.tasks.seq2seq.rouge import needs_all_alphabets, rouge_l, rouge_n, rouge_words
 from bertine.tasks.worst import worst_lines
 from bertine.terminal.console import counted, visible
 
@@ -53,9 +54,10 @@ class WrittenTextReport(TaskReport):
 
 def text_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
     """Return the means of the scores of texts that were written."""
+    words = partial(rouge_words, all_alphabets=needs_all_alphabets(wanted))
     sums = dict.fromkeys(("rouge1", "rouge2", "rougeL", "exact_match"), 0.0)
     for text, target in zip(written, wanted, strict=True):
-        ours, theirs = rouge_words(text), rouge_words(target)
+        ours, theirs = words(text), words(target)
         sums["rouge1"] += rouge_n(ours, theirs, 1)
         sums["rouge2"] += rouge_n(ours, theirs, 2)
         sums["rougeL"] += rouge_l(ours, theirs)

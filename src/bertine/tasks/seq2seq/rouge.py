@@ -2,7 +2,9 @@
 (google-research, ``rouge_score``, without stemming).
 
 Texts are lower-cased, and what is neither a-z nor a digit parts words: letters of other alphabets
-count as nothing, so of texts in these the scores say nothing.
+count as nothing. Where most letters to be written are such letters, that says nothing; then words
+are those of all alphabets, and each Chinese, Japanese or Thai character is one, since nothing parts
+their words.
 """
 
 from __future__ import annotations
@@ -11,12 +13,25 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-_OTHERS = re.compile(r"[^a-z0-9]+")
+_PUBLISHED = re.compile(r"[a-z0-9]+")
+#: Characters of scripts without spaces between words: Thai, Lao and Burmese; kana and Chinese.
+_ALONE = (
+    "\u0e00-\u0eff\u1000-\u109f\u3005-\u3007\u3041-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003fffd"
+)
+_ALL = re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
+_LETTERS = re.compile(r"[^\W\d_]")
 
 
-def rouge_words(text: str) -> list[str]:
-    """Return the words of a text that count."""
-    return _OTHERS.sub(" ", text.lower()).split()
+def rouge_words(text: str, *, all_alphabets: bool = False) -> list[str]:
+    """Return the words of a text that count: those of a-z and digits, or those of all alphabets."""
+    return (_ALL if all_alphabets else _PUBLISHED).findall(text.lower())
+
+
+def needs_all_alphabets(wanted: Sequence[str]) -> bool:
+    """Tell whether most letters of the texts to be written are not among a to z."""
+    letters = [letter for text in wanted for letter in _LETTERS.findall(text)]
+    return 2 * sum("a" <= letter.lower() <= "z" for letter in letters) < len(letters)
 
 
 def rouge_n(ours: Sequence[str], wanted: Sequence[str], n: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from bertine.tasks.input_lengths import LEAST_LENGTH, check_room
 from bertine.tasks.losses import NONE
 from bertine.tasks.report import require_some
 from bertine.tasks.seq2seq.report import WrittenTextReport, text_scores
-from bertine.tasks.seq2seq.rouge import rouge_l, rouge_words
+from bertine.tasks.seq2seq.rouge import needs_all_alphabets, rouge_l, rouge_words
 from bertine.terminal.console import counted
 from bertine.text.tokenizer import Tokenizer
 
@@ -42,6 +43,11 @@ from bertine.text.tokenizer import Tokenizer
 _TOKENIZE = 4096
 #: Texts that a report shows.
 _SHOWN = 3
+#: Said of scores where most letters are not among a to z.
+_ALL_ALPHABETS = (
+    "most letters are not among a to z: ROUGE counts words of all alphabets, each Chinese, "
+    "Japanese or Thai character as one (the field's own program counts a to z alone)"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,10 +126,9 @@ class TextToText(Task[WrittenText]):
         width = len(self.text_columns)
         if width not in (1, 2):
             raise BertineError(f"{self.name} takes one or two text columns, not {width}")
-        least = LEAST_LENGTH[width]
-        for name, length in (
-            ("max_length", self.max_length),
-            ("max_target_length", self.max_target_length),
+        for name, length, least in (
+            ("max_length", self.max_length, LEAST_LENGTH[width]),
+            ("max_target_length", self.max_target_length, LEAST_LENGTH[1]),
         ):
             if length < least:
                 raise BertineError(f"{name} {length} leaves no room for text")
@@ -265,7 +270,13 @@ class TextToText(Task[WrittenText]):
         texts = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
         writer, starts = model.backbone.writer(model.next_scores, texts)
         end = model.config.last_token_id
-        settings = SearchSettings(self._choosing(), () if end is None else (end,))
+        first, forced_end = model.config.forced_tokens
+        settings = SearchSettings(
+            self._choosing(),
+            tuple(dict.fromkeys(token for token in (forced_end, end) if token is not None)),
+            first_token=first,
+            ends_at_limit=forced_end is not None,
+        )
         outputs = torch.full((len(texts), self.max_target_length), -1.0)
         for row, written in enumerate(search(writer, starts, settings)):
             tokens = written[0].tokens if written else ()
@@ -303,10 +314,12 @@ class TextToText(Task[WrittenText]):
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
         """Compute for each example 1 - ROUGE-L of what was written; nan where nothing is to be."""
+        every = needs_all_alphabets([feature.target for feature in features])
+        words = partial(rouge_words, all_alphabets=every)
         return [
             NONE
             if feature.label is None
-            else 1.0 - rouge_l(rouge_words(answer.text), rouge_words(feature.target))
+            else 1.0 - rouge_l(words(answer.text), words(feature.target))
             for answer, feature in zip(self.decode(outputs, features), features, strict=True)
         ]
 
@@ -326,8 +339,10 @@ class TextToText(Task[WrittenText]):
         """
         require_some(predictions)
         texts = [answer.text for answer in predictions]
+        every = needs_all_alphabets(labels)
         words = [
-            float(np.mean([len(rouge_words(text)) for text in some])) for some in (texts, labels)
+            float(np.mean([len(rouge_words(text, all_alphabets=every)) for text in some]))
+            for some in (texts, labels)
         ]
         return WrittenTextReport(
             self.metrics(predictions, labels),
@@ -335,4 +350,5 @@ class TextToText(Task[WrittenText]):
             (words[0], words[1]),
             collapsed=len(texts) > 1 and len(set(texts)) == 1 < len(set(labels)),
             examples=list(zip(texts[:_SHOWN], labels[:_SHOWN], strict=True)),
+            notes=[_ALL_ALPHABETS] if every else [],
         )
