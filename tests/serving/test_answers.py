@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from bertine.models.model import Model
 from bertine.serving.examples import sample_text
 from bertine.serving.http.limits import Limits
 from bertine.serving.served import Served
+from bertine.tasks import TASKS
 
 from .conftest import Client, running
 
@@ -389,3 +392,15 @@ def test_the_example_fits_the_labels(labels: list[str], word: str) -> None:
     assert isinstance(text, str)
     assert word in text
     assert sample_text("text", labels, 1, 0, True) != text  # a model of Chinese gets Chinese
+
+
+def test_the_page_has_a_form_for_every_task() -> None:
+    """Titles of the tabs, and the views that fields and answers come from."""
+    page = (files("bertine.serving") / "static" / "index.html").read_text(encoding="utf-8")
+    titles = re.search(r"const titles = \{(.*?)\};", page, re.S)
+    assert titles is not None
+    names = set(re.findall(r'"?([\w-]+)"?: "', titles[1]))
+    views = set(re.findall(r'^  "?([\w-]+)"?: \{$', page, re.M))
+    shown = {"text": "label", "regression": "label", "multi-label": "label", "seq2seq": "written"}
+    assert names >= TASKS.keys() | {"fill-mask", "embed"}
+    assert {shown.get(name, name) for name in names} == views

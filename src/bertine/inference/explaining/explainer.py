@@ -73,8 +73,10 @@ class Explainer:
 
     @property
     def answers(self) -> bool:
-        """Whether there is an answer to explain."""
-        return self.task is not None or "mlm" in self.model.heads
+        """Whether there is an answer to explain; texts that the model writes are not explained."""
+        if self.task is not None:
+            return not self.task.writes
+        return "mlm" in self.model.heads
 
     def check(self, method: str) -> None:
         """Refuse a method that is not known, or that this model cannot have.
@@ -90,6 +92,8 @@ class Explainer:
                 "this model reads the two texts apart, which integrated gradients are not made "
                 f"for; leave out {option('method')}"
             )
+        if self.task is not None and self.task.writes:
+            raise BertineError(f"answers of the task {self.task.name!r} cannot be explained")
         if not self.answers:
             raise BertineError("this model gives vectors only: there is no answer to explain")
 
