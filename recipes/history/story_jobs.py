@@ -50,6 +50,9 @@ _FINETUNE: dict[str, Any] = {
 }
 #: Options of a BiLSTM over frozen features.
 _FROZEN: dict[str, Any] = {"epochs": 3, "lstm_size": 128, "lstm_layers": 1, "max_length": 64}
+#: Passes over the sentences with entities: nine words of ten have none, so that after three a
+#: tagger still says that no word has.
+_ENTITY_PASSES = {"frozen": 12, "fine-tuned": 8}
 
 
 def train(material: Material, system: System, seconds: float) -> dict[str, Any]:
@@ -152,16 +155,18 @@ def score(material: Material, system: System, job: dict[str, Any]) -> dict[str, 
     out = material.out / "scoring" / job["name"]
     shutil.rmtree(out, ignore_errors=True)  # of a start that was killed
     kind = "tagging" if task == ENTITIES else "glue"
-    named = {} if task == ENTITIES else {"glue_task": task}
+    named: dict[str, Any] = {"glue_task": task}
+    if task == ENTITIES:
+        named = {"epochs": _ENTITY_PASSES[job["way"]]}
     if job["way"] == "frozen":
         row = system.word_row if task == ENTITIES else system.text_row
         report = bertine.feature_based(
-            model, data=data, out=out, task=kind, rows=[row], seed=seed, **named, **_FROZEN
+            model, data=data, out=out, task=kind, rows=[row], seed=seed, **{**_FROZEN, **named}
         )
         value = report.rows[row]["validation"][metric]
     else:
         result = bertine.finetune(
-            kind, model=model, data=data, out=out, seed=seed, **named, **_FINETUNE
+            kind, model=model, data=data, out=out, seed=seed, **{**_FINETUNE, **named}
         )
         value = result.metrics[metric]
     shutil.rmtree(out, ignore_errors=True)  # a score is all that is kept
