@@ -13,6 +13,7 @@ from systems import System
 from torch import Tensor
 
 import bertine
+from bertine.inference.elmo.words import SPECIAL
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.minimal_pairs.elmo_probability import BothWaysProbability
 from bertine.interop.elmo.directory import load_elmo
@@ -161,7 +162,7 @@ def _best(loaded: LoadedModel, logits: Tensor) -> list[list[Any]]:
 
 def _between(model: Path, before: str, after: str) -> list[list[Any]]:
     """Return the words whose probabilities from both sides have the highest product, with that of
-    the product among all words."""
+    the product among all known words."""
     elmo = load_elmo(model)
     split = BothWaysProbability(elmo).words_of
     first, last = [BEGIN, *split(before)], [*split(after), END]
@@ -174,7 +175,10 @@ def _between(model: Path, before: str, after: str) -> list[list[Any]]:
             layers, _ = elmo.model.layers_of(ids, torch.tensor([len(words)]))
             scores = layers[0, at, -1, part] @ elmo.softmax.weight.T + elmo.softmax.bias
             logs = logs + scores.log_softmax(-1)
-        best = torch.as_tensor(logs).softmax(-1).topk(_TOP)
+        # Every rare word counts as unknown, which is so probable that no other would be seen.
+        known = torch.as_tensor(logs)
+        known[[index for index, word in enumerate(elmo.words) if word in SPECIAL]] = -torch.inf
+        best = known.softmax(-1).topk(_TOP)
     return [
         [elmo.words[index], value]
         for value, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
