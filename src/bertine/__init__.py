@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertine.presets import preset
     from bertine.reports.run_page import report
     from bertine.signatures import (
+        blimp,
         convert,
         distill,
         embed,
@@ -66,6 +67,7 @@ _HOME = {
     "TokenStore": "bertine.data.store",
     "Tokenizer": "bertine.text.tokenizer",
     "WordVectors": "bertine.word_vectors.vectors",
+    "blimp": "bertine.inference.minimal_pairs.blimp",
     "convert": "bertine.inference.convert",
     "distill": "bertine.training.distillation.distill",
     "embed": "bertine.inference.embedding.embed",
@@ -106,6 +108,7 @@ __all__ = [
     "Tokenizer",
     "WordVectors",
     "__version__",
+    "blimp",
     "convert",
     "distill",
     "embed",

@@ -24,6 +24,9 @@ TaskName = Literal[
 ]
 #: What is learned from the states of a frozen model.
 FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
+#: What else is masked with a piece whose likelihood is asked
+#: (:mod:`bertine.inference.minimal_pairs.log_probability`).
+MaskedPieces = Literal["one", "rest-of-word"]
 #: How a text becomes words, for models of words: at spaces, or with punctuation apart.
 WordSplitting = Literal["spaces", "punctuation"]
 #: What a language model's next word is compared with (:mod:`bertine.models.elmo.softmax`).

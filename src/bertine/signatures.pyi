@@ -15,6 +15,7 @@ from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import GivenTextsReport
 from bertine.inference.files.tag_file import TagReport
 from bertine.inference.generating.generate import GeneratedTexts, OnText
+from bertine.inference.minimal_pairs.evaluate_pairs import MinimalPairsReport
 from bertine.inference.predict import PredictReport
 from bertine.inference.predictor import Predictor
 from bertine.inference.squad import SquadPredictReport
@@ -33,6 +34,7 @@ from bertine.names import (
     LmSoftmax,
     LongText,
     MapKind,
+    MaskedPieces,
     Masking,
     NearDuplicates,
     ObjectiveName,
@@ -69,6 +71,44 @@ from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
 from bertine.word_vectors.train import Word2VecReport
 from bertine.word_vectors.vectors import NearestWords
+
+def blimp(
+    model: Path | str,
+    *,
+    data: Path | str | None = None,
+    show_progress: bool = True,
+    device: str | None = None,
+    masked_pieces: MaskedPieces = "one",
+    paradigms: bool = False,
+    precision: Precision = "auto",
+) -> MinimalPairsReport:
+    """Score a pre-trained model on BLiMP: how often it finds the right one of two sentences more
+    probable than the wrong one. Sentences that are equally probable count as wrong.
+
+    Masked models are asked for the pseudo-log-likelihood (Salazar et al. 2020), others for what
+    they were trained to give: :mod:`bertine.inference.minimal_pairs.log_probability`.
+
+    Args:
+        model: a model directory with the head of its pre-training.
+        data: minimal pairs to take in place of BLiMP: JSON lines with ``sentence_good`` and
+            ``sentence_bad``, or a folder of such files.
+        show_progress: on stderr.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        masked_pieces: what is hidden at a time from a masked model: one piece; or with it those of
+            its word behind it, so that a word is guessed from its beginning (Kauf and Ivanova
+            2023).
+        paradigms: also list the accuracy of every paradigm.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+
+    Returns:
+        The scores, by paradigm and by phenomenon. Of BLiMP their metrics have the mean over the
+        paradigms of the part that the BabyLM challenge scores too, ``babylm_paradigm_mean``.
+
+    Raises:
+        BertineError: no such model, or it gives words no probability; no such data, a pair that
+            lacks a sentence, a sentence that is longer than the model takes; `masked_pieces` is
+            given for a model whose pieces are not masked.
+    """
 
 def convert(
     model: Path | str,

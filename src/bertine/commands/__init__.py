@@ -1,6 +1,7 @@
 """The commands of ``bertine``, in the order in which they are used. A new one is a file and a line
 here."""
 
+from bertine.commands.blimp import BLIMP
 from bertine.commands.convert import CONVERT
 from bertine.commands.demo import DEMO
 from bertine.commands.embed import EMBED
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Command] = {
         DISTILL,
         REPORT,
         EVALUATE,
+        BLIMP,
         PREDICT,
         EXPLAIN,
         FILL_MASK,

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertine.names import LabelledFormat, PlainFormat, TextFormat, VectorType
+from bertine.names import (
+    LabelledFormat,
+    MaskedPieces,
+    PlainFormat,
+    Precision,
+    TextFormat,
+    VectorType,
+)
 from bertine.options.fields import NOT_KNOWN, declare, like
-from bertine.options.machine import AnsweringMachine, ScoringMachine, VectorMachine
+from bertine.options.machine import AnsweringMachine, Device, ScoringMachine, VectorMachine
 from bertine.options.reading import (
     Mending,
     OwnTable,
@@ -68,6 +75,22 @@ class EvaluateOptions(KnownExamples, ScoringMachine):
         "also score the task's baselines on these examples, fitted on the training file if it is "
         "still there and unchanged",
         title="",
+    )
+
+
+class BlimpOptions(Device):
+    """All options of ``blimp``."""
+
+    masked_pieces: MaskedPieces = declare(
+        "one",
+        "what is hidden at a time from a masked model: one piece; or with it those of its word "
+        "behind it, so that a word is guessed from its beginning (Kauf and Ivanova 2023)",
+        title="",
+        unknown=NOT_KNOWN,
+    )
+    paradigms: bool = declare(False, "also list the accuracy of every paradigm", title="")
+    precision: Precision = declare(
+        "auto", "number format to compute in; auto is bf16 where the machine has it"
     )
 
 

@@ -311,7 +311,11 @@ def test_a_folder_of_pairs_through_the_command(
     values = open_log_probability(pretrained)
     right = [float(values([item.good])[0]) > float(values([item.bad])[0]) for item in pairs.items]
     assert right[2] is False, "the same sentence twice"
-    assert report.metrics == {"accuracy": pytest.approx(np.mean(right))}
+    # As many pairs in each paradigm and phenomenon: the means are the same.
+    assert report.metrics == {
+        name: pytest.approx(np.mean(right))
+        for name in ("accuracy", "paradigm_mean", "phenomenon_mean")
+    }
     assert report.ties == 1
     assert report.phenomena == {
         "A": (2, pytest.approx(np.mean(right[:2]))),
@@ -321,7 +325,7 @@ def test_a_folder_of_pairs_through_the_command(
     assert main(["evaluate", str(pretrained), "--data", str(folder)]) == 0
     out = capsys.readouterr().out
     assert f"4 pairs of {folder}: accuracy" in out
-    assert "1 tie, counted as wrong" in out
+    assert "1 tie (25.00%), counted as wrong" in out
     assert "1 file of other columns left out" in out
     assert len(read_pairs(folder).sample(1)) == 2
 
@@ -380,3 +384,15 @@ def test_mistakes_with_the_model(
     assert holds_pairs(folder)
     with pytest.raises(BertineError, match="has no file of minimal pairs"):
         read_pairs(tmp_path)
+
+
+def test_a_model_without_masks_has_no_words_to_hide(
+    gpt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(pair("the cat sat", "cat the sat"))
+    words = ["--masked-pieces", "rest-of-word"]
+    assert main(["blimp", str(gpt), "--data", str(file), *words]) == 2
+    assert "--masked-pieces is about models whose pieces are masked in turn" in (
+        capsys.readouterr().err
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertine.errors import BertineError
 from bertine.inference.embedding.opened import holds_word_vectors
@@ -23,15 +24,18 @@ from bertine.inference.minimal_pairs.pairs import MinimalPair, MinimalPairs, rea
 from bertine.inference.minimal_pairs.summed import LogProbability
 from bertine.interop.elmo.directory import LoadedElmo, elmo_folder, load_elmo
 from bertine.intervals import wilson_interval
-from bertine.modeldir import load_model
+from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision
+from bertine.names import MaskedPieces
+from bertine.options.names import option
 from bertine.tasks.worst import WorstExample
 from bertine.terminal.console import aligned, counted, progress, say
 from bertine.terminal.shown import Shown
 
+_Way = Callable[[LoadedModel, torch.dtype], LogProbability]
 #: What a model with heads is asked, by the first that fits it.
-_WAYS: tuple[tuple[Callable[[Model], bool], Callable[..., LogProbability]], ...] = (
+_WAYS: tuple[tuple[Callable[[Model], bool], _Way], ...] = (
     (lambda model: "lm" in model.heads and model.config.reads_forward, ForwardProbability),
     (lambda model: "lm" in model.heads and model.config.encodes_and_decodes, InfilledLikelihood),
     (lambda model: "plm" in model.heads, GuessedLikelihood),
@@ -46,14 +50,19 @@ class MinimalPairsReport(Shown):
 
     Attributes:
         metrics: ``accuracy``, the share of the pairs whose right sentence is the more probable
-            one, or has the higher score (``method``).
+            one, or has the higher score (``method``). Where the files name several,
+            ``paradigm_mean`` and ``phenomenon_mean`` are the means of the accuracies of each; of
+            the BLiMP in the package also ``babylm_paradigm_mean``
+            (:mod:`~bertine.inference.minimal_pairs.blimp`).
         source: of the pairs.
         pairs: how many there are.
         ties: pairs whose sentences are equally probable; they count as wrong.
         method: what is called probable, or what stands in its place.
         phenomena, paradigms: pairs and accuracy of each, where the files name them.
+        shows_paradigms: whether :meth:`lines` lists every paradigm too.
         notes: what was mended in the files, and what the model does not know.
         worst: empty.
+        right: bool [pairs], which of them are, in their order.
     """
 
     metrics: dict[str, float]
@@ -63,8 +72,10 @@ class MinimalPairsReport(Shown):
     method: str
     phenomena: dict[str, tuple[int, float]]
     paradigms: dict[str, tuple[int, float]]
+    shows_paradigms: bool = False
     notes: list[str] = field(default_factory=list)
     worst: list[WorstExample] = field(default_factory=list)
+    right: np.ndarray = field(default_factory=lambda: np.zeros(0, bool), compare=False)
 
     @property
     def collapsed(self) -> bool:
@@ -75,19 +86,30 @@ class MinimalPairsReport(Shown):
         """Return the scores for people: the whole, and each phenomenon, best first."""
         accuracy = self.metrics["accuracy"]
         low, high = wilson_interval(round(accuracy * self.pairs), self.pairs)
-        ties = f"; {counted(self.ties, 'tie')}, counted as wrong" if self.ties else ""
+        ties = "; no ties"
+        if self.ties:
+            share = self.ties / self.pairs
+            ties = f"; {counted(self.ties, 'tie')} ({share:.2%}), counted as wrong"
         lines = [
             f"{counted(self.pairs, 'pair')} of {self.source}: accuracy {accuracy:.2%} "
             f"({low:.1%} to {high:.1%}; guessing gives 50%){ties}",
             self.method,
         ]
-        shown = self.phenomena if len(self.phenomena) > 1 else self.paradigms
-        if len(shown) > 1:
-            kind = "phenomenon" if shown is self.phenomena else "paradigm"
-            rows = [[kind, "pairs", "accuracy"]]
-            order = sorted(shown.items(), key=lambda entry: -entry[1][1])
-            rows += [[name, f"{count:,}", f"{share:.2%}"] for name, (count, share) in order]
-            lines += aligned(rows, head=True)
+        means = [
+            f"of {len(shares)} {many} {self.metrics[name]:.2%}"
+            for name, many, shares in (
+                ("paradigm_mean", "paradigms", self.paradigms),
+                ("phenomenon_mean", "phenomena", self.phenomena),
+            )
+            if name in self.metrics
+        ]
+        if means:
+            lines.append(f"mean {', '.join(means)}")
+        several = len(self.phenomena) > 1
+        if several:
+            lines += _table("phenomenon", self.phenomena)
+        if len(self.paradigms) > 1 and (self.shows_paradigms or not several):
+            lines += _table("paradigm", self.paradigms)
         return [*lines, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,8 +128,19 @@ class MinimalPairsReport(Shown):
         }
 
 
+def _table(kind: str, shares: dict[str, tuple[int, float]]) -> list[str]:
+    rows = [[kind, "pairs", "accuracy"]]
+    order = sorted(shares.items(), key=lambda entry: -entry[1][1])
+    rows += [[name, f"{count:,}", f"{share:.2%}"] for name, (count, share) in order]
+    return aligned(rows, head=True)
+
+
 def open_log_probability(
-    model: Path | str, *, device: str | None = None, precision: str = "auto"
+    model: Path | str,
+    *,
+    device: str | None = None,
+    precision: str = "auto",
+    masked_pieces: MaskedPieces = "one",
 ) -> LogProbability:
     """Load a language model and say how probable it finds sentences, in the way that its type and
     heads give: :mod:`bertine.inference.minimal_pairs.log_probability`, and ELMo in both directions.
@@ -115,9 +148,11 @@ def open_log_probability(
     Args:
         model: a model directory.
         precision: ``"auto"`` is fp32: the two sentences of a pair may be nearly as probable.
+        masked_pieces: what is masked with a piece, where pieces are masked in turn.
 
     Raises:
-        BertineError: no such model, or it gives words no probability.
+        BertineError: no such model, or it gives words no probability; `masked_pieces` is given for
+            a model whose pieces are not masked.
     """
     where = resolve_device(device)
     dtype = resolve_precision("fp32" if precision == "auto" else precision, where)
@@ -127,6 +162,8 @@ def open_log_probability(
         )
     if elmo_folder(model) is not None:
         elmo = load_elmo(model)
+        if masked_pieces != "one":
+            raise BertineError(_not_masked(model))
         softmax = None if elmo.softmax is None else elmo.softmax.to(where)
         return BothWaysProbability(
             LoadedElmo(elmo.model.to(where), softmax, elmo.words, elmo.source), dtype
@@ -136,11 +173,23 @@ def open_log_probability(
         say(line)
     loaded.model.to(where)
     for fits, way in _WAYS:
-        if fits(loaded.model):
-            return way(loaded, dtype)
+        if not fits(loaded.model):
+            continue
+        if way is PseudoLikelihood:
+            return PseudoLikelihood(loaded, dtype, masked_pieces)
+        if masked_pieces != "one":
+            raise BertineError(_not_masked(model))
+        return way(loaded, dtype)
     raise BertineError(
         f"{model}: has no head that gives words a probability, from left to right or behind a mask "
         "(fine-tuning drops it); use a pre-trained model that has"
+    )
+
+
+def _not_masked(model: Path | str) -> str:
+    return (
+        f"{model}: {option('masked_pieces')} is about models whose pieces are masked in turn "
+        "(BERT, RoBERTa, …), which this is not; leave it out"
     )
 
 
@@ -179,19 +228,30 @@ def judge_pairs(
     score = dict(zip(distinct, values.tolist(), strict=True))
     differences = np.array([score[pair.good] - score[pair.bad] for pair in pairs.items])
     right = differences > 0
+    metrics = {"accuracy": float(right.mean())}
+    paradigms, phenomena = (shares(pairs.items, right, n) for n in ("paradigm", "phenomenon"))
+    for name, own in (("paradigm_mean", paradigms), ("phenomenon_mean", phenomena)):
+        if len(own) > 1:
+            metrics[name] = mean_share(own)
     return MinimalPairsReport(
-        {"accuracy": float(right.mean())},
+        metrics,
         pairs.source,
         len(pairs),
         int((differences == 0).sum()),
         log_probability.title,
-        _shares(pairs.items, right, "phenomenon"),
-        _shares(pairs.items, right, "paradigm"),
-        [*pairs.notes, *log_probability.notes()],
+        phenomena,
+        paradigms,
+        notes=[*pairs.notes, *log_probability.notes()],
+        right=right,
     )
 
 
-def _shares(
+def mean_share(own: dict[str, tuple[int, float]]) -> float:
+    """Return the mean of accuracies, each counting as much as every other."""
+    return float(np.mean([share for _, share in own.values()]))
+
+
+def shares(
     pairs: Sequence[MinimalPair], right: np.ndarray, name: str
 ) -> dict[str, tuple[int, float]]:
     """Return pairs and accuracy by what the attribute `name` of the pairs says, in its order."""

@@ -5,6 +5,7 @@ Shape legend: P places that are scored.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -21,6 +22,7 @@ from bertine.modeldir import LoadedModel
 from bertine.models.bart.backbone import BartBackbone
 from bertine.models.encoded import Encoded
 from bertine.models.xlnet.backbone import GuessedPlaces, XlnetBackbone, hidden_by_order
+from bertine.names import MaskedPieces
 from bertine.text.template import Frame
 
 #: What stands before a sentence where nothing marks the beginning of running text.
@@ -55,6 +57,11 @@ class PseudoLikelihood(PieceSum):
     is masked in turn, and the logarithms of the probabilities of what was there are added (Salazar
     et al. 2020, equation 1). Special tokens are not scored.
 
+    The first pieces of a long word are easy to guess by those behind them, so that rare words look
+    probable. With `masked_pieces` ``"rest-of-word"`` those of the same word behind a piece are
+    masked with it, so that a word is guessed from its beginning (Kauf and Ivanova 2023, "A Better
+    Way to Do Masked Language Model Scoring", PLL-word-l2r).
+
     Raises:
         BertineError: the vocabulary has no mask.
     """
@@ -62,9 +69,18 @@ class PseudoLikelihood(PieceSum):
     title = "pseudo-log-likelihood, each piece masked in turn"
     head = "mlm"
 
-    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        dtype: torch.dtype = torch.float32,
+        masked_pieces: MaskedPieces = "one",
+    ) -> None:
         super().__init__(loaded, loaded.tokenizer.template.one, dtype)
         self._mask = self.tokenizer.require_mask("the pseudo-log-likelihood")
+        self._continues = None
+        if masked_pieces == "rest-of-word":
+            self._continues = self.tokenizer.continues
+            self.title = f"{self.title} with those of its word behind it"
 
     def count(self, ids: Sequence[int]) -> int:
         return len(ids)
@@ -72,6 +88,10 @@ class PseudoLikelihood(PieceSum):
     def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
         row, place = self.frame.join([ids]), len(self.frame.before) + number
         row[place] = self._mask
+        if self._continues is not None:
+            behind = itertools.takewhile(self._continues.__getitem__, ids[number + 1 :])
+            for at, _ in enumerate(behind, place + 1):
+                row[at] = self._mask
         return ScoredSequence(row, [place], [ids[number]], self.frame.segments([len(ids)]))
 
 

@@ -15,7 +15,7 @@ from bertine.terminal.console import counted
 
 #: The columns of the two sentences, and of what a pair is about.
 GOOD, BAD = "sentence_good", "sentence_bad"
-PARADIGM, PHENOMENON = "UID", "linguistics_term"
+PARADIGM, PHENOMENON, PAIR = "UID", "linguistics_term", "pairID"
 _SUFFIXES = (".jsonl", ".ndjson")
 
 
@@ -28,6 +28,7 @@ class MinimalPair:
         bad: the wrong one.
         paradigm: what they differ in; "" where the file does not say.
         phenomenon: the kind of it; "" where the file does not say.
+        number: its number in the paradigm; "" where the file does not say.
         where: file and line.
     """
 
@@ -35,6 +36,7 @@ class MinimalPair:
     bad: str
     paradigm: str
     phenomenon: str
+    number: str
     where: str
 
 
@@ -111,8 +113,10 @@ def _read(path: Path, pairs: MinimalPairs) -> None:
                 if not sentence.strip():
                     raise BertineError(f"{where}: {column} is empty; a pair has two sentences")
             good, bad = sentences
-            paradigm, phenomenon = (_name(row, column) for column in (PARADIGM, PHENOMENON))
-            pairs.items.append(MinimalPair(good, bad, paradigm, phenomenon, where))
+            paradigm, phenomenon, number = (
+                _name(row, column) for column in (PARADIGM, PHENOMENON, PAIR)
+            )
+            pairs.items.append(MinimalPair(good, bad, paradigm, phenomenon, number, where))
         pairs.notes += table.stats.notes(table.name)
 
 
