@@ -161,9 +161,8 @@ def open_log_probability(
             f"{model}: vectors of words give a sentence no probability; give a language model"
         )
     if elmo_folder(model) is not None:
+        _require_masks(model, BothWaysProbability, masked_pieces)
         elmo = load_elmo(model)
-        if masked_pieces != "one":
-            raise BertineError(_not_masked(model))
         softmax = None if elmo.softmax is None else elmo.softmax.to(where)
         return BothWaysProbability(
             LoadedElmo(elmo.model.to(where), softmax, elmo.words, elmo.source), dtype
@@ -172,25 +171,25 @@ def open_log_probability(
     for line in loaded.report.lines():
         say(line)
     loaded.model.to(where)
-    for fits, way in _WAYS:
-        if not fits(loaded.model):
-            continue
-        if way is PseudoLikelihood:
-            return PseudoLikelihood(loaded, dtype, masked_pieces)
-        if masked_pieces != "one":
-            raise BertineError(_not_masked(model))
-        return way(loaded, dtype)
-    raise BertineError(
-        f"{model}: has no head that gives words a probability, from left to right or behind a mask "
-        "(fine-tuning drops it); use a pre-trained model that has"
-    )
+    way = next((way for fits, way in _WAYS if fits(loaded.model)), None)
+    if way is None:
+        raise BertineError(
+            f"{model}: has no head that gives words a probability, from left to right or behind a "
+            "mask (fine-tuning drops it); use a pre-trained model that has"
+        )
+    _require_masks(model, way, masked_pieces)
+    if way is PseudoLikelihood:
+        return PseudoLikelihood(loaded, dtype, masked_pieces)
+    return way(loaded, dtype)
 
 
-def _not_masked(model: Path | str) -> str:
-    return (
-        f"{model}: {option('masked_pieces')} is about models whose pieces are masked in turn "
-        "(BERT, RoBERTa, …), which this is not; leave it out"
-    )
+def _require_masks(model: Path | str, way: object, masked_pieces: MaskedPieces) -> None:
+    """Refuse to hide more than a piece where pieces are not hidden in turn."""
+    if masked_pieces != "one" and way is not PseudoLikelihood:
+        raise BertineError(
+            f"{model}: {option('masked_pieces')} is about models whose pieces are masked in turn "
+            "(BERT, RoBERTa, …), which this is not; leave it out"
+        )
 
 
 def evaluate_pairs(
