@@ -48,6 +48,8 @@ class Phase:
 
 _ALL: dict[str, Any] = {
     "objective": "mlm-nsp",
+    "masked_lm_prob": 0.2,
+    "optimizer": "muon",
     "warmup_ratio": 0.03,
     "weight_decay": 0.1,
     "adam_beta2": 0.98,
@@ -70,7 +72,7 @@ PHASES = (
             "input_format": "sentence-pair",
             "max_seq_length": 64,
             "batch_size": 128,
-            "learning_rate": 2e-3,
+            "learning_rate": 4e-3,
             **_ALL,
         },
     ),
@@ -81,7 +83,7 @@ PHASES = (
             "input_format": "segment-pair",
             "max_seq_length": 128,
             "batch_size": 64,
-            "learning_rate": 5e-4,
+            "learning_rate": 1e-3,
             **_ALL,
         },
     ),

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -367,7 +368,7 @@ def _heads_of_file(
         for head in config.heads:
             if head not in present:
                 continue
-            options = {}
+            options: dict[str, Any] = {}
             if config.heads[head].reads == "texts":
                 pooling = "" if task is None else task.setting("pair_pooling", "")
                 if not pooling:
@@ -375,7 +376,9 @@ def _heads_of_file(
                         f"{source}: the pair classifier needs the pair_pooling of a {TASK}; copy "
                         "that file too"
                     )
+                assert task is not None
                 options["pooling"] = Pooling.named(pooling)
+                options["shared_pieces"] = bool(task.setting("shared_pieces", False))
             try:
                 count = outputs if config.heads[head].named else 1
                 heads |= new_head(config, head, count, **options)

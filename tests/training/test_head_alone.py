@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import bertine
@@ -25,11 +30,12 @@ from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
 from bertine.models.config import Config
 from bertine.models.encoded import TextInputs
-from bertine.models.heads import PairHead, texts_apart
+from bertine.models.heads import PairHead, shares_in_common, texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.roberta import DenseClassificationHead, RobertaConfig
 from bertine.records.examples import Example, Examples
+from bertine.tasks.features import Features
 from bertine.tasks.texts.classification import TextClassification
 from bertine.text.template import Template
 from bertine.training.finetuning import frozen_head
@@ -88,8 +94,61 @@ def test_the_head_reads_what_the_vectors_of_the_texts_say(
     assert computing is not None
     texts = texts_apart(batch)
     with torch.inference_mode():
-        found = head.features(computing.encode(texts), texts.attention_mask)
+        found = head.features(computing.encode(texts), texts)
     np.testing.assert_allclose(found.numpy(), pair_features(*vectors), atol=1e-5)
+
+
+def _texts(rows: list[list[int]]) -> TextInputs:
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+    return TextInputs(ids, torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows]))
+
+
+_IDS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@given(st.lists(st.tuples(_IDS, _IDS), min_size=1, max_size=4))
+def test_shares_in_common_are_those_of_sets_of_pieces(pairs: list[tuple[list[int], ...]]) -> None:
+    weights = torch.tensor([0.0, *(1.0 / n for n in range(1, 10))])
+    shares = shares_in_common(_texts([pair[at] for at in (0, 1) for pair in pairs]), weights)
+    for row, pair in zip(shares.tolist(), pairs, strict=True):
+        for share, own, other in zip(row, pair, pair[::-1], strict=True):
+            every = sum(float(weights[piece]) for piece in own)
+            common = sum(float(weights[piece]) for piece in own if piece in other)
+            assert share == pytest.approx(common / every if every else 0.0, abs=1e-5)
+
+
+def test_pieces_of_few_texts_weigh_more_and_special_ones_nothing(model: Path) -> None:
+    loaded = load_model(model)
+    tokenizer, size = loaded.tokenizer, loaded.config.vocab_size
+    batch = tokenizer.encode_arrays([one for one, _ in _TEXTS], [two for _, two in _TEXTS])
+    features = [Features(ids, types, row) for row, (ids, types, _) in enumerate(batch)]
+    weights = frozen_head.piece_weights(tokenizer, features, size)
+    assert not weights[list(tokenizer.special_ids)].any()
+    texts = [text for pair in _TEXTS for text in pair]
+    seen = Counter(piece for text in texts for piece in set(tokenizer.encode_plain([text])[0]))
+    for piece, count in seen.items():
+        if piece not in tokenizer.special_ids:
+            expected = math.log((len(texts) + 1) / (count + 1))
+            assert weights[piece] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_model_of_an_earlier_version_is_read(model: Path, tmp_path: Path, older: bool) -> None:
+    data = _pairs(tmp_path / "pairs.csv")
+    _finetune("text", model, data, tmp_path / "run", frozen=True, baselines=False)
+    folder = tmp_path / "run" / "model"
+    about, weights = json.loads((folder / "bertine.json").read_text()), toys.weights(folder)
+    assert about["settings"]["shared_pieces"] is True
+    if older:  # a head on vectors alone
+        del about["settings"]["shared_pieces"], weights["pair_classifier.piece_weights"]
+        weights["pair_classifier.weight"] = weights["pair_classifier.weight"][:, :-2].contiguous()
+        (folder / "bertine.json").write_text(json.dumps(about))
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    predictor = Predictor.load(folder, "cpu", "fp32")
+    assert predictor.task.shared_pieces is not older
+    (answer,) = predictor.predict([("the old cat", "a cat")])
+    assert sum(chance for _, chance in answer.chances()) == pytest.approx(1.0)
 
 
 class ReluHead(DenseClassificationHead):

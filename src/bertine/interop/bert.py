@@ -38,7 +38,9 @@ TASK_HEADS: Mapping[str, HeadNames] = {
     "spans": HeadNames("qa_outputs", (("out", ""),)),
     "token_classifier": HeadNames("token_classifier", (("out", ""),), published="classifier"),
     "choice": HeadNames("choice_classifier", (("out", ""),), published="classifier"),
-    "pair_classifier": HeadNames("pair_classifier", (("out", ""),)),
+    "pair_classifier": HeadNames(
+        "pair_classifier", (("out", ""),), (("piece_weights", "piece_weights"),)
+    ),
 }
 #: The sizes without which a file does not describe an encoder.
 SIZES = (

@@ -95,7 +95,7 @@ class ExportModule(Model):
             return (self.pooling(encoded, attention_mask),)
         if self.config.heads[self.head_name].reads == "texts":
             batch = texts_apart(batch)
-        logits = self.read(self.head_name, self.encode(batch), mask=batch.attention_mask)
+        logits = self.read(self.head_name, self.encode(batch), texts=batch)
         if self.head_name == "spans":
             return (logits[..., 0], logits[..., 1])
         return (logits,)

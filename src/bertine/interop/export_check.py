@@ -98,7 +98,7 @@ def expected_outputs(model: Model, pooling: Pooling | None, inputs: Inputs) -> l
         assert name is not None
         if model.config.heads[name].reads == "texts":
             batch = texts_apart(batch)
-        logits = model.read(name, model.encode(batch), mask=batch.attention_mask)
+        logits = model.read(name, model.encode(batch), texts=batch)
         return [part.numpy() for part in logits.unbind(-1)] if name == "spans" else [logits.numpy()]
 
 

@@ -117,53 +117,94 @@ class ClassificationHead(nn.Module):
 class PairHead(nn.Module):
     """One linear layer on the vectors of two texts that are encoded apart: u, v, |u - v|, u * v by
     element, and their cosine (the vectors and the difference are those of Reimers and Gurevych
-    2019, arXiv 1908.10084, section 3).
+    2019, arXiv 1908.10084, section 3); with `shared_pieces` also on how much of each text is in
+    the other one too (:func:`shares_in_common`).
 
     A model that was trained to give texts vectors knows how alike two texts are; read as one
-    input, as the paper has it, it must first learn to compare them.
+    input, as the paper has it, it must first learn to compare them. A vector says what a text is
+    about, but not which words it has, which is what a share in common says.
 
     Args:
         config: of the backbone.
         num_labels: K.
         pooling: how the last states of a text become its vector.
+        shared_pieces: whether the shares in common are read; ``piece_weights`` [V], all 1 in a new
+            head, then say how much each piece counts in them.
 
     Raises:
         BertineError: `pooling` is not known, or gives no single vector of the last states.
     """
 
-    def __init__(self, config: Config, num_labels: int, pooling: Pooling) -> None:
+    def __init__(
+        self, config: Config, num_labels: int, pooling: Pooling, shared_pieces: bool = False
+    ) -> None:
         super().__init__()
         pooling.check(config)
         if pooling.tokens or pooling.needs_all_layers:
             raise BertineError(f"pooling {pooling.name!r} is not for pairs of texts")
         self.pooling = pooling
-        self.out = nn.Linear(4 * pooling.width(config) + 1, num_labels)
+        self.piece_weights = nn.Parameter(torch.ones(config.vocab_size)) if shared_pieces else None
+        shares = 2 if shared_pieces else 0
+        self.out = nn.Linear(4 * pooling.width(config) + 1 + shares, num_labels)
         init_weights(self, config.initializer_range)
 
-    def forward(self, encoded: Encoded, mask: Tensor) -> Tensor:
+    def reset_parameters(self) -> None:
+        """Let every piece count the same."""
+        if self.piece_weights is not None:
+            nn.init.ones_(self.piece_weights)
+
+    def forward(self, encoded: Encoded, texts: Inputs) -> Tensor:
         """Compare the texts of B pairs.
 
         Args:
-            encoded: of 2 B texts, those of :func:`texts_apart`.
-            mask: bool or 0/1 [2 B, T], true at their real tokens.
+            encoded: of the 2 B `texts`, those of :func:`texts_apart`.
+            texts: their ids and mask [2 B, T].
 
         Returns:
             Logits fp32 [B, K].
         """
-        features = self.features(encoded, mask)
+        features = self.features(encoded, texts)
         with torch.autocast(features.device.type, enabled=False):
             return self.out(features)
 
-    def features(self, encoded: Encoded, mask: Tensor) -> Tensor:
-        """Return what the linear layer reads of each pair, fp32 [B, 4 D + 1]; see
-        :meth:`forward`."""
+    def features(self, encoded: Encoded, texts: Inputs) -> Tensor:
+        """Return what the linear layer reads of each pair, fp32 [B, 4 D + 1], and 2 more of the
+        shares in common; see :meth:`forward`."""
+        assert texts.attention_mask is not None
         # A packed backbone leaves out columns of nothing but padding.
-        vectors = self.pooling(encoded, mask[:, : encoded.last_hidden_state.shape[1]])
+        mask = texts.attention_mask[:, : encoded.last_hidden_state.shape[1]]
+        vectors = self.pooling(encoded, mask)
         vectors = F.normalize(vectors, dim=-1)
         count = vectors.shape[0] // 2
         u, v = vectors[:count], vectors[count:]
         cosine = (u * v).sum(-1, keepdim=True)
-        return torch.cat([u, v, (u - v).abs(), u * v, cosine], -1)
+        compared = [u, v, (u - v).abs(), u * v, cosine]
+        if self.piece_weights is not None:
+            compared.append(shares_in_common(texts, self.piece_weights.float()))
+        return torch.cat(compared, -1)
+
+
+def shares_in_common(texts: Inputs, piece_weights: Tensor) -> Tensor:
+    """Measure how much of each text of a pair is in the other one too.
+
+    Args:
+        texts: 2 B texts, first of all pairs the one, then the other: ids and mask [2 B, T].
+        piece_weights: fp32 [V], at least 0: how much each piece counts.
+
+    Returns:
+        fp32 [B, 2], for the first and the second text: of the weights of its pieces the share of
+        those that the other text has too, each occurrence counted; 0 where nothing counts.
+    """
+    assert texts.attention_mask is not None
+    ids, count = texts.input_ids, texts.input_ids.shape[0] // 2
+    weights = piece_weights[ids] * texts.attention_mask.to(piece_weights.dtype)
+    # Padding counts nothing, so it is in common with nothing too.
+    counts = (weights > 0).float()
+    same = (ids[:count, :, None] == ids[count:, None, :]).float()
+    same = same * counts[:count, :, None] * counts[count:, None, :]
+    in_other = torch.cat([same.amax(2), same.amax(1)])
+    shares = (weights * in_other).sum(1) / weights.sum(1).clamp(min=1e-9)
+    return torch.stack([shares[:count], shares[count:]], 1)
 
 
 def texts_apart(inputs: Inputs) -> TextInputs:

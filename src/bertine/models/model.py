@@ -84,7 +84,7 @@ class Model(nn.Module):
         encoded: Encoded,
         *,
         places: Tensor | None = None,
-        mask: Tensor | None = None,
+        texts: Inputs | None = None,
         fp32: bool = False,
     ) -> Tensor:
         """Run a head on an encoded batch.
@@ -93,7 +93,7 @@ class Model(nn.Module):
             head: its name.
             encoded: what :meth:`encode` returned.
             places: int64 [P], indices among the B * T tokens, for a head that reads rows.
-            mask: [B, T], true at real tokens, for a head that reads texts.
+            texts: what was encoded, for a head that reads texts.
             fp32: compute the head in fp32, where bf16 would have three digits.
 
         Returns:
@@ -103,7 +103,7 @@ class Model(nn.Module):
         kind, module = self.config.heads[head], self.heads[head]
         logits: Tensor
         if kind.reads == "texts":
-            logits = module(encoded, mask)
+            logits = module(encoded, texts)
             return logits
         if kind.reads == "rows":
             assert places is not None, f"the head {head} reads the states at places"

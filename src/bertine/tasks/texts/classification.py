@@ -83,7 +83,7 @@ class TextClassification(WholeTextTask[Prediction]):
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
             For training only.
-        pair_pooling: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
+        pair_pooling, shared_pieces: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -107,6 +107,7 @@ class TextClassification(WholeTextTask[Prediction]):
     class_weights: tuple[float, ...] | None = None
     focal_gamma: float = 0.0
     pair_pooling: str = setting("")
+    shared_pieces: bool = setting(False)
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)

@@ -48,6 +48,7 @@ class WholeTextTask(Task[Prediction]):
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         pair_pooling: of pairs whose texts are encoded apart: how states become vectors, by the
             name of a :class:`~bertine.models.pooling.Pooling`; "": both texts are one input.
+        shared_pieces: of such pairs: whether it also counts how much of each text is in the other.
 
     Raises:
         BertineError: not one or two text columns, a maximum length without room for text, a way
@@ -58,6 +59,7 @@ class WholeTextTask(Task[Prediction]):
     fp32_head: ClassVar[bool] = False
 
     pair_pooling: str
+    shared_pieces: bool
 
     def __post_init__(self) -> None:
         width = len(self.text_columns)
@@ -68,6 +70,8 @@ class WholeTextTask(Task[Prediction]):
         check_long_text(self.long_text, width)
         if self.pair_pooling and width != 2:
             raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
+        if self.shared_pieces and not self.pair_pooling:
+            raise BertineError("bertine.json: shared_pieces is for texts with a pair_pooling")
 
     @property
     def takes_pairs(self) -> bool:
@@ -92,7 +96,9 @@ class WholeTextTask(Task[Prediction]):
                 "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
                 "them in one column, or use another model"
             )
-        return {"pooling": Pooling.named(self.pair_pooling)} if self.pair_pooling else {}
+        if not self.pair_pooling:
+            return {}
+        return pair_options(self.pair_pooling, self.shared_pieces)
 
     @abstractmethod
     def target(self, label: str | None, source: str, line: int) -> Any:
@@ -151,8 +157,8 @@ class WholeTextTask(Task[Prediction]):
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Compute the head's outputs [B, K]."""
-        mask = texts_apart(batch).attention_mask if self.pair_pooling else None
-        return model.read(self.head, encoded, mask=mask, fp32=self.fp32_head)
+        texts = texts_apart(batch) if self.pair_pooling else None
+        return model.read(self.head, encoded, texts=texts, fp32=self.fp32_head)
 
     @abstractmethod
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
@@ -173,6 +179,11 @@ class WholeTextTask(Task[Prediction]):
             for output, feature in zip(outputs, features, strict=True)
         ]
         return of_examples(losses, features)
+
+
+def pair_options(pair_pooling: str, shared_pieces: bool) -> dict[str, Any]:
+    """Return what a head on two texts is made with, of the settings of its task."""
+    return {"pooling": Pooling.named(pair_pooling), "shared_pieces": shared_pieces}
 
 
 def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]]:

@@ -213,10 +213,12 @@ def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss |
 
 def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
     """Return the task for a head on the states of an encoder that is not trained: it compares the
-    vectors of two texts, where an encoder that is trained reads both as one input."""
+    vectors of two texts, and their words, where an encoder that is trained reads both as one
+    input."""
     if task.takes_pairs:
         pooling = pooling_of(start.model).name
-        return cast(Task[Any], dataclasses.replace(cast(Any, task), pair_pooling=pooling))
+        changes = {"pair_pooling": pooling, "shared_pieces": True}
+        return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
     return task
 
 
