@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from finetuning import WAYS, Finetuning, finetune_all
-from recipe import FINETUNE, PHASES, TASKS, VOCAB, Phase
+from recipe import FINETUNE, PHASES, TASKS, TRAINED, VOCAB, Phase
 
 import bertine
 from bertine.commands.options.arguments import Parser, real, whole
@@ -38,6 +38,7 @@ _RECIPE: dict[str, Any] = {
     "phases": [asdict(phase) for phase in PHASES],
     "tasks": [asdict(task) for task in TASKS],
     "finetune": FINETUNE,
+    "trained": TRAINED,
 }
 #: Between two entries of the clock (seconds).
 _TICK = 5.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe import FINETUNE, GlueRun
+from recipe import FINETUNE, TRAINED, GlueRun
 
 import bertine
 from bertine.cores.launch import cores
@@ -65,11 +65,14 @@ class Finetuning:
             "model": str(model),
             "data": str(glue),
             "out": str(self.file("")),
-            "epochs": self.task.epochs,
-            "fresh_weights": WAYS[self.way],
             "seed": self.seed,
             **FINETUNE,
         }
+        fresh = WAYS[self.way]
+        if self.task.frozen and not fresh:
+            arguments["frozen"] = True
+        else:
+            arguments |= {"epochs": self.task.epochs, "fresh_weights": fresh, **TRAINED}
         return {"arguments": arguments, "log": str(self.file(".log"))}
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bertine.bundled import BUNDLED, locate
 from bertine.errors import BertineError
-from bertine.files import atomic_dir, write_json
+from bertine.files import atomic_dir, write_json, write_text
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.interop.directory import (
     is_model_directory,
@@ -34,6 +34,7 @@ from bertine.interop.mismatch import check_same_family
 from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
+from bertine.model_card import CARD, model_card
 from bertine.models.config import Config
 from bertine.models.heads import new_head
 from bertine.models.model import Model
@@ -87,7 +88,8 @@ def save_model(
 ) -> None:
     """Write a model directory; an existing `out` is replaced as a whole, or stays as it was.
 
-    Weights are written in fp32. The classifier's classes in config.json are ``task.labels``.
+    Weights are written in fp32, and beside them a card for readers
+    (:mod:`bertine.model_card`). The classifier's classes in config.json are ``task.labels``.
 
     Raises:
         BertineError: the tokenizer has more pieces than the model, the labels are not as many
@@ -127,6 +129,7 @@ def save_model(
         )
         if task is not None:
             write_json(folder / TASK, task.to_dict())
+        write_text(folder / CARD, model_card(model, task))
 
 
 def _problem_type(task: TaskInfo | None) -> str:

@@ -68,6 +68,7 @@ def test_saving_writes_the_files_of_a_hugging_face_folder(
         "vocab.txt",
         "tokenizer.json",
         "tokenizer_config.json",
+        "README.md",
     }
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 

@@ -79,6 +79,11 @@ class Run:
         return self.folder / "model"
 
     @property
+    def environment(self) -> dict[str, Any]:
+        """Versions and machine that the run was begun with."""
+        return read_begun(self.folder / _SETTINGS)[1]
+
+    @property
     def generator(self) -> Path:
         """The model directory of the generator, where one was trained and is kept."""
         return self.folder / "generator"

@@ -184,6 +184,12 @@ class _Finetuning:
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.reading.to_facts()
+        facts["environment"] = run.environment
+        look = prepared.look
+        facts["data"] = {"train": counts_of(look.train), "validation": counts_of(look.validation)}
+        if report is not None:
+            count = len(prepared.validation.examples)
+            facts["evaluation"] = {"num_examples": count, "metrics": dict(report.metrics)}
         if self.majority is not None:
             facts[MAJORITY] = self.majority
         final = {} if report is None else report.to_dict()
@@ -290,6 +296,11 @@ class _Finetuning:
             dtype=self.dtype,
         )
         save_model(self.run.model, model, tokenizer, task=task.task_info(facts))
+
+
+def counts_of(look: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many examples of which kind there were."""
+    return {name: value for name, value in look.items() if isinstance(value, int)}
 
 
 def _scores(run: Run) -> list[dict[str, Any]]:

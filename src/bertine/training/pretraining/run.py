@@ -291,7 +291,8 @@ def _save(
             f"{options.long_seq_length} tokens; a larger long_share begins them earlier"
         )
     length = max(phase.max_seq_length for phase in data.phases)
-    task = TaskInfo("pretraining", max_length=length, training={**settings, "final": final})
+    facts = {**settings, "final": final, "environment": run.environment}
+    task = TaskInfo("pretraining", max_length=length, training=facts)
     if generator_of(model) is not None and options.save_generator:
         write_generator(run.generator, model, tokenizer, task)
     # The last, for it says that the run is done.
