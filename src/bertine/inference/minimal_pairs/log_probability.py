@@ -81,6 +81,7 @@ class PseudoLikelihood(PieceSum):
         if masked_pieces == "rest-of-word":
             self._continues = self.tokenizer.continues
             self.title = f"{self.title} with those of its word behind it"
+        self.pack()
 
     def count(self, ids: Sequence[int]) -> int:
         return len(ids)

@@ -17,6 +17,7 @@ from torch import Tensor
 from bertine.cores.short_waits import adapt_waiting
 from bertine.data.batching import token_budget_batches
 from bertine.errors import BertineError
+from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import batch_tokens, device_of, evaluating
 from bertine.modeldir import LoadedModel
 from bertine.models.encoded import Encoded, TextInputs
@@ -90,6 +91,8 @@ class PieceSum:
     def __init__(self, loaded: LoadedModel, frame: Frame, dtype: torch.dtype) -> None:
         self.model, self.tokenizer, self.dtype = loaded.model, loaded.tokenizer, dtype
         self.frame = frame
+        #: What computes the states: the model, or its layers packed for a CPU.
+        self.encoder = loaded.model
         self._pieces = self._unknown = 0
 
     def count(self, ids: Sequence[int]) -> int:
@@ -106,7 +109,7 @@ class PieceSum:
         Returns:
             The states, and where those of all places are among them, int64 [P].
         """
-        encoded = self.model.encode(self.padded([one.ids for one in sequences], sequences))
+        encoded = self.encoder.encode(self.padded([one.ids for one in sequences], sequences))
         return encoded, places_of(sequences)
 
     def notes(self) -> list[str]:
@@ -139,6 +142,16 @@ class PieceSum:
                     if on_batch is not None:
                         on_batch(done)
         return totals
+
+    def pack(self) -> None:
+        """On a CPU, compute the states by packed layers from now on, without padding: the same
+        within rounding, sooner."""
+        if device_of(self.model).type != "cpu":
+            return
+        precision = "bf16" if self.dtype == torch.bfloat16 else "fp32"
+        engine = Engine(self.model, precision=precision, threads=torch.get_num_threads())
+        engine.max_tokens = batch_tokens(device_of(self.model), None)
+        self.encoder = engine.model
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return what counts against each of P targets, fp32 [P], by logits [P, V]."""
