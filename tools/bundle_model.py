@@ -149,7 +149,7 @@ def read_scores(finetuning: Path) -> dict[str, dict[str, list[float]]]:
             ]
             for task, (_, _, key) in TASKS.items()
         }
-        if len({len(seeds) for seeds in of.values()}) == 1 and of["CoLA"]:
+        if all(of.values()):
             scores[way] = of
     return scores
 
@@ -165,7 +165,10 @@ def glue_table(scores: dict[str, dict[str, list[float]]]) -> list[str]:
         rows.append(f"| {task}, {metric} | {question} | {cells} |")
     means = []
     for way in scores:
-        seeds = zip(*(scores[way][task] for task in TASKS), strict=True)
+        count = max(map(len, scores[way].values()))
+        # A head that is fitted alone has one score, whatever the seed.
+        every = [own * count if len(own) == 1 else own for own in scores[way].values()]
+        seeds = zip(*every, strict=True)
         means.append(spread([statistics.fmean(seed) for seed in seeds]))
     rows.append(f"| **average** | | {' | '.join(f'**{mean}**' for mean in means)} |")
     return rows

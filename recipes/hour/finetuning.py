@@ -23,6 +23,11 @@ from bertine.training.search.runs import run_processes
 WAYS = {"pre-trained": False, "random weights": True}
 
 
+def alone(task: GlueRun, way: str) -> bool:
+    """Whether the head alone is fitted: random weights have nothing to fit it on."""
+    return task.frozen and not WAYS[way]
+
+
 @dataclass(frozen=True)
 class Finetuning:
     """One run.
@@ -68,11 +73,11 @@ class Finetuning:
             "seed": self.seed,
             **FINETUNE,
         }
-        fresh = WAYS[self.way]
-        if self.task.frozen and not fresh:
+        if alone(self.task, self.way):
             arguments["frozen"] = True
         else:
-            arguments |= {"epochs": self.task.epochs, "fresh_weights": fresh, **TRAINED}
+            fresh = {"fresh_weights": WAYS[self.way]}
+            arguments |= {"epochs": self.task.epochs, **fresh, **TRAINED}
         return {"arguments": arguments, "log": str(self.file(".log"))}
 
 

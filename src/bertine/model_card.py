@@ -7,8 +7,9 @@ the machine's folders is written: a card is made to be given away.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import PureWindowsPath
 from typing import Any
 
 import yaml
@@ -28,9 +29,9 @@ _PIPELINES = {
     "spans": "question-answering",
     "tagging": "token-classification",
     "choice": "multiple-choice",
-    "seq2seq": "text2text-generation",
+    "seq2seq": "text-generation",
 }
-#: The head of a pre-trained model → the hub's name for what it does, the first that there is.
+#: The head of a pre-trained model → the hub's name for what it does: of several the first.
 _PRETRAINED = {"mlm": "fill-mask", "lm": "text-generation"}
 #: Settings of a training that a reader wants to see, in this order, and their names in words.
 _SETTINGS = {
@@ -108,7 +109,7 @@ def _block(model: Model, task: TaskInfo | None, title: str) -> dict[str, Any]:
         "pipeline_tag": pipeline,
         "tags": ["bertine", model.config.model_type, *([name] if name else [])],
     }
-    evaluation = {} if task is None else task.training.get("evaluation") or {}
+    evaluation = {} if task is None else _mapping(task.training.get("evaluation"))
     metrics = [
         {"type": metric, "value": round(value, 4)}
         for metric, value in _numbers(evaluation.get("metrics"))
@@ -139,7 +140,8 @@ def _summary(model: Model, task: TaskInfo | None) -> str:
         lines.append(f"Labels: {shown}{more}.")
     if task is not None and task.text_columns:
         columns = " and ".join(f"`{name}`" for name in task.text_columns)
-        lines.append(f"It reads {columns}, cut at {task.max_length} tokens.")
+        most = f", at most {task.max_length} tokens at a time" if task.max_length else ""
+        lines.append(f"It reads {columns}{most}.")
     return "\n\n".join(lines)
 
 
@@ -171,21 +173,26 @@ def _code(model: Model, task: TaskInfo | None) -> str:
 
 def _scores(task: TaskInfo | None, facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the scores on validation examples, or the last line of a pre-training."""
-    evaluation = facts.get("evaluation") or {}
+    evaluation = _mapping(facts.get("evaluation"))
     metrics, count = _numbers(evaluation.get("metrics")), evaluation.get("num_examples")
     if metrics and isinstance(count, int):
-        yield f"On {count:,} validation examples; the interval holds what other examples of the same kind may give."
+        yield f"On {count:,} validation examples. The interval: how much a score may change on"
+        yield "other examples of the same kind."
         yield ""
         yield "| metric | value | 95% interval |"
         yield "|---|---|---|"
         for name, value in metrics:
-            yield f"| {name} | {value:.4f} | {_interval(name, value, count)} |"
-        if facts.get("frozen"):
-            yield ""
-            yield "The head alone was fitted; the encoder is as it was before."
-    final = facts.get("final")
-    if isinstance(final, Mapping):
-        yield "At the end of training, on its own text:"
+            # Of tags words are right or wrong, and those of a sentence are not independent.
+            by_example = task is not None and task.name != "tagging"
+            interval = _interval(name, value, count) if by_example else "–"
+            yield f"| {name} | {value:.4f} | {interval} |"
+    final = _mapping(facts.get("final"))
+    if final:
+        if facts.get("save_best"):
+            yield "The weights are those of the best evaluation on held-out text. Those of the last"
+            yield "step, on the text trained on:"
+        else:
+            yield "At the end of training, on the text trained on:"
         yield ""
         for name, value in _numbers(final):
             if name.endswith(("_loss", "_accuracy")):
@@ -222,21 +229,25 @@ def _data(facts: Mapping[str, Any]) -> Iterator[str]:
         if key in facts:
             yield f"- fingerprint of the {what}: `{facts[key]}`"
     for part, what in (("train", "training"), ("validation", "validation")):
-        look = (facts.get("data") or {}).get(part) or {}
+        look = _mapping(_mapping(facts.get("data")).get(part))
         for key, text in (
-            ("cut", "cut at the longest input"),
-            ("duplicates", "with a text that came before"),
-            ("empty", "without text"),
-            ("unlabelled", "left out, for they have no label"),
-            ("in_training", "among the training examples too"),
+            ("cut", "were cut at the longest input"),
+            ("duplicates", "repeat an earlier text"),
+            ("empty", "have no text"),
+            ("unlabelled", "were left out: they have no label"),
+            ("in_training", "are among the training examples too"),
         ):
             if count := look.get(key):
                 yield f"- {counted(count, f'{what} example')} {text}"
 
 
 def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
+    frozen = facts.get("frozen")
+    if frozen:
+        yield "- the head alone was fitted; the encoder is as it was before"
     for key, name in _SETTINGS.items():
-        value = facts.get(key)
+        # Those of a training do not hold for a head that is fitted at once.
+        value = facts.get(key) if not frozen or key in ("precision", "seed") else None
         if value is not None and not isinstance(value, Mapping):
             yield f"- {name}: {value:g}" if isinstance(value, float) else f"- {name}: {value}"
     if path := facts.get("model_path"):
@@ -244,18 +255,18 @@ def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _machine(facts: Mapping[str, Any]) -> Iterator[str]:
-    environment = facts.get("environment") or {}
+    environment = _mapping(facts.get("environment"))
     if environment:
         versions = [f"{key} {environment.get(key)}" for key in ("bertine", "torch", "python")]
         threads = environment.get("threads")
         cores = f", {counted(threads, 'thread')}" if isinstance(threads, int) else ""
         yield f"- {facts.get('device', 'cpu')}, {environment.get('machine', '')}{cores}"
         yield f"- {', '.join(versions)}"
-    final = facts.get("final") or {}
-    elapsed = facts.get("elapsed", final.get("elapsed") if isinstance(final, Mapping) else None)
+    final = _mapping(facts.get("final"))
+    elapsed = facts.get("elapsed", final.get("elapsed"))
     if isinstance(elapsed, int | float):
         yield f"- {human_time(elapsed)} of training"
-    if isinstance(final, Mapping) and isinstance(tokens := final.get("tokens"), int):
+    if isinstance(tokens := final.get("tokens"), int):
         yield f"- {counted(tokens, 'token')} seen"
 
 
@@ -267,15 +278,22 @@ def _section(title: str, lines: Iterator[str]) -> str:
 
 def _numbers(values: Any) -> Sequence[tuple[str, float]]:
     """Return the finite numbers of a mapping."""
-    if not isinstance(values, Mapping):
-        return []
     return [
         (name, float(value))
-        for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and value == value
+        for name, value in _mapping(values).items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     ]
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Return `value`, or nothing where it is no mapping: ``training`` of a bertine.json may hold
+    anything."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def _file(path: Any) -> str:
-    """Return the last part of a path: what lies above it is the machine's."""
-    return Path(str(path)).name or str(path)
+    """Return the last part of a path of any system; of the model of a run the run's. What lies
+    above it is the machine's."""
+    parts = PureWindowsPath(str(path))
+    named = parts.parent.name if parts.name == "model" else ""
+    return named or parts.name or str(path)

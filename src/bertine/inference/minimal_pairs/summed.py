@@ -144,14 +144,16 @@ class PieceSum:
         return totals
 
     def pack(self) -> None:
-        """On a CPU, compute the states by packed layers from now on, without padding: the same
-        within rounding, sooner."""
+        """Pack the layers on a CPU: the same scores within rounding, in less time."""
         if device_of(self.model).type != "cpu":
             return
         precision = "bf16" if self.dtype == torch.bfloat16 else "fp32"
-        engine = Engine(self.model, precision=precision, threads=torch.get_num_threads())
-        engine.max_tokens = batch_tokens(device_of(self.model), None)
-        self.encoder = engine.model
+        self.encoder = Engine(
+            self.model,
+            precision=precision,
+            threads=torch.get_num_threads(),
+            max_tokens=batch_tokens(device_of(self.model), None),
+        ).model
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return what counts against each of P targets, fp32 [P], by logits [P, V]."""

@@ -52,7 +52,8 @@ class WholeTextTask(Task[Prediction]):
 
     Raises:
         BertineError: not one or two text columns, a maximum length without room for text, a way
-            with long texts that is not known or not for pairs, or a pooling of single texts.
+            with long texts that is not known or not for pairs, a pooling of single texts, or
+            shared pieces without a pooling.
     """
 
     kind: ClassVar[str]
@@ -86,7 +87,8 @@ class WholeTextTask(Task[Prediction]):
         return PAIR_CLASSIFIER if self.pair_pooling else CLASSIFIER
 
     def head_options(self, config: Config) -> dict[str, Any]:
-        """Return the pooling of pairs whose texts are encoded apart.
+        """Return what the head is made with: of pairs whose texts are encoded apart the pooling,
+        and whether what they have in common is read.
 
         Raises:
             BertineError: the model has one token type for two texts; there is no such pooling.

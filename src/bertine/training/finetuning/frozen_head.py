@@ -175,7 +175,8 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
         fitted = fit_linear(scaling(states), _targets(task, features), STRENGTHS)
     _set(model, task, scaling, fitted)
     seconds = time.perf_counter() - begun
-    parts = sum(p.numel() for p in model.heads.parameters())
+    counted = {"piece_weights"}  # in the texts, and not fitted
+    parts = sum(p.numel() for n, p in model.heads[task.head].named_parameters() if n not in counted)
     metrics, count = _cross_validated(prepared, fitted)
     known = [name for name in prepared.metric_names if name in metrics]
     judged = ", ".join(f"{name} {metrics[name]:.4f}" for name in known)

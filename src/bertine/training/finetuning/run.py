@@ -196,6 +196,7 @@ class _Finetuning:
         values = {"scores": scores, "step": step, "final": final, SAVED: saved_as}
         if kept is not prepared and trained is not None:
             facts["frozen"] = True
+            facts["elapsed"] = 0.0 if self.head is None else self.head.seconds
             values["instead_of"] = trained.metrics
         if self.head is not None and self.head.cross_validated:
             values["cross_validated"] = self.head.cross_validated
