@@ -93,7 +93,7 @@ PHASES = (
 )
 
 #: Of ``bertine.finetune``, for both models.
-FINETUNE: dict[str, Any] = {"max_length": 128, "log_every": 100, "baselines": False}
+FINETUNE: dict[str, Any] = {"max_length": 128, "log_every": 100}
 #: Where all weights are trained.
 TRAINED: dict[str, Any] = {
     "batch_size": 32,
