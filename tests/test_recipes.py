@@ -176,7 +176,7 @@ def test_the_clock_counts_what_was_interrupted(
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
         module.Clock(tmp_path / "other.json", corpus)
     kept_in = json.loads(file.read_text())
-    kept_in["recipe"]["finetune"]["batch_size"] += 1
+    kept_in["recipe"]["trained"]["batch_size"] += 1
     (tmp_path / "other.json").write_text(json.dumps(kept_in))
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
         module.Clock(tmp_path / "other.json", corpus)

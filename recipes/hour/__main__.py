@@ -239,8 +239,9 @@ def hour(arguments: Sequence[str]) -> None:
         scores[run.way].setdefault(run.task.task, []).append(run.score)
     write_json(out / "scores.json", scores)
     print("\n".join(table(scores)))
-    over = "one seed" if seeds == 1 else f"mean and standard deviation over {seeds} seeds"
-    over += "; of a head fitted alone one run, which has nothing random in it"
+    over = "one seed"
+    if seeds > 1:
+        over = f"mean and standard deviation over {seeds} seeds, but of a head fitted alone one run"
     print(f"dev sets, times 100; {over}")
 
 
