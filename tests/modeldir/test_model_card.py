@@ -70,6 +70,9 @@ def test_models_without_a_task_have_code_too(
     save_model(tmp_path / "mlm", toys.pretraining_model(), toys.tokenizer())
     assert "[MASK]" not in _run(tmp_path / "mlm", capsys)
     assert _block((tmp_path / "mlm" / "README.md").read_text())["pipeline_tag"] == "fill-mask"
+    gpt = toys.config_for("clm").replace(max_position_embeddings=64)
+    save_model(tmp_path / "gpt", Model(gpt, new_head(gpt, "lm")), toys.tokenizer())
+    assert "Once upon a time" in _run(tmp_path / "gpt", capsys)
     save_model(tmp_path / "encoder", Model(toys.config(), {}), toys.tokenizer())
     assert "(2," in _run(tmp_path / "encoder", capsys)
 

@@ -100,7 +100,8 @@ class WholeTextTask(Task[Prediction]):
             )
         if not self.pair_pooling:
             return {}
-        return pair_options(self.pair_pooling, self.shared_pieces)
+        pooling = Pooling.named(self.pair_pooling)
+        return {"pooling": pooling, "shared_pieces": self.shared_pieces}
 
     @abstractmethod
     def target(self, label: str | None, source: str, line: int) -> Any:
@@ -181,11 +182,6 @@ class WholeTextTask(Task[Prediction]):
             for output, feature in zip(outputs, features, strict=True)
         ]
         return of_examples(losses, features)
-
-
-def pair_options(pair_pooling: str, shared_pieces: bool) -> dict[str, Any]:
-    """Return what a head on two texts is made with, of the settings of its task."""
-    return {"pooling": Pooling.named(pair_pooling), "shared_pieces": shared_pieces}
 
 
 def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
