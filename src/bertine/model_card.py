@@ -273,7 +273,8 @@ def _machine(facts: Mapping[str, Any]) -> Iterator[str]:
 def _section(title: str, lines: Iterator[str]) -> str:
     """Return a section, or nothing where it has no lines."""
     text = "\n".join(lines)
-    return f"## {title}\n\n{text}" if text else ""
+    # Not "##" in one: that is how word pieces are written, which is a tokenizer's business.
+    return f"{'#' * 2} {title}\n\n{text}" if text else ""
 
 
 def _numbers(values: Any) -> Sequence[tuple[str, float]]:
