@@ -82,6 +82,8 @@ PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
 #: How tags mark entities (:mod:`bertine.records.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What the next token of a task's inputs is compared with (:mod:`bertine.objectives.beside_task`).
+#: How the two texts of a pair are read: as one input, or each by itself, to be compared.
+PairReading = Literal["joined", "apart"]
 LmSoftmax = Literal["tokens", "tokens-and-positions"]
 #: What becomes of documents that are nearly the same as an earlier one.
 NearDuplicates = Literal["ignore", "count", "drop"]

@@ -39,6 +39,7 @@ from bertine.names import (
     NearDuplicates,
     ObjectiveName,
     OptimizerName,
+    PairReading,
     PlainFormat,
     PoolingName,
     Precision,
@@ -770,6 +771,7 @@ def finetune(
     freeze_layers: int = 0,
     frozen: bool | None = None,
     freeze_embeddings: bool = False,
+    pairs: PairReading = "joined",
     lm_weight: float | None = None,
     lm_softmax: LmSoftmax = "tokens",
     patience: int | None = None,
@@ -885,6 +887,10 @@ def finetune(
             `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
             whatever it is worth.
         freeze_embeddings: do not train the embeddings.
+        pairs: read the two texts of a pair as one input, or each by itself, to compare their
+            vectors and their words; with few labels, or for how alike two texts are, apart is
+            mostly better. The vectors are compared by the head that `frozen` fits: it is fitted
+            first, and then trained with all other weights.
         lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
             GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
             guess it.

@@ -17,8 +17,8 @@ import transformers
 import bertine
 import toys
 from bertine.modeldir import load_model, save_model
+from bertine.models.encoder import Encoder
 from bertine.terms import OBJECTIVE_TERMS, main_term
-from bertine.training.finetuning.frozen_head import fits_alone
 
 from .conftest import Home, Run
 
@@ -177,7 +177,7 @@ def test_a_folder_that_transformers_saved_trains_to_the_same_model(
 
 
 def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
-    if not fits_alone(load_model(home.pretrained).model):
+    if not isinstance(load_model(home.pretrained).model.backbone, Encoder):
         pytest.skip("the layers are not BERT's")
     data = toys.write_labelled(tmp_path / "data.csv")
     learner = bertine.finetune(
@@ -188,3 +188,18 @@ def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
         tmp_path / "run" / "model"
     )
     assert opened.config.num_labels == 2
+
+
+def test_a_head_alone_compares_two_texts(home: Home, tmp_path: Path) -> None:
+    if "pair_classifier" not in home.variant.family.config.heads:
+        pytest.skip("its models have no head for pairs of texts")
+    data = toys.write_pairs(tmp_path / "data.csv")
+    learner = bertine.finetune(
+        "text", model=home.pretrained, data=data, out=tmp_path / "run", frozen=True
+    )
+    assert learner.validate(data).metrics["accuracy"] > 0.6
+    opened = load_model(tmp_path / "run")
+    assert "pair_classifier" in opened.model.heads
+    weights = opened.model.backbone.state_dict()
+    for name, tensor in load_model(home.pretrained).model.backbone.state_dict().items():
+        assert name not in weights or tensor.equal(weights[name])

@@ -306,3 +306,57 @@ def test_the_head_alone_is_saved_where_it_is_better(
     assert "instead_of" not in json.loads((tmp_path / "paper" / "scores.json").read_text())
     assert run("trained", learning_rate=5e-3, epochs=10).metrics["accuracy"] > 0.95
     assert "instead_of" not in json.loads((tmp_path / "trained" / "scores.json").read_text())
+
+
+def test_texts_are_compared_and_all_weights_trained(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = _pairs(tmp_path / "pairs.csv")
+    options = {"pairs": "apart", "baselines": False, "learning_rate": 1e-3, "batch_size": 8}
+    # At no rate at all it is the head alone, which is where training begins.
+    alone = _finetune("regression", model, data, tmp_path / "alone", frozen=True, baselines=False)
+    still = {**options, "learning_rate": 0.0, "epochs": 1}
+    begun = _finetune("regression", model, data, tmp_path / "begun", **still)
+    for name in ("spearman", "mean_squared_error"):
+        assert begun.metrics[name] == pytest.approx(alone.metrics[name], abs=1e-4)
+    trained = _finetune("regression", model, data, tmp_path / "run", epochs=12, **options)
+    errors = [each.metrics["mean_squared_error"] for each in (alone, trained)]
+    assert errors[1] < errors[0]
+    before, after = toys.weights(model), toys.weights(tmp_path / "run" / "model")
+    assert not any(torch.equal(before[name], after[name]) for name in before if "query" in name)
+    # What is counted stays as it was counted.
+    counted = "pair_classifier.piece_weights"
+    assert torch.equal(after[counted], toys.weights(tmp_path / "alone" / "model")[counted])
+
+
+def test_a_trained_comparison_is_resumed(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = _pairs(tmp_path / "pairs.csv")
+    options = {"pairs": "apart", "baselines": False, "epochs": 2, "batch_size": 8}
+    _finetune("text", model, data, tmp_path / "whole", **options)
+    every = {"checkpoint_every": 3, **options}
+    terms = TextClassification.terms_of
+    calls = 0
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise KeyboardInterrupt
+        return terms(*args, **kwargs)
+
+    monkeypatch.setattr(TextClassification, "terms_of", killed)
+    with pytest.raises(KeyboardInterrupt):
+        _finetune("text", model, data, tmp_path / "run", **every)
+    monkeypatch.undo()
+    _finetune("text", model, data, tmp_path / "run", resume=True, **every)
+    files = [tmp_path / name / "model" / "model.safetensors" for name in ("whole", "run")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_texts_by_themselves_have_nothing_to_be_compared_with(
+    model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BertineError, match="pairs='apart' is for pairs of texts"):
+        bertine.finetune("text", model=model, data=labelled, out=tmp_path / "run", pairs="apart")

@@ -143,7 +143,11 @@ class PairHead(nn.Module):
         if pooling.tokens or pooling.needs_all_layers:
             raise BertineError(f"pooling {pooling.name!r} is not for pairs of texts")
         self.pooling = pooling
-        self.piece_weights = nn.Parameter(torch.ones(config.vocab_size)) if shared_pieces else None
+        self.piece_weights = None
+        if shared_pieces:
+            # Counted in the texts; nothing trains it.
+            weights = torch.ones(config.vocab_size)
+            self.piece_weights = nn.Parameter(weights, requires_grad=False)
         shares = 2 if shared_pieces else 0
         self.out = nn.Linear(4 * pooling.width(config) + 1 + shares, num_labels)
         init_weights(self, config.initializer_range)

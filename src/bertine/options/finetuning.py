@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertine.names import LmSoftmax
+from bertine.names import LmSoftmax, PairReading
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
@@ -95,6 +95,15 @@ class Layers(OptionGroup):
         not_in=("search", "lr-find"),
     )
     freeze_embeddings: bool = declare(False, "do not train the embeddings", recorded=True)
+    pairs: PairReading = declare(
+        "joined",
+        "read the two texts of a pair as one input, or each by itself, to compare their vectors "
+        "and their words; with few labels, or for how alike two texts are, apart is mostly better",
+        more="The vectors are compared by the head that `frozen` fits: it is fitted first, and "
+        "then trained with all other weights.",
+        recorded=True,
+        not_in=("search", "lr-find"),
+    )
 
 
 class LanguageModelBeside(OptionGroup):

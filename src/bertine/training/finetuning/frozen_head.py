@@ -60,7 +60,7 @@ from bertine.tasks.texts.regression import TextRegression
 from bertine.tasks.texts.whole_text import PAIR_CLASSIFIER
 from bertine.terminal.console import human_time, say
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.finetuning.setup import Prepared
+from bertine.training.finetuning.setup import Prepared, takes_whole_pairs
 
 #: Penalties that are tried.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -77,9 +77,13 @@ _SHARES_FACTOR = 10.0
 _MOST_WORDS = 200_000
 
 
-def fits_alone(model: Model) -> bool:
-    """Return whether the head of `model` can be fitted alone: its layers are BERT's."""
-    return isinstance(model.backbone, Encoder)
+def fits_alone(task: Task[Any], model: Model) -> bool:
+    """Return whether the head for `task` of `model` can be fitted alone: the head on pairs of texts
+    is ours and goes on any model; other heads are the published ones, of which those on BERT's
+    layers can be made linear."""
+    if isinstance(model.backbone, Encoder):
+        return True
+    return takes_whole_pairs(task) and PAIR_CLASSIFIER in model.config.heads
 
 
 def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:
@@ -87,13 +91,13 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
 
     Raises:
         BertineError: the task's head finds nothing in states that were not trained for it; the
-            layers of `model` are not BERT's; an option of training is given; several processes
-            were started.
+            layers of `model` are not BERT's, and the task is not about pairs; an option of training
+            is given; several processes were started.
     """
-    if not fits_alone(model):
+    if not fits_alone(task, model):
         raise BertineError(
-            f"frozen is for models with layers and heads like BERT's, and those of "
-            f"{model.config.title} are others; leave it out"
+            f"frozen is for models with layers and heads like BERT's, and for pairs of texts, and "
+            f"those of {model.config.title} are others; leave it out"
         )
     if task.reads_questions:
         raise BertineError(

@@ -52,12 +52,14 @@ def head_alone_instead(
 
     Returns:
         The run with the head alone, its evaluation, and how it was fitted, where it is better; else
-        None, and so where the user has said which of the two is wanted, or it cannot be fitted.
+        None, and so where the user has said which of the two is wanted or how pairs are read, or
+        it cannot be fitted.
     """
     start, names = prepared.start, prepared.metric_names
     chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper
+    chosen |= start.pairs == "apart"
     chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
-    chosen |= not fits_alone(prepared.loaded.model)
+    chosen |= not fits_alone(prepared.task, prepared.loaded.model)
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
     scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == _BASELINE]

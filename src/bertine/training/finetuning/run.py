@@ -27,6 +27,7 @@ from bertine.training.finetuning.result import SAVED, final_of, saved_of
 from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
 from bertine.training.finetuning.setup import Prepared
 from bertine.training.loop.best import Best, Choice, clearly_better, load_best, recorded_best
+from bertine.training.loop.checkpoint import checkpoints
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.loop.freezing import frozen
@@ -141,9 +142,12 @@ class _Finetuning:
         )
 
     def fit(self, shard: bool) -> None:
-        """Train all weights but those that are to stay as they are."""
+        """Train all weights but those that are to stay as they are. A head that compares texts
+        begins as it is fitted alone."""
         prepared, start = self.prepared, self.prepared.start
         model = prepared.loaded.model
+        if prepared.task.reads_apart and not checkpoints(self.run.checkpoints):
+            fit_head(prepared, self.dtype)
         with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
             fit(
                 model,

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 
+from bertine.cores.launch import launched
 from bertine.data.batching import FeatureBatches
 from bertine.datasets.data_look import DataLook, look_at
 from bertine.datasets.labelled import read_labelled
@@ -34,6 +35,7 @@ from bertine.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
+from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import counted, say, warn
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
@@ -143,8 +145,18 @@ def prepare(
     built = labelled.build(max_length)
     if isinstance(data, Labelled) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
-    if start.frozen:
-        built = as_frozen(built, start)
+    if start.pairs == "apart" and not takes_whole_pairs(built):
+        raise BertineError(
+            f"{option('pairs', 'apart')} is for pairs of texts, and the task {built.name!r} is "
+            "over others here; leave it out"
+        )
+    if start.pairs == "apart" and not start.frozen and launched():
+        raise BertineError(
+            f"{option('pairs', 'apart')} fits the head in one process before it is trained; start "
+            "it without torchrun"
+        )
+    if start.frozen or start.pairs == "apart":
+        built = as_apart(built, start)
     loaded = load_with_heads(start, built, config, seed)
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
@@ -211,22 +223,25 @@ def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss |
     return WithNextTokens(built, weight, positions)
 
 
-def as_frozen(task: Task[Any], start: Start) -> Task[Any]:
-    """Return the task for a head on the states of an encoder that is not trained: it compares the
-    vectors of two texts, and their words, where an encoder that is trained reads both as one
-    input."""
-    if task.takes_pairs:
-        pooling = pooling_of(start.model).name
-        changes = {"pair_pooling": pooling, "shared_pieces": True}
-        return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
-    return task
+def takes_whole_pairs(task: Task[Any]) -> bool:
+    """Return whether `task` is over pairs of whole texts, which can be encoded apart."""
+    return isinstance(task, WholeTextTask) and task.takes_pairs
+
+
+def as_apart(task: Task[Any], start: Start) -> Task[Any]:
+    """Return the task with the two texts of a pair encoded apart, so that their vectors and their
+    words are compared; other tasks as they are."""
+    if not takes_whole_pairs(task):
+        return task
+    pooling = pooling_of(start.model).name
+    return dataclasses.replace(cast(Any, task), pair_pooling=pooling, shared_pieces=True)
 
 
 def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
     """Return the same run with an encoder that is not trained: the weights that it started with,
     and a fresh head; the examples and their features are shared."""
     start = dataclasses.replace(prepared.start, frozen=True)
-    task = as_frozen(prepared.task, start)
+    task = as_apart(prepared.task, start)
     config = load_config(start.model, dropout=start.dropout)
     loaded = load_with_heads(start, task, config, seed)
     loaded.model.to(next(prepared.loaded.model.parameters()).device)
