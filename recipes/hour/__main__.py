@@ -31,11 +31,13 @@ from bertine.files import read_json, write_json
 from bertine.terminal.console import human_time, say
 
 CONFIG = Path(__file__).with_name("config.json")
-#: What the results in a folder depend on, as JSON has it.
+#: What the model in a folder depends on, as JSON has it, and what its scores depend on besides.
 _RECIPE: dict[str, Any] = {
     "config": json.loads(CONFIG.read_text(encoding="utf-8")),
     "vocab": VOCAB,
     "phases": [asdict(phase) for phase in PHASES],
+}
+_FINETUNING: dict[str, Any] = {
     "tasks": [asdict(task) for task in TASKS],
     "finetune": FINETUNE,
     "trained": TRAINED,
@@ -183,6 +185,24 @@ def check(
             raise bertine.BertineError(f"{glue}: has no dev.tsv of {task.task} to score it on")
 
 
+def check_finetuning(out: Path) -> None:
+    """Write down how the model is fine-tuned, or compare it with what was written before.
+
+    Raises:
+        BertineError: the scores in `out` are of another version of the recipe.
+    """
+    file = out / "finetuning.json"
+    if not file.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(file, _FINETUNING)
+    elif read_json(file) != json.loads(json.dumps(_FINETUNING)):
+        raise bertine.BertineError(
+            f"{file}: the scores here are of another version of the recipe; remove this file and "
+            f"the folder {out / 'finetuning'} to fine-tune the model again, or choose another "
+            "folder"
+        )
+
+
 def table(scores: dict[str, dict[str, list[float]]]) -> list[str]:
     """A row a task, a column a way: mean and standard deviation over the seeds."""
     lines = [f"{'':20}" + "".join(f"{way:>22}" for way in WAYS)]
@@ -232,6 +252,7 @@ def hour(arguments: Sequence[str]) -> None:
         for seed in range(1 if alone(task, way) else seeds)
     ]
     check(given["corpus"], glue, out, runs, clock)
+    check_finetuning(out)
     model = make_model(given["corpus"], out, given["minutes"], clock)
     finetune_all(runs, model, glue)
     scores: dict[str, dict[str, list[float]]] = {way: {} for way in WAYS}

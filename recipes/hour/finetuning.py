@@ -77,7 +77,7 @@ class Finetuning:
             arguments["frozen"] = True
         else:
             fresh = {"fresh_weights": WAYS[self.way]}
-            arguments |= {"epochs": self.task.epochs, **fresh, **TRAINED}
+            arguments |= {"epochs": self.task.epochs, "pairs": self.task.pairs, **fresh, **TRAINED}
         return {"arguments": arguments, "log": str(self.file(".log"))}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from bertine.intervals import correlation_interval, wilson_interval
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.model import Model
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import counted, human_time
@@ -102,8 +103,9 @@ def _block(model: Model, task: TaskInfo | None, title: str) -> dict[str, Any]:
     pipeline = _PIPELINES.get(name) or next(
         (what for head, what in _PRETRAINED.items() if head in model.heads), "feature-extraction"
     )
-    # transformers has no class for pairs whose texts are encoded apart.
-    library = "bertine" if "pair_classifier" in model.heads else "transformers"
+    # transformers has no class with such a head.
+    ours = any(head in model.heads for head in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER))
+    library = "bertine" if ours else "transformers"
     block: dict[str, Any] = {
         "library_name": library,
         "pipeline_tag": pipeline,

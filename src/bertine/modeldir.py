@@ -36,7 +36,7 @@ from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.model_card import CARD, model_card
 from bertine.models.config import Config
-from bertine.models.heads import new_head
+from bertine.models.heads import PAIR_CLASSIFIER, new_head
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.options.names import option
@@ -343,6 +343,10 @@ def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | N
     return TaskInfo(name="choice") if "choice" in present else None
 
 
+#: What a head reads that is a vector of a text → the setting of the task that says which.
+_POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
+
+
 def _heads_of_file(
     source: Path,
     tensors: Mapping[str, Tensor],
@@ -372,16 +376,17 @@ def _heads_of_file(
             if head not in present:
                 continue
             options: dict[str, Any] = {}
-            if config.heads[head].reads == "texts":
-                pooling = "" if task is None else task.setting("pair_pooling", "")
+            if setting := _POOLINGS.get(config.heads[head].reads):
+                pooling = "" if task is None else task.setting(setting, "")
                 if not pooling:
                     raise BertineError(
-                        f"{source}: the pair classifier needs the pair_pooling of a {TASK}; copy "
-                        "that file too"
+                        f"{source}: the {config.heads[head].title} needs the {setting} of a "
+                        f"{TASK}; copy that file too"
                     )
                 assert task is not None
                 options["pooling"] = Pooling.named(pooling)
-                options["shared_pieces"] = bool(task.setting("shared_pieces", False))
+                if head == PAIR_CLASSIFIER:
+                    options["shared_pieces"] = bool(task.setting("shared_pieces", False))
             try:
                 count = outputs if config.heads[head].named else 1
                 heads |= new_head(config, head, count, **options)

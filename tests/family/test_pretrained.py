@@ -16,6 +16,7 @@ import transformers
 
 import bertine
 import toys
+from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.encoder import Encoder
 from bertine.terms import OBJECTIVE_TERMS, main_term
@@ -188,6 +189,30 @@ def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
         tmp_path / "run" / "model"
     )
     assert opened.config.num_labels == 2
+
+
+def test_a_head_alone_on_other_layers_reads_the_vector_of_a_text(
+    home: Home, tmp_path: Path
+) -> None:
+    before = load_model(home.pretrained)
+    if "vector_classifier" not in before.config.heads or isinstance(before.model.backbone, Encoder):
+        pytest.skip("the head is the published one, or there is none")
+    data = toys.write_labelled(tmp_path / "data.csv")
+    learner = bertine.finetune(
+        "text", model=home.pretrained, data=data, out=tmp_path / "run", frozen=True
+    )
+    assert learner.validate(data).metrics["accuracy"] > 0.6
+    opened = load_model(tmp_path / "run")
+    assert "vector_classifier" in opened.model.heads
+    # The head is the linear layer that it was fitted as, and alone a text has the same answer.
+    texts = ["the old cat sleeps", "a very warm cake is on the table"]
+    vectors = bertine.Embedder.load(home.pretrained, precision="fp32").embed(texts)
+    out: Any = opened.model.heads["vector_classifier"]
+    scores = out.out(torch.from_numpy(np.asarray(vectors)))
+    predictor = Predictor.load(tmp_path / "run", "cpu", "fp32")
+    for text, wanted in zip(texts, scores.softmax(-1), strict=True):
+        (answer,) = predictor.predict([text])
+        assert list(answer.probabilities.values()) == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
 def test_a_head_alone_compares_two_texts(home: Home, tmp_path: Path) -> None:

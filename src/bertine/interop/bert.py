@@ -38,6 +38,7 @@ TASK_HEADS: Mapping[str, HeadNames] = {
     "spans": HeadNames("qa_outputs", (("out", ""),)),
     "token_classifier": HeadNames("token_classifier", (("out", ""),), published="classifier"),
     "choice": HeadNames("choice_classifier", (("out", ""),), published="classifier"),
+    "vector_classifier": HeadNames("vector_classifier", (("out", ""),)),
     "pair_classifier": HeadNames(
         "pair_classifier", (("out", ""),), (("piece_weights", "piece_weights"),)
     ),

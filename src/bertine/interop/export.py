@@ -37,7 +37,9 @@ _IR_VERSION = 8
 _ONE_FILE = 1_900_000_000
 
 #: The heads that are exported.
-_HEADS = ("classifier", "choice", "pair_classifier", "token_classifier", "spans")
+_HEADS = (
+    *("classifier", "vector_classifier", "choice", "pair_classifier", "token_classifier", "spans"),
+)
 
 
 def task_head(model: Model) -> str | None:

@@ -11,6 +11,7 @@ from bertine.interop.bert import PLAIN_ENCODER, SIZES, TASK_HEADS
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames, WeightNames
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.modern.config import GLOBAL, LOCAL, PRESETS, ModernBertConfig
 from bertine.terminal.text import briefly
 
@@ -127,7 +128,7 @@ FAMILY = Family(
             "spans": _task_head("span_head"),
             "token_classifier": _task_head("token_head"),
             "choice": _task_head("choice_head"),
-            "pair_classifier": TASK_HEADS["pair_classifier"],
+            **{name: TASK_HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
         },
         copies=(("decoder.weight", "embeddings.tok_embeddings.weight"),),
     ),

@@ -70,7 +70,7 @@ FAMILY = Family(
         heads={
             "plm": HeadNames("lm_loss", tensors=(("bias", "bias"),)),
             "classifier": HeadNames("", _CLASSIFIER),
-            **{name: names for name, names in TASK_HEADS.items() if name != "pair_classifier"},
+            **{name: TASK_HEADS[name] for name in ("spans", "token_classifier", "choice")},
             "choice": HeadNames("choice_classifier", _CLASSIFIER, published=""),
         },
         left_out=dict.fromkeys(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from bertine.models.config import Config
 from bertine.models.encoder import Encoder
-from bertine.models.heads import HEADS, HeadKind
+from bertine.models.heads import HEADS, WITHOUT_POOLER, HeadKind
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class BertConfig(Config):
         nothing but tokens or vectors. Also a model that is pre-trained without next sentences keeps
         it, since fine-tuning reads it and every reader of BERT expects it."""
         names = set(heads)
-        return not names or not names <= {"token_classifier", "pair_classifier"}
+        return not names or not names <= WITHOUT_POOLER
 
     def new_backbone(self, pooler: bool) -> Encoder:
         return Encoder(self, pooler)

@@ -139,9 +139,7 @@ class PairHead(nn.Module):
         self, config: Config, num_labels: int, pooling: Pooling, shared_pieces: bool = False
     ) -> None:
         super().__init__()
-        pooling.check(config)
-        if pooling.tokens or pooling.needs_all_layers:
-            raise BertineError(f"pooling {pooling.name!r} is not for pairs of texts")
+        _check_pooling(pooling, config)
         self.pooling = pooling
         self.piece_weights = None
         if shared_pieces:
@@ -186,6 +184,47 @@ class PairHead(nn.Module):
         if self.piece_weights is not None:
             compared.append(shares_in_common(texts, self.piece_weights.float()))
         return torch.cat(compared, -1)
+
+
+class VectorHead(nn.Module):
+    """One linear layer on the vector of a text, without a layer of its own before it: for models
+    whose published head has more than a linear layer, which fitting the head alone could not set.
+
+    Args:
+        config: of the backbone.
+        num_labels: K.
+        pooling: how the last states of a text become its vector.
+
+    Raises:
+        BertineError: `pooling` is not known, or gives no single vector of the last states.
+    """
+
+    def __init__(self, config: Config, num_labels: int, pooling: Pooling) -> None:
+        super().__init__()
+        _check_pooling(pooling, config)
+        self.pooling = pooling
+        self.out = nn.Linear(pooling.width(config), num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, encoded: Encoded, texts: Inputs) -> Tensor:
+        """Score the B encoded `texts`, with their mask [B, T]. Returns logits fp32 [B, K]."""
+        vectors = self.vectors(encoded, texts)
+        with torch.autocast(vectors.device.type, enabled=False):
+            return self.out(vectors)
+
+    def vectors(self, encoded: Encoded, texts: Inputs) -> Tensor:
+        """Return what the linear layer reads of each text, fp32 [B, D]."""
+        assert texts.attention_mask is not None
+        # A packed backbone leaves out columns of nothing but padding.
+        mask = texts.attention_mask[:, : encoded.last_hidden_state.shape[1]]
+        return self.pooling(encoded, mask).float()
+
+
+def _check_pooling(pooling: Pooling, config: Config) -> None:
+    """Refuse what gives no single vector of the last states of a text."""
+    pooling.check(config)
+    if pooling.tokens or pooling.needs_all_layers:
+        raise BertineError(f"pooling {pooling.name!r} makes no vector of the last states")
 
 
 def shares_in_common(texts: Inputs, piece_weights: Tensor) -> Tensor:
@@ -248,9 +287,10 @@ class HeadKind:
 
     Attributes:
         reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
-            states of all "tokens", the "rows" at given places, or "texts", the vectors of texts
-            that are encoded apart. One that reads "inputs" has layers of its own over the
-            backbone's embeddings: it is for pre-training and not written with the model.
+            states of all "tokens", the "rows" at given places, "text", the vector of each text, or
+            "texts", the vectors of texts that are encoded apart. One that reads "inputs" has layers
+            of its own over the backbone's embeddings: it is for pre-training and not written with
+            the model.
         new: (config, number of outputs, …) → the module with new weights.
         title: what messages call it.
         suffix: of transformers' class that has it.
@@ -260,7 +300,7 @@ class HeadKind:
             not written with the model; "" where there is none.
     """
 
-    reads: Literal["pooled", "first", "tokens", "rows", "texts", "inputs"]
+    reads: Literal["pooled", "first", "tokens", "rows", "text", "texts", "inputs"]
     new: Callable[..., nn.Module]
     title: str
     suffix: str
@@ -269,6 +309,10 @@ class HeadKind:
     partner: str = ""
 
 
+#: The heads that read vectors: of single texts, and of pairs of texts that are encoded apart.
+VECTOR_CLASSIFIER, PAIR_CLASSIFIER = "vector_classifier", "pair_classifier"
+#: The heads that read no pooled output.
+WITHOUT_POOLER = frozenset({"token_classifier", VECTOR_CLASSIFIER, PAIR_CLASSIFIER})
 #: The heads of BERT, by their names in :attr:`bertine.models.model.Model.heads`, in the order in
 #: which messages list them. Of several in a model the last says what transformers' class is.
 HEADS: Mapping[str, HeadKind] = {
@@ -288,8 +332,11 @@ HEADS: Mapping[str, HeadKind] = {
         "tokens", ClassificationHead, "token classifier", "ForTokenClassification", named=True
     ),
     "choice": HeadKind("pooled", ClassificationHead, "choice classifier", "ForMultipleChoice"),
-    # transformers has none for pairs of texts that are encoded apart; the name is ours.
-    "pair_classifier": HeadKind(
+    # transformers has none of these two; the names are ours.
+    VECTOR_CLASSIFIER: HeadKind(
+        "text", VectorHead, "vector classifier", "ForTextVectorClassification", named=True
+    ),
+    PAIR_CLASSIFIER: HeadKind(
         "texts", PairHead, "pair classifier", "ForTextPairClassification", named=True
     ),
 }

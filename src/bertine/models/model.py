@@ -93,16 +93,16 @@ class Model(nn.Module):
             head: its name.
             encoded: what :meth:`encode` returned.
             places: int64 [P], indices among the B * T tokens, for a head that reads rows.
-            texts: what was encoded, for a head that reads texts.
+            texts: what was encoded, for a head that reads a text or texts.
             fp32: compute the head in fp32, where bf16 would have three digits.
 
         Returns:
-            Logits: [P, V] of rows, [B, K] of what is pooled, [B, T, K] of tokens, [B / 2, K] of
-            texts.
+            Logits: [P, V] of rows, [B, K] of what is pooled and of a text, [B, T, K] of tokens,
+            [B / 2, K] of texts.
         """
         kind, module = self.config.heads[head], self.heads[head]
         logits: Tensor
-        if kind.reads == "texts":
+        if kind.reads in ("text", "texts"):
             logits = module(encoded, texts)
             return logits
         if kind.reads == "rows":

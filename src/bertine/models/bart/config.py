@@ -10,7 +10,7 @@ from bertine.errors import BertineError
 from bertine.models.bart.backbone import BartBackbone
 from bertine.models.bart.head import Seq2SeqLmHead
 from bertine.models.config import MOST_LAYERS, Config
-from bertine.models.heads import HEADS, HeadKind
+from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, HeadKind
 from bertine.models.roberta import DenseClassificationHead
 
 
@@ -51,7 +51,7 @@ class BartConfig(Config):
         **{name: HEADS[name] for name in ("spans", "token_classifier", "choice")},
         # The backbone pools the state at the last end of a text.
         "classifier": replace(HEADS["classifier"], new=DenseClassificationHead),
-        "pair_classifier": HEADS["pair_classifier"],
+        **{name: HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
     }
     token_types: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = True

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from bertine.errors import BertineError
 from bertine.models.config import MOST_LAYERS, Config
-from bertine.models.heads import HEADS, HeadKind
+from bertine.models.heads import HEADS, WITHOUT_POOLER, HeadKind
 from bertine.models.mobilebert.backbone import MobileBert
 from bertine.models.mobilebert.head import WideMlmHead
 
@@ -144,7 +144,7 @@ class MobileBertConfig(Config):
         """Tell whether a model with these heads gets a pooler: as of BERT, but none does where the
         pooled output is the first token's state."""
         names = set(heads)
-        reads = not names or not names <= {"token_classifier", "pair_classifier"}
+        reads = not names or not names <= WITHOUT_POOLER
         return self.classifier_activation and reads
 
     def new_backbone(self, pooler: bool) -> MobileBert:

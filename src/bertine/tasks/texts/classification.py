@@ -83,7 +83,8 @@ class TextClassification(WholeTextTask[Prediction]):
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
             For training only.
-        pair_pooling, shared_pieces: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
+        pair_pooling, shared_pieces, text_pooling: see
+            :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -108,6 +109,7 @@ class TextClassification(WholeTextTask[Prediction]):
     focal_gamma: float = 0.0
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
+    text_pooling: str = setting("")
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)

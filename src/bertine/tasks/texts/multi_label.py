@@ -88,7 +88,8 @@ class MultiLabel(WholeTextTask[LabelSet]):
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         metric_names: the metrics by which the task is judged.
-        pair_pooling, shared_pieces: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
+        pair_pooling, shared_pieces, text_pooling: see
+            :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
     Raises:
         BertineError: fewer than two labels, one given twice, a threshold out of range, or inputs
@@ -114,6 +115,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     metric_names: tuple[str, ...] = ("micro_f1",)
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
+    text_pooling: str = setting("")
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)

@@ -117,7 +117,8 @@ class TextRegression(WholeTextTask[Score]):
             that losses mean then what they meant in training; else 1.
         offset: added to what the head gives, the mean of the training scores where the head has no
             bias to hold it.
-        pair_pooling, shared_pieces: see :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
+        pair_pooling, shared_pieces, text_pooling: see
+            :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
     Raises:
         BertineError: not one or two text columns, a maximum length that leaves no room for text,
@@ -144,6 +145,7 @@ class TextRegression(WholeTextTask[Score]):
     offset: float = setting(0.0)
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
+    text_pooling: str = setting("")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,7 +17,7 @@ from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
-from bertine.models.heads import texts_apart
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.records.examples import Example, Examples
@@ -29,8 +29,6 @@ from bertine.tasks.losses import NONE, of_examples
 from bertine.terminal.console import counted
 from bertine.text.tokenizer import Tokenizer
 
-#: The heads, by name, of texts and pairs that are one input, and of pairs that are encoded apart.
-CLASSIFIER, PAIR_CLASSIFIER = "classifier", "pair_classifier"
 #: A probability of 0, as a logarithm: less than any model gives.
 LEAST = 1e-9
 #: Texts given to the tokenizer at once: enough to keep its threads busy.
@@ -49,11 +47,13 @@ class WholeTextTask(Task[Prediction]):
         pair_pooling: of pairs whose texts are encoded apart: how states become vectors, by the
             name of a :class:`~bertine.models.pooling.Pooling`; "": both texts are one input.
         shared_pieces: of such pairs: whether it also counts how much of each text is in the other.
+        text_pooling: of texts whose head is a linear layer on a vector: how states become it; "":
+            the head is that of the published models.
 
     Raises:
         BertineError: not one or two text columns, a maximum length without room for text, a way
-            with long texts that is not known or not for pairs, a pooling of single texts, or
-            shared pieces without a pooling.
+            with long texts that is not known or not for pairs, a pooling of the other kind of
+            texts, or shared pieces without a pooling.
     """
 
     kind: ClassVar[str]
@@ -61,6 +61,7 @@ class WholeTextTask(Task[Prediction]):
 
     pair_pooling: str
     shared_pieces: bool
+    text_pooling: str
 
     def __post_init__(self) -> None:
         width = len(self.text_columns)
@@ -71,6 +72,8 @@ class WholeTextTask(Task[Prediction]):
         check_long_text(self.long_text, width)
         if self.pair_pooling and width != 2:
             raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
+        if self.text_pooling and width != 1:
+            raise BertineError("bertine.json: text_pooling is for one text column, not for two")
         if self.shared_pieces and not self.pair_pooling:
             raise BertineError("bertine.json: shared_pieces is for texts with a pair_pooling")
 
@@ -84,11 +87,13 @@ class WholeTextTask(Task[Prediction]):
 
     @property
     def head(self) -> str:
-        return PAIR_CLASSIFIER if self.pair_pooling else CLASSIFIER
+        if self.text_pooling:
+            return VECTOR_CLASSIFIER
+        return PAIR_CLASSIFIER if self.pair_pooling else "classifier"
 
     def head_options(self, config: Config) -> dict[str, Any]:
-        """Return what the head is made with: of pairs whose texts are encoded apart the pooling,
-        and whether what they have in common is read.
+        """Return what the head is made with: the pooling, where it reads vectors, and of pairs
+        whether what they have in common is read.
 
         Raises:
             BertineError: the model has one token type for two texts; there is no such pooling.
@@ -98,6 +103,8 @@ class WholeTextTask(Task[Prediction]):
                 "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
                 "them in one column, or use another model"
             )
+        if self.text_pooling:
+            return {"pooling": Pooling.named(self.text_pooling)}
         if not self.pair_pooling:
             return {}
         pooling = Pooling.named(self.pair_pooling)
@@ -160,7 +167,7 @@ class WholeTextTask(Task[Prediction]):
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Compute the head's outputs [B, K]."""
-        texts = texts_apart(batch) if self.pair_pooling else None
+        texts = texts_apart(batch) if self.pair_pooling else batch
         return model.read(self.head, encoded, texts=texts, fp32=self.fp32_head)
 
     @abstractmethod

@@ -137,6 +137,8 @@ def student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task
     changes: dict[str, Any] = {"max_length": max_length}
     if task.reads_apart:
         changes |= {"pair_pooling": "", "shared_pieces": False}
+    if getattr(task, "text_pooling", ""):
+        changes |= {"text_pooling": ""}
     if not task.has_choices:
         changes["text_columns"] = train.text_columns
     if train.label_column is not None:

@@ -43,7 +43,13 @@ from bertine.inference.baselines.linear import (
 )
 from bertine.inference.compute.running import run_features
 from bertine.models.encoder import Encoder
-from bertine.models.heads import PairHead, texts_apart
+from bertine.models.heads import (
+    PAIR_CLASSIFIER,
+    VECTOR_CLASSIFIER,
+    PairHead,
+    VectorHead,
+    texts_apart,
+)
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
@@ -57,10 +63,10 @@ from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
-from bertine.tasks.texts.whole_text import PAIR_CLASSIFIER
+from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import human_time, say
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.finetuning.setup import Prepared, takes_whole_pairs
+from bertine.training.finetuning.setup import Prepared
 
 #: Penalties that are tried.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -78,12 +84,12 @@ _MOST_WORDS = 200_000
 
 
 def fits_alone(task: Task[Any], model: Model) -> bool:
-    """Return whether the head for `task` of `model` can be fitted alone: the head on pairs of texts
-    is ours and goes on any model; other heads are the published ones, of which those on BERT's
-    layers can be made linear."""
+    """Return whether the head for `task` of `model` can be fitted alone: on BERT's layers the
+    published heads can be made linear; heads of ours, which read the vectors of texts, are linear,
+    and go on any model that has them."""
     if isinstance(model.backbone, Encoder):
         return True
-    return takes_whole_pairs(task) and PAIR_CLASSIFIER in model.config.heads
+    return isinstance(task, WholeTextTask) and VECTOR_CLASSIFIER in model.config.heads
 
 
 def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:
@@ -91,13 +97,13 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
 
     Raises:
         BertineError: the task's head finds nothing in states that were not trained for it; the
-            layers of `model` are not BERT's, and the task is not about pairs; an option of training
-            is given; several processes were started.
+            layers of `model` are not BERT's, and the task is not about whole texts; an option of
+            training is given; several processes were started.
     """
     if not fits_alone(task, model):
         raise BertineError(
-            f"frozen is for models with layers and heads like BERT's, and for pairs of texts, and "
-            f"those of {model.config.title} are others; leave it out"
+            f"frozen fits no head for the task {task.name!r} on the layers of a "
+            f"{model.config.title}; leave it out"
         )
     if task.reads_questions:
         raise BertineError(
@@ -161,8 +167,8 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     features = prepared.train.features
     by_token = task.reads_words
     pooling = pooling_of(prepared.start.model)
-    pairs = PAIR_CLASSIFIER in model.heads
-    if not by_token and not pairs and pooling.modes != ("cls",):
+    pairs, vectors = PAIR_CLASSIFIER in model.heads, VECTOR_CLASSIFIER in model.heads
+    if not by_token and not pairs and not vectors and pooling.modes != ("cls",):
         shared = model.config.shares_layers
         add_mean_layer(model)
         say("frozen: a layer on top of the encoder makes the mean of all states")
@@ -269,7 +275,9 @@ def piece_weights(
 def _states(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
     """Return what the head reads of each input, fp32 [N, H]; of taggers of each word."""
     if not task.reads_words:
-        return np.stack(encoder.run(features, Pooling(("cls",))))
+        head = encoder.model.heads[task.head]
+        pooling = head.pooling if isinstance(head, VectorHead) else Pooling(("cls",))
+        return np.stack(encoder.run(features, pooling))
     vectors = encoder.run(_words_of(features), Pooling(("tokens",)))
     windows = cast(Sequence[WordFeatures], _words_of(features))
     return np.concatenate(
@@ -333,7 +341,7 @@ def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None
     out = model.heads[task.head].out
     assert isinstance(out, nn.Linear)
     where = out.weight.device
-    if PAIR_CLASSIFIER in model.heads or task.reads_words:
+    if task.reads_words or isinstance(model.heads[task.head], PairHead | VectorHead):
         weights = fitted.weights / scaling.deviation[:, None]
         bias = fitted.bias - scaling.mean @ weights
         out.weight.copy_(torch.from_numpy(weights.T).float().to(where))

@@ -23,6 +23,8 @@ from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import pooling_of
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
+from bertine.models.encoder import Encoder
+from bertine.models.heads import VECTOR_CLASSIFIER
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.objectives.base import Loss
@@ -145,7 +147,7 @@ def prepare(
     built = labelled.build(max_length)
     if isinstance(data, Labelled) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
-    if start.pairs == "apart" and not takes_whole_pairs(built):
+    if start.pairs == "apart" and not (isinstance(built, WholeTextTask) and built.takes_pairs):
         raise BertineError(
             f"{option('pairs', 'apart')} is for pairs of texts, and the task {built.name!r} is "
             "over others here; leave it out"
@@ -156,7 +158,7 @@ def prepare(
             "it without torchrun"
         )
     if start.frozen or start.pairs == "apart":
-        built = as_apart(built, start)
+        built = on_vectors(built, start, config)
     loaded = load_with_heads(start, built, config, seed)
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
@@ -223,26 +225,32 @@ def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss |
     return WithNextTokens(built, weight, positions)
 
 
-def takes_whole_pairs(task: Task[Any]) -> bool:
-    """Return whether `task` is over pairs of whole texts, which can be encoded apart."""
-    return isinstance(task, WholeTextTask) and task.takes_pairs
-
-
-def as_apart(task: Task[Any], start: Start) -> Task[Any]:
-    """Return the task with the two texts of a pair encoded apart, so that their vectors and their
-    words are compared; other tasks as they are."""
-    if not takes_whole_pairs(task):
+def on_vectors(task: Task[Any], start: Start, config: Config) -> Task[Any]:
+    """Return the task for a head that can be fitted alone: the two texts of a pair encoded apart,
+    so that their vectors and their words are compared; single texts by their vector, where the
+    published head on such layers cannot be made linear; other tasks as they are."""
+    if not isinstance(task, WholeTextTask):
         return task
     pooling = pooling_of(start.model).name
-    return dataclasses.replace(cast(Any, task), pair_pooling=pooling, shared_pieces=True)
+    if task.takes_pairs:
+        return dataclasses.replace(cast(Any, task), pair_pooling=pooling, shared_pieces=True)
+    if VECTOR_CLASSIFIER not in config.heads or has_layers_of_bert(config):
+        return task
+    return dataclasses.replace(cast(Any, task), text_pooling=pooling)
+
+
+def has_layers_of_bert(config: Config) -> bool:
+    """Tell whether models of `config` have BERT's layers."""
+    with torch.device("meta"):
+        return isinstance(config.new_backbone(pooler=False), Encoder)
 
 
 def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
     """Return the same run with an encoder that is not trained: the weights that it started with,
     and a fresh head; the examples and their features are shared."""
     start = dataclasses.replace(prepared.start, frozen=True)
-    task = as_apart(prepared.task, start)
     config = load_config(start.model, dropout=start.dropout)
+    task = on_vectors(prepared.task, start, config)
     loaded = load_with_heads(start, task, config, seed)
     loaded.model.to(next(prepared.loaded.model.parameters()).device)
     return dataclasses.replace(prepared, task=task, loaded=loaded, start=start)
