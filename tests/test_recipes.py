@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import importlib.util
 import json
@@ -10,10 +11,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -65,6 +68,9 @@ def mistake(ended: tuple[int, str, str]) -> str:
 @pytest.fixture
 def given(tmp_path: Path) -> list[str | Path]:
     corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=60)
+    # The sentences that are damaged begin as in books.
+    lines = corpus.read_text().splitlines()
+    corpus.write_text("\n".join(line[:1].upper() + line[1:] for line in lines) + "\n")
     glue = glue_files.write_glue(tmp_path / "glue", *TASKS)
     return ["--corpus", corpus, "--glue", glue, "--out", tmp_path / "out"]
 
@@ -87,7 +93,8 @@ def test_an_hour_of_nine_seconds(tmp_path: Path, given: list[str | Path], hour: 
     given += ["--seeds", "1"]
     status, printed, said = hour(*given, "--minutes", "0.15")
     assert status == 0, said
-    stages = ["vocabulary", "preparation", "sentence-pairs", "segment-pairs"]
+    phases = ["short-sequences", "longer-sequences"]
+    stages = ["vocabulary", "preparation", *phases, "acceptability"]
     for stage in stages:
         assert said.count(f"--- {stage}\n") == 1
     assert "--- fine-tuning: 10 runs" in said
@@ -119,6 +126,40 @@ def test_an_hour_of_nine_seconds(tmp_path: Path, given: list[str | Path], hour: 
     told = mistake(hour(*given, "--corpus", other, "--minutes", "0.15"))
     assert "was begun with --corpus" in told
     assert toys.tree(out) == before
+
+
+def test_a_damaged_sentence_is_another_one(module: ModuleType) -> None:
+    damage: Callable[..., str | None] = module.write_acceptability.__globals__["damage"]
+    sentence, words = "They have walked to the old river.", Counter[str]()
+    changes: Counter[int] = Counter()
+    for seed in range(200):
+        damaged = damage(sentence, np.random.default_rng(seed))
+        assert damaged is not None
+        assert damaged != sentence
+        assert damaged.endswith(".")
+        assert damaged == damage(sentence, np.random.default_rng(seed))
+        changes[len(damaged.split()) - len(sentence.split())] += 1
+        words.update(damaged.removesuffix(".").split())
+    # Something left out, put in, put elsewhere or bent, each often.
+    assert set(changes) == {-1, 0, 1}
+    assert min(changes.values()) > 10
+    assert {"has", "walks", "rivers"} <= words.keys()
+
+
+def test_sentences_stand_beside_their_damaged_copies(module: ModuleType, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    sentences = [f"The {word} fox jumps over a dog." for word in ("quick", "old", "brown", "red")]
+    text.write_text("First. " + " ".join(sentences) + " Here 2 numbers stand. Last.")
+    rows = module.write_acceptability([text], tmp_path / "rows.csv", 3, 0)
+    assert rows == 6
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["label"] for row in table] == ["1", "0"] * 3
+    assert {row["sentence"] for row in table[::2]} <= set(sentences)
+    assert not {row["sentence"] for row in table[1::2]} & set(sentences)
+    text.write_text("no sentence")
+    with pytest.raises(BertineError, match="has no plain sentence"):
+        module.write_acceptability([text], tmp_path / "rows.csv", 3, 0)
 
 
 def test_a_mistake_is_one_line_before_the_hour(
@@ -176,7 +217,7 @@ def test_the_clock_counts_what_was_interrupted(
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
         module.Clock(tmp_path / "other.json", corpus)
     kept_in = json.loads(file.read_text())
-    kept_in["recipe"]["trained"]["batch_size"] += 1
+    kept_in["recipe"]["acceptability"]["batch_size"] += 1
     (tmp_path / "other.json").write_text(json.dumps(kept_in))
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
         module.Clock(tmp_path / "other.json", corpus)
@@ -192,6 +233,16 @@ def test_the_clock_counts_what_was_interrupted(
     (tmp_path / "run" / "run.json").write_text("{}")
     clock.stage("sentence-pairs", lambda: work(30.0))
     assert module._hours_left(left, tmp_path / "run", 2.0, clock) == expected
+
+
+def test_scores_are_of_one_version_of_the_recipe(module: ModuleType, tmp_path: Path) -> None:
+    module.check_finetuning(tmp_path)
+    module.check_finetuning(tmp_path)
+    settings = json.loads((tmp_path / "finetuning.json").read_text())
+    settings["trained"]["batch_size"] += 1
+    (tmp_path / "finetuning.json").write_text(json.dumps(settings))
+    with pytest.raises(module.bertine.BertineError, match="another version of the recipe"):
+        module.check_finetuning(tmp_path)
 
 
 def test_the_clock_counts_what_was_killed(

@@ -22,8 +22,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from acceptability import write_acceptability
 from finetuning import WAYS, Finetuning, alone, finetune_all
-from recipe import FINETUNE, PHASES, TASKS, TRAINED, VOCAB, Phase
+from recipe import (
+    ACCEPTABILITY,
+    FINETUNE,
+    PHASES,
+    SENTENCES_PER_MINUTE,
+    TASKS,
+    TRAINED,
+    VOCAB,
+    Phase,
+)
 
 import bertine
 from bertine.commands.options.arguments import Parser, real, whole
@@ -36,6 +46,8 @@ _RECIPE: dict[str, Any] = {
     "config": json.loads(CONFIG.read_text(encoding="utf-8")),
     "vocab": VOCAB,
     "phases": [asdict(phase) for phase in PHASES],
+    "acceptability": ACCEPTABILITY,
+    "sentences_per_minute": SENTENCES_PER_MINUTE,
 }
 _FINETUNING: dict[str, Any] = {
     "tasks": [asdict(task) for task in TASKS],
@@ -134,11 +146,28 @@ def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> P
     for phase in PHASES:
         clock.stage(phase.name, functools.partial(train, phase, model))
         model = out / phase.name / "model"
+    clock.stage("acceptability", functools.partial(_acceptability, corpus, out, model, minutes))
     say(
         f"the model took {human_time(clock.total)}: "
         + ", ".join(f"{name} {human_time(seconds)}" for name, seconds in clock.seconds.items())
     )
     return model
+
+
+def _acceptability(corpus: list[Path], out: Path, model: Path, minutes: float) -> None:
+    """Train a copy of the model to tell sentences from damaged ones."""
+    table, seed = out / "acceptability.csv", ACCEPTABILITY["seed"]
+    write_acceptability(corpus, table, max(50, round(SENTENCES_PER_MINUTE * minutes)), seed)
+    columns = {"text_columns": "sentence", "label_column": "label"}
+    bertine.finetune(
+        "text",
+        model=model,
+        data=table,
+        out=out / "acceptability",
+        resume=True,
+        **columns,
+        **ACCEPTABILITY,
+    )
 
 
 def _hours_left(file: Path, run: Path, minutes: float, clock: Clock) -> float:
@@ -254,7 +283,7 @@ def hour(arguments: Sequence[str]) -> None:
     check(given["corpus"], glue, out, runs, clock)
     check_finetuning(out)
     model = make_model(given["corpus"], out, given["minutes"], clock)
-    finetune_all(runs, model, glue)
+    finetune_all(runs, model, out / "acceptability" / "model", glue)
     scores: dict[str, dict[str, list[float]]] = {way: {} for way in WAYS}
     for run in runs:
         scores[run.way].setdefault(run.task.task, []).append(run.score)

@@ -62,12 +62,12 @@ class Finetuning:
         """Of a run that is done: on the dev set, times 100."""
         return 100 * float(read_json(self.file(".json"))[self.task.metric])
 
-    def job(self, model: Path, glue: Path) -> dict[str, Any]:
+    def job(self, model: Path, acceptability: Path, glue: Path) -> dict[str, Any]:
         """The run as :func:`bertine.training.search.runs.run_one` is given it."""
         arguments = {
             "task": "glue",
             "glue_task": self.task.task,
-            "model": str(model),
+            "model": str(acceptability if self.task.after_acceptability else model),
             "data": str(glue),
             "out": str(self.file("")),
             "seed": self.seed,
@@ -76,13 +76,19 @@ class Finetuning:
         if alone(self.task, self.way):
             arguments["frozen"] = True
         else:
-            fresh = {"fresh_weights": WAYS[self.way]}
-            arguments |= {"epochs": self.task.epochs, "pairs": self.task.pairs, **fresh, **TRAINED}
+            arguments |= {
+                "epochs": self.task.epochs,
+                "learning_rate": self.task.learning_rate,
+                "pairs": self.task.pairs,
+                "fresh_weights": WAYS[self.way],
+                **TRAINED,
+            }
         return {"arguments": arguments, "log": str(self.file(".log"))}
 
 
-def finetune_all(runs: Sequence[Finetuning], model: Path, glue: Path) -> None:
-    """Do those that are not done.
+def finetune_all(runs: Sequence[Finetuning], model: Path, acceptability: Path, glue: Path) -> None:
+    """Do those that are not done, from the pre-trained `model` or the one that has learned
+    acceptability after it.
 
     Raises:
         BertineError: one failed; no other is begun then.
@@ -99,4 +105,4 @@ def finetune_all(runs: Sequence[Finetuning], model: Path, glue: Path) -> None:
         say(f"{run.name}: {run.task.metric} {run.score:.1f}")
 
     say(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
-    run_processes([run.job(model, glue) for run in left], told, cores(), None)
+    run_processes([run.job(model, acceptability, glue) for run in left], told, cores(), None)

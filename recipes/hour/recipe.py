@@ -15,22 +15,26 @@ class GlueRun:
     Attributes:
         metric: its name in the scores of ``bertine.finetune``.
         epochs: passes over the training set, where all weights are trained.
+        learning_rate: its highest value there.
         frozen: of the pre-trained model the head alone is fitted, which has nothing random in it.
         pairs: how two texts are read, as ``bertine.finetune`` has it.
+        after_acceptability: it begins with the model that has learned :data:`ACCEPTABILITY`.
     """
 
     task: str
     metric: str
     epochs: int
+    learning_rate: float = 1.5e-4
     frozen: bool = False
     pairs: PairReading = "joined"
+    after_acceptability: bool = False
 
 
 #: What the model is judged by: the mean of these, times 100. Whether all weights are trained or the
 #: head alone was chosen on a part of the training sets (docs/hour.md).
 TASKS = (
-    GlueRun("CoLA", "matthews", 10),
-    GlueRun("SST-2", "accuracy", 3),
+    GlueRun("CoLA", "matthews", 10, after_acceptability=True),
+    GlueRun("SST-2", "accuracy", 2, learning_rate=3e-4),
     GlueRun("MRPC", "f1", 3, frozen=True),
     GlueRun("STS-B", "spearman", 5, pairs="apart"),
     GlueRun("RTE", "accuracy", 3, frozen=True),
@@ -44,7 +48,8 @@ class Phase:
     """A pre-training run with a schedule of its own, going on from the model of the one before.
 
     Attributes:
-        share: of the time that vocabulary and preparation leave.
+        share: of the time that vocabulary and preparation leave; what all leave of it is for
+            acceptability.
         options: of ``bertine.pretrain``.
     """
 
@@ -73,22 +78,36 @@ _ALL: dict[str, Any] = {
 PHASES = (
     Phase(
         "short-sequences",
-        0.85,
+        0.8,
         {"max_seq_length": 64, "batch_size": 128, "learning_rate": 4e-3, **_ALL},
     ),
     Phase(
         "longer-sequences",
-        0.15,
+        0.14,
         {"max_seq_length": 128, "batch_size": 64, "learning_rate": 1e-3, **_ALL},
     ),
 )
+
+#: The task made of raw text between pre-training and CoLA (``acceptability.py``): how it is
+#: learned, and from how many sentences, for which the shares of the phases leave the time.
+ACCEPTABILITY: dict[str, Any] = {
+    "epochs": 1,
+    "batch_size": 64,
+    "learning_rate": 5e-4,
+    "dropout": 0.1,
+    "max_length": 64,
+    "frozen": False,
+    "baselines": False,
+    "log_every": 100,
+    "seed": 0,
+}
+SENTENCES_PER_MINUTE = 600
 
 #: Of ``bertine.finetune``, for both models.
 FINETUNE: dict[str, Any] = {"max_length": 128, "log_every": 100}
 #: Where all weights are trained.
 TRAINED: dict[str, Any] = {
     "batch_size": 32,
-    "learning_rate": 1.5e-4,
     "dropout": 0.1,
     # The dev set judges the runs, so it may choose neither their weights nor the head alone.
     "save_best": False,
