@@ -71,8 +71,8 @@ tags: [modernbert, fill-mask]
 # bertine-en
 
 A small English ModernBERT: {layers} layers of {hidden}, {parameters:.1f} million parameters, a
-WordPiece vocabulary of {vocabulary:,} pieces (lower case), at most {positions} tokens. It comes with
-Bertine and was trained by it, from raw text, in one hour on two cores of a CPU.
+WordPiece vocabulary of {vocabulary:,} pieces (lower case), at most {positions} tokens. It comes
+with Bertine and was trained by it, from raw text, in one hour on two cores of a CPU.
 
 `--model bertine-en` works wherever a model directory does:
 
