@@ -217,7 +217,7 @@ def test_mistakes_are_refused_in_one_line(home: Path, tmp_path: Path) -> None:
         ({"label_column": "article"}, "give .* or .*, not both"),
         ({"max_target_length": 50}, "max_target_length is 50, but the model has positions for 40"),
         ({"length_penalty": 2.0}, "length_penalty is for beams"),
-        ({"frozen": True}, "frozen is for models with layers"),
+        ({"frozen": True}, "frozen fits no head for the task"),
         ({"long_text": "tail"}, "long_text .* is for text"),
         ({"model": tmp_path / "bert"}, "of type bert writes no text after reading another"),
     ):

@@ -108,6 +108,11 @@ class Task(UserSide, ABC, Generic[Prediction]):
         return False
 
     @property
+    def reads_whole_texts(self) -> bool:
+        """Whether its head reads one vector of a text or of a pair of texts."""
+        return False
+
+    @property
     def reads_apart(self) -> bool:
         """Whether the texts of a pair are encoded apart."""
         return False

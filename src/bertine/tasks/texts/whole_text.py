@@ -82,6 +82,10 @@ class WholeTextTask(Task[Prediction]):
         return len(self.text_columns) == 2
 
     @property
+    def reads_whole_texts(self) -> bool:
+        return True
+
+    @property
     def reads_apart(self) -> bool:
         return bool(self.pair_pooling)
 

@@ -63,7 +63,6 @@ from bertine.tasks.tagging.word_windows import WordFeatures
 from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
-from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import human_time, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.finetuning.setup import Prepared
@@ -89,7 +88,7 @@ def fits_alone(task: Task[Any], model: Model) -> bool:
     and go on any model that has them."""
     if isinstance(model.backbone, Encoder):
         return True
-    return isinstance(task, WholeTextTask) and VECTOR_CLASSIFIER in model.config.heads
+    return task.reads_whole_texts and VECTOR_CLASSIFIER in model.config.heads
 
 
 def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:

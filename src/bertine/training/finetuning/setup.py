@@ -37,7 +37,6 @@ from bertine.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
-from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import counted, say, warn
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
@@ -147,7 +146,7 @@ def prepare(
     built = labelled.build(max_length)
     if isinstance(data, Labelled) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
-    if start.pairs == "apart" and not (isinstance(built, WholeTextTask) and built.takes_pairs):
+    if start.pairs == "apart" and not (built.reads_whole_texts and built.takes_pairs):
         raise BertineError(
             f"{option('pairs', 'apart')} is for pairs of texts, and the task {built.name!r} is "
             "over others here; leave it out"
@@ -229,7 +228,7 @@ def on_vectors(task: Task[Any], start: Start, config: Config) -> Task[Any]:
     """Return the task for a head that can be fitted alone: the two texts of a pair encoded apart,
     so that their vectors and their words are compared; single texts by their vector, where the
     published head on such layers cannot be made linear; other tasks as they are."""
-    if not isinstance(task, WholeTextTask):
+    if not task.reads_whole_texts:
         return task
     pooling = pooling_of(start.model).name
     if task.takes_pairs:
