@@ -115,14 +115,15 @@ No article of the demo is among them. The weights come under the same licence, C
 
 `python recipes/hour` in Bertine's repository, {tokens:.0f} million tokens in {minutes:.0f} minutes
 on two cores of an AMD EPYC, vocabulary and preparation included: 30% of the words hidden in
-sequences of at most 64 tokens for 85% of the time, of 128 for the rest, with Muon. It ended at an
+sequences of at most 64 tokens for most of the time, of 128 for the rest, with Muon. It ended at an
 MLM loss of {mlm:.2f} nats, {accuracy:.0%} of the hidden words right, on its own text.
 
 ## Scores
 
 Five tasks of GLUE, judged on their dev sets, times 100, each in the way that held-out training
 examples chose (docs/hour.md): all weights trained, {seeds} seeds, mean and standard deviation, or
-the head alone (`--frozen`), which has nothing random in it.
+the head alone (`--frozen`), which has nothing random in it. Before CoLA a copy of the model learned
+to tell sentences of the same text from damaged ones, which this folder has not.
 
 {table}
 

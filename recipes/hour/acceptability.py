@@ -1,9 +1,9 @@
 """A task made of raw text: which sentences stand in a text, and which were damaged by rule?
 
-It asks for what CoLA asks for, and costs no labels: words are moved, left out, doubled, put in
-place of others of their kind, or bent otherwise. A model learns it between pre-training and CoLA
-(another task in between: Phang et al. 2018, arXiv 1811.01088; telling real sentences from fake ones
-before CoLA: Warstadt et al. 2019, arXiv 1805.12471).
+It asks for what CoLA asks for, and costs no labels: words are moved, left out, put in, put in the
+place of others of their kind, or given another ending. A model learns it between pre-training and
+CoLA (another task in between: Phang et al. 2018, arXiv 1811.01088; telling real sentences from fake
+ones before CoLA: Warstadt et al. 2019, arXiv 1805.12471).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def damage(sentence: str, draw: np.random.Generator) -> str | None:
             place = known[int(draw.integers(len(known)))]
             words[place] = str(draw.choice(_LIKE[words[place].lower()]))
         elif way < 0.88:
-            words[at] = _bent(words[at], draw)
+            words[at] = _with_other_ending(words[at], draw)
         else:
             words.insert(at, str(draw.choice(_FUNCTION_WORDS)))
         damaged = " ".join(words) + end
@@ -129,7 +129,7 @@ def damage(sentence: str, draw: np.random.Generator) -> str | None:
     return None
 
 
-def _bent(word: str, draw: np.random.Generator) -> str:
+def _with_other_ending(word: str, draw: np.random.Generator) -> str:
     """Return a word of content with another ending; others as they are."""
     stem = word.rstrip(".,!?")
     if len(stem) < 3 or not stem.isalpha() or stem.lower() in _LIKE:
