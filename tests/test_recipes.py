@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import importlib.util
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -128,6 +129,102 @@ def test_an_hour_of_nine_seconds(tmp_path: Path, given: list[str | Path], hour: 
     assert toys.tree(out) == before
 
 
+@pytest.fixture
+def chinese_tasks(tmp_path: Path) -> Path:
+    """The folder of the Chinese tasks, each with a few examples in its published form."""
+    folder = tmp_path / "chinese"
+    words = ["河流", "山", "城市", "音乐", "战争", "国王"]
+    texts = [f"{words[n % 6]}在{words[(n + 1) % 6]}的北边。" for n in range(24)]
+    rows = "".join(f"{n}\t{'地理' if n % 2 else '文化'}\t{text}\n" for n, text in enumerate(texts))
+    pairs = "".join(f"{n}\t{text}\t{texts[-n]}\t{n % 2}\n" for n, text in enumerate(texts))
+    tags = "".join(
+        f"# text = {text}\n1\t{text[:2]}\tB-LOC\t-\t-\n2\t{text[2:]}\tO\t-\t-\n\n" for text in texts
+    )
+    questions = [
+        {
+            "id": str(n),
+            "question": "在哪里？",
+            "answers": [{"text": text[:2], "answer_start": 0}],
+        }
+        for n, text in enumerate(texts)
+    ]
+    paragraphs = [
+        {"context": text, "qas": [question]}
+        for text, question in zip(texts, questions, strict=True)
+    ]
+    squad = json.dumps({"version": "v1.0", "data": [{"title": "", "paragraphs": paragraphs}]})
+    for name, files, text in (
+        ("single-sib200", ("train.tsv", "test.tsv"), "index_id\tcategory\ttext\n" + rows),
+        ("pawsx", ("dev_2k.tsv", "test_2k.tsv"), "id\tsentence1\tsentence2\tlabel\n" + pairs),
+        ("uner", ("zh-ud-train.iob2.xz", "zh-ud-test.iob2"), tags),
+        ("cmrc2018", ("train.json", "dev.json.xz"), squad),
+    ):
+        (folder / name).mkdir(parents=True)
+        for file in files:
+            content = text.encode()
+            packed = lzma.compress(content) if file.endswith(".xz") else content
+            (folder / name / file).write_bytes(packed)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_chinese_model_in_seconds(tmp_path: Path, chinese_tasks: Path, hour: Hour) -> None:
+    corpus, out = tmp_path / "zh.txt", tmp_path / "out"
+    sentence = "河流在城市的北边。山在南边。国王听音乐。"
+    corpus.write_text("\n\n".join(sentence * 5 for _ in range(40)))
+    given = ("--model", "bertine-zh", "--corpus", corpus, "--tasks", chinese_tasks, "--out", out)
+    status, printed, said = hour(*given, "--minutes", "0.1", "--seeds", "1")
+    assert status == 0, said
+    assert "acceptability" not in said
+    scores = json.loads((out / "scores.json").read_text())["pre-trained"]
+    assert list(scores) == ["topics", "paraphrases", "entities", "questions"]
+    assert printed.splitlines()[-2].startswith("average")
+    assert json.loads((out / "store" / "manifest.json").read_text())["language"] == "zh"
+    assert (out / "tasks" / "entities" / "dev.conll").read_text().startswith("河流\tB-LOC\n")
+    # The package's English model is another one.
+    other = ["bertine-en" if value == "bertine-zh" else value for value in given]
+    assert "is not of this recipe" in mistake(hour(*other))
+
+
+def test_chinese_tasks_are_missed_before_the_time_begins(
+    tmp_path: Path, chinese_tasks: Path, given: list[str | Path], hour: Hour
+) -> None:
+    more = ("--model", "bertine-zh", "--tasks", chinese_tasks)
+    shutil.copy(chinese_tasks / "uner" / "zh-ud-test.iob2", chinese_tasks / "uner" / "b-test.iob2")
+    assert "has 2 files *uner*/*test.iob2" in mistake(hour(*given, *more))
+    shutil.rmtree(chinese_tasks / "uner")
+    assert "has no files *uner*/*train.iob2" in mistake(hour(*given, *more))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_with_more_layers_computes_the_same_at_first(
+    module: ModuleType, tmp_path: Path
+) -> None:
+    config = transformers.ModernBertConfig(
+        **{"vocab_size": 90, "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3},
+        **{"intermediate_size": 48, "local_attention": 8, "pad_token_id": 0},
+    )
+    torch.manual_seed(0)
+    transformers.ModernBertForMaskedLM(config).save_pretrained(tmp_path / "small")
+    module.grow(tmp_path / "small", 6, tmp_path / "large")
+    ids = torch.randint(1, 90, (2, 40))
+
+    def logits(folder: str) -> torch.Tensor:
+        model = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / folder).eval()
+        assert model.config.num_hidden_layers == {"small": 3, "large": 6}[folder]
+        with torch.inference_mode():
+            return model(ids).logits
+
+    torch.testing.assert_close(logits("large"), logits("small"))
+    model = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / "large")
+    model(ids, labels=ids).loss.backward()
+    added = model.model.layers[4].attn.Wo.weight
+    assert not added.any()
+    assert added.grad.any()
+    with pytest.raises(BertineError, match="has 3 layers, of which 4 are no multiple"):
+        module.grow(tmp_path / "small", 4, tmp_path / "other")
+
+
 def test_a_damaged_sentence_is_another_one(module: ModuleType) -> None:
     damage: Callable[..., str | None] = module.write_acceptability.__globals__["damage"]
     sentence, words = "They have walked to the old river.", Counter[str]()
@@ -207,20 +304,22 @@ def test_the_clock_counts_what_was_interrupted(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        module.Clock(file, corpus).stage("vocabulary", lambda: work(40.0, stopped=True))
-    module.Clock(file, corpus).stage("vocabulary", lambda: work(10.0))
-    clock = module.Clock(file, corpus)
+        module.Clock(file, corpus, module.RECIPES["hour"]).stage(
+            "vocabulary", lambda: work(40.0, stopped=True)
+        )
+    module.Clock(file, corpus, module.RECIPES["hour"]).stage("vocabulary", lambda: work(10.0))
+    clock = module.Clock(file, corpus, module.RECIPES["hour"])
     clock.stage("vocabulary", lambda: work(5.0))
     assert len(calls) == 2
     assert clock.total == 50.0
     (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
-        module.Clock(tmp_path / "other.json", corpus)
+        module.Clock(tmp_path / "other.json", corpus, module.RECIPES["hour"])
     kept_in = json.loads(file.read_text())
     kept_in["recipe"]["acceptability"]["batch_size"] += 1
     (tmp_path / "other.json").write_text(json.dumps(kept_in))
     with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
-        module.Clock(tmp_path / "other.json", corpus)
+        module.Clock(tmp_path / "other.json", corpus, module.RECIPES["hour"])
     # Of a minute less a reserve ten seconds are left, and remain so for a run that has begun.
     left, kept = tmp_path / "left.json", 1 - module._RESERVE
     expected = pytest.approx((60 * kept - 50) / 3600)
@@ -236,13 +335,13 @@ def test_the_clock_counts_what_was_interrupted(
 
 
 def test_scores_are_of_one_version_of_the_recipe(module: ModuleType, tmp_path: Path) -> None:
-    module.check_finetuning(tmp_path)
-    module.check_finetuning(tmp_path)
+    module.check_finetuning(tmp_path, module.RECIPES["hour"])
+    module.check_finetuning(tmp_path, module.RECIPES["hour"])
     settings = json.loads((tmp_path / "finetuning.json").read_text())
     settings["trained"]["batch_size"] += 1
     (tmp_path / "finetuning.json").write_text(json.dumps(settings))
     with pytest.raises(module.bertine.BertineError, match="another version of the recipe"):
-        module.check_finetuning(tmp_path)
+        module.check_finetuning(tmp_path, module.RECIPES["hour"])
 
 
 def test_the_clock_counts_what_was_killed(
@@ -261,7 +360,7 @@ def test_the_clock_counts_what_was_killed(
         assert kept["done"] == []
         assert kept["seconds"]["vocabulary"] > 0
 
-    module.Clock(file, [tmp_path / "text"]).stage("vocabulary", work)
+    module.Clock(file, [tmp_path / "text"], module.RECIPES["hour"]).stage("vocabulary", work)
     assert json.loads(file.read_text())["done"] == ["vocabulary"]
 
 

@@ -1,20 +1,23 @@
-"""Put what ``recipes/hour`` made into the package, as ``bertine-en``.
+"""Put what ``recipes/hour`` made into the package, as ``bertine-en`` or ``bertine-zh``.
 
-    python recipes/hour --corpus BOOKS.jsonl.zst WIKI.jsonl.zst --glue GLUE --out HOUR
-    python tools/bundle_model.py HOUR
+    python recipes/hour --model bertine-zh --corpus WIKI-ZH.jsonl.zst --tasks ZH --out ZH-MODEL
+    python tools/bundle_model.py bertine-zh ZH-MODEL --machine "two cores of an AMD EPYC"
 
-Writes the hour's model in bf16, its vocabulary and its card with the scores of HOUR. Refuses a
-model that has read an article of the demo.
+Writes the model in bf16, its vocabulary and its card (from ``tools/cards``) with the scores of its
+fine-tuning. Refuses a model that has read an article of the demo; ``tools/leave_out_demo.py``
+writes a corpus without them.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from compressed_rows import read_lines, read_rows
@@ -22,228 +25,201 @@ from safetensors.torch import save_file
 
 from bertine.files import atomic_dir, read_json, write_json, write_text
 from bertine.interop.weights import read_weights
+from bertine.terminal.console import human_time
 
-WEIGHTS = Path("src/bertine/weights/bertine-en")
+WEIGHTS = Path("src/bertine/weights")
+CARDS = Path(__file__).with_name("cards")
 #: None of its articles may be in the text.
 DEMO = Path("src/bertine/demo/data")
 #: At most so many bytes of weights in the package.
-MOST_BYTES = 8_000_000
+MOST_BYTES = 16_000_000
 
-#: Task -> what it asks, its metric's name and key.
+
+class TaskRow(NamedTuple):
+    question: str
+    metric: str
+    key: str
+
+
 TASKS = {
-    "CoLA": ("is a sentence good English?", "Matthews", "matthews"),
-    "SST-2": ("is a review good or bad?", "accuracy", "accuracy"),
-    "MRPC": ("do two sentences say the same?", "F1", "f1"),
-    "STS-B": ("how alike are two sentences?", "Spearman", "spearman"),
-    "RTE": ("does one sentence follow from the other?", "accuracy", "accuracy"),
+    "bertine-en": {
+        "CoLA": TaskRow("is a sentence good English?", "Matthews", "matthews"),
+        "SST-2": TaskRow("is a review good or bad?", "accuracy", "accuracy"),
+        "MRPC": TaskRow("do two sentences say the same?", "F1", "f1"),
+        "STS-B": TaskRow("how alike are two sentences?", "Spearman", "spearman"),
+        "RTE": TaskRow("does one sentence follow from the other?", "accuracy", "accuracy"),
+    },
+    "bertine-zh": {
+        "topics": TaskRow("what is a sentence about?", "accuracy", "accuracy"),
+        "paraphrases": TaskRow("do two sentences say the same?", "accuracy", "accuracy"),
+        "entities": TaskRow("which words are names?", "F1", "f1"),
+        "questions": TaskRow("where is the answer?", "F1", "f1"),
+    },
 }
-#: How the runs of the hour are called, and the heading of their column.
+#: How the runs of the recipe are called, and the heading of their column.
 WAYS = {"pre-trained": "score", "random-weights": "random weights"}
 
 
-def documents(corpus: list[str]) -> dict[str, int]:
-    """How many documents the files of a corpus have, by their names.
+def demo_articles() -> set[str]:
+    """Return the titles of the demo's articles."""
+    titles = {row["title"] for row in read_rows(DEMO / "articles.jsonl.zst")}
+    return titles | {row["article"] for row in read_rows(DEMO / "subjects.jsonl.zst")}
+
+
+def corpus_lines(corpus: Sequence[str]) -> list[str]:
+    """Return a line of a list for each file of a corpus: its documents and its hash.
 
     Raises:
         SystemExit: an article of the demo is among them.
     """
-    demo = {row["title"] for row in read_rows(DEMO / "articles.jsonl.zst")}
-    demo |= {row["article"] for row in read_rows(DEMO / "subjects.jsonl.zst")}
-    counts = {}
+    lines, demo = [], demo_articles()
     for file in map(Path, corpus):
-        name = file.name.split(".")[0]
         titles = [json.loads(line)["title"] for line in read_lines(file)]
+        wiki = file.name.startswith("wiki")
         # A book may well be called like an article on it.
-        if name == "wiki" and (both := demo & set(titles)):
+        if wiki and (both := demo & set(titles)):
             raise SystemExit(f"{file}: has articles of the demo: {', '.join(sorted(both)[:5])}")
-        counts[name] = len(titles)
-    return counts
+        language = "Chinese" if "-zh" in file.name else "English"
+        kind = f"articles of the {language} Wikipedia" if wiki else "books"
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        lines.append(f"- {len(titles):,} {kind} (`{file.name}`, sha256 `{digest[:16]}…`)")
+    return lines
 
 
-CARD = """\
----
-language: en
-license: cc-by-sa-4.0
-library_name: transformers
-tags: [modernbert, fill-mask]
----
-
-# bertine-en
-
-A small English ModernBERT: {layers} layers of {hidden}, {parameters:.1f} million parameters, a
-WordPiece vocabulary of {vocabulary:,} pieces (lower case), at most {positions} tokens. It comes
-with Bertine and was trained by it, from raw text, in one hour on two cores of a CPU.
-
-`--model bertine-en` works wherever a model directory does:
-
-```bash
-bertine finetune text --model bertine-en --data my.csv \\
-    --text-column text --label-column label --out my-model
-bertine fill-mask bertine-en "He opened the [MASK] and went out."
-```
-
-The folder is an ordinary Hugging Face model directory (`ModernBertForMaskedLM`, weights in bf16),
-and `transformers` opens it.
-
-## What it is good for
-
-Use it when you have labels but no GPU and little time: it fine-tunes and answers quickly, and is
-far better than random weights, above all with few labels.
-
-## What it is not good for
-
-- **Quality that matters.** Larger published models, which have read far more, are better on every
-  task. Where one can be had, take it ([choose a model](../../../../docs/guides/choose-a-model.md)).
-- **Facts and reasoning.** It has read little. Its guess for a hidden word is often the right kind
-  of word, seldom the right word. Grammar (CoLA) and inference (RTE) are hardly above chance.
-- **Sentence vectors as they come.** It was not trained to give similar sentences similar vectors.
-- **Languages other than English**, long texts (it was trained on at most 128 tokens), code, slang
-  and social media, and anything said after 2016 or so.
-- **Decisions about people.** Its texts are novels of the 19th and early 20th century and an
-  encyclopaedia, with the views of their times and authors.
-
-## What it has read
-
-- {books} books from the public domain, published before 1926 (novels, stories, essays).
-- {articles:,} articles of the English Wikipedia, written by its contributors, under the
-  [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/) licence (Creative Commons
-  Attribution-ShareAlike).
-
-No article of the demo is among them. The weights come under the same licence, CC BY-SA 4.0.
-
-## How it was made
-
-`python recipes/hour` in Bertine's repository, {tokens:.0f} million tokens in {minutes:.0f} minutes
-on two cores of an AMD EPYC, vocabulary and preparation included: 30% of the words hidden in
-sequences of at most 64 tokens for most of the time, of 128 for the rest, with Muon. It ended at an
-MLM loss of {mlm:.2f} nats, {accuracy:.0%} of the hidden words right, on its own text.
-
-## Scores
-
-Five tasks of GLUE, judged on their dev sets, times 100, each in the way that held-out training
-examples chose (docs/hour.md): all weights trained, {seeds} seeds, mean and standard deviation, or
-the head alone (`--frozen`), which has nothing random in it. Before CoLA a copy of the model learned
-to tell sentences of the same text from damaged ones, which this folder has not.
-
-{table}
-
-For comparison: the published scores of Google's bert-tiny and bert-mini on these tasks, on GLUE's
-hidden test sets, average 59.0 and 59.6. Those are other sentences, so compare with care.
-"""
-
-
-def spread(values: list[float]) -> str:
+def spread(values: Sequence[float]) -> str:
     mean = f"{statistics.fmean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
 
 
-def read_scores(finetuning: Path) -> dict[str, dict[str, list[float]]]:
-    """The scores times 100 that the hour's fine-tuning runs left: way -> task -> one a seed. A way
+def read_scores(finetuning: Path, tasks: Mapping[str, TaskRow]) -> dict[str, dict[str, Any]]:
+    """Read the scores times 100 that the fine-tuning runs left: way -> task -> one a seed. A way
     that is not complete is left out."""
-    scores: dict[str, dict[str, list[float]]] = {}
+    scores: dict[str, dict[str, Any]] = {}
     for way in WAYS:
         of = {
             task: [
-                100 * read_json(file)[key]
+                100 * read_json(file)[row.key]
                 for file in sorted(finetuning.glob(f"{task}-{way}-?.json"))
             ]
-            for task, (_, _, key) in TASKS.items()
+            for task, row in tasks.items()
         }
         if all(of.values()):
             scores[way] = of
     return scores
 
 
-def glue_table(scores: dict[str, dict[str, list[float]]]) -> list[str]:
-    """The card's table of what :func:`read_scores` gave."""
-    rows = [
-        f"| task | | {' | '.join(WAYS[way] for way in scores)} |",
-        f"|---|---|{'---|' * len(scores)}",
-    ]
-    for task, (question, metric, _) in TASKS.items():
-        cells = " | ".join(spread(scores[way][task]) for way in scores)
-        rows.append(f"| {task}, {metric} | {question} | {cells} |")
+def score_table(
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+    tasks: Mapping[str, TaskRow],
+    tf_idf: Mapping[str, float],
+) -> list[str]:
+    """Return the card's table of what :func:`read_scores` gave, and of tf-idf where it is known."""
+    heads = [*(WAYS[way] for way in scores), *(["tf-idf"] if tf_idf else [])]
+    rows = [f"| task | | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
+    for task, row in tasks.items():
+        cells = [spread(scores[way][task]) for way in scores]
+        if tf_idf:
+            cells.append(f"{tf_idf[task]:.1f}" if task in tf_idf else "")
+        rows.append(f"| {task}, {row.metric} | {row.question} | {' | '.join(cells)} |")
     means = []
     for way in scores:
         count = max(map(len, scores[way].values()))
         # A head that is fitted alone has one score, whatever the seed.
-        every = [own * count if len(own) == 1 else own for own in scores[way].values()]
-        seeds = zip(*every, strict=True)
-        means.append(spread([statistics.fmean(seed) for seed in seeds]))
-    rows.append(f"| **average** | | {' | '.join(f'**{mean}**' for mean in means)} |")
+        every = [
+            own if len(own) == count else [statistics.fmean(own)] * count
+            for own in scores[way].values()
+        ]
+        means.append(f"**{spread([statistics.fmean(seed) for seed in zip(*every, strict=True)])}**")
+    if tf_idf:
+        whole = tf_idf.keys() >= tasks.keys()
+        means.append(f"**{statistics.fmean(tf_idf.values()):.1f}**" if whole else "")
+    rows.append(f"| **average** | | {' | '.join(means)} |")
     return rows
 
 
-def pack(hour: Path, out: Path) -> None:
-    """Write the model of the hour in `hour` into the folder `out`, with its card."""
-    phases = ("short-sequences", "longer-sequences")
-    model = hour / phases[-1] / "model"
+def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float | None) -> None:
+    """Write the model that the recipe made in the folder `made` into the folder `out`, with its
+    card.
+
+    Args:
+        name: of the model.
+        machine: on which it was trained, for people.
+        blimp: its accuracy on BLiMP, times 100.
+    """
+    clock: dict[str, Any] = read_json(made / "hour.json")
+    phases = [phase["name"] for phase in clock["recipe"]["phases"]]
+    model = made / phases[-1] / "model"
     config: dict[str, Any] = read_json(model / "config.json")
-    clock: dict[str, Any] = read_json(hour / "hour.json")
-    counts = documents(clock["corpus"])
-    scores = read_scores(hour / "finetuning")
+    scores = read_scores(made / "finetuning", TASKS[name])
     if not scores:
-        raise SystemExit(f"{hour}: its fine-tuning is not complete, so that there are no scores")
+        raise SystemExit(f"{made}: its fine-tuning is not complete, so that there are no scores")
     logs = [
-        [json.loads(line) for line in (hour / phase / "log.jsonl").read_text().splitlines()]
+        [json.loads(line) for line in (made / phase / "log.jsonl").read_text().splitlines()]
         for phase in phases
     ]
     tensors = {
         name: tensor.to(torch.bfloat16).contiguous() for name, tensor in read_weights(model).items()
     }
+    beside = made / "tf-idf.json"
+    tf_idf: dict[str, float] = read_json(beside) if beside.exists() else {}
+    tokens = sum(log[-1]["tokens"] for log in logs)
+    settings = read_json(made / phases[-1] / "run.json")["settings"]
+    seconds = [clock["seconds"][stage] for stage in ("vocabulary", "preparation", *phases)]
+    end = logs[-1][-8:]
     with atomic_dir(out) as folder:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         size = (folder / "model.safetensors").stat().st_size
         if size > MOST_BYTES:
             raise SystemExit(f"the weights are {size:,} bytes, more than {MOST_BYTES:,}")
-        # Fine-tuning wants dropout, which an hour of pre-training did not.
+        # Fine-tuning wants dropout, which so short a pre-training did not.
         rates = ("attention_dropout", "mlp_dropout", "embedding_dropout", "classifier_dropout")
         dropout = dict.fromkeys(rates, 0.1)
         # Older and newer versions of transformers have their own key each.
         precision = dict.fromkeys(("dtype", "torch_dtype"), "bfloat16")
         write_json(folder / "config.json", config | dropout | precision)
-        for name in ("vocab.txt", "tokenizer_config.json"):
-            shutil.copyfile(model / name, folder / name)
+        for file in ("vocab.txt", "tokenizer_config.json"):
+            shutil.copyfile(model / file, folder / file)
         # Half the size without the line ends of the original.
         backend = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
         write_text(
             folder / "tokenizer.json",
             json.dumps(backend, ensure_ascii=False, separators=(",", ":")) + "\n",
         )
-        end = logs[-1][-8:]
+        card = (CARDS / f"{name}.md").read_text(encoding="utf-8")
         write_text(
             folder / "README.md",
-            CARD.format(
+            card.format(
                 layers=config["num_hidden_layers"],
                 hidden=config["hidden_size"],
                 parameters=sum(tensor.numel() for tensor in tensors.values()) / 1e6,
                 vocabulary=config["vocab_size"],
                 positions=config["max_position_embeddings"],
-                books=counts["books"],
-                articles=counts["wiki"],
-                tokens=sum(log[-1]["tokens"] for log in logs) / 1e6,
-                minutes=sum(
-                    seconds
-                    for name, seconds in clock["seconds"].items()
-                    if name in ("vocabulary", "preparation", *phases)
-                )
-                / 60,
+                corpus="\n".join(corpus_lines(clock["corpus"])),
+                tokens=tokens / 1e6,
+                epochs=tokens / settings["num_tokens"],
+                time=human_time(sum(seconds)),
+                machine=machine,
                 mlm=statistics.fmean(line["loss"] for line in end),
                 accuracy=statistics.fmean(line["accuracy"] for line in end),
-                seeds=len(scores["pre-trained"]["CoLA"]),
-                table="\n".join(glue_table(scores)),
+                seeds=max(map(len, scores["pre-trained"].values())),
+                table="\n".join(score_table(scores, TASKS[name], tf_idf)),
+                blimp="" if blimp is None else f"BLiMP (`bertine blimp {name}`): {blimp:.1f}%.",
             ),
         )
-    for file in sorted(out.iterdir()):
-        print(f"{file}: {file.stat().st_size:,} bytes")
+    for path in sorted(out.iterdir()):
+        print(f"{path}: {path.stat().st_size:,} bytes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("hour", type=Path, help="the folder of recipes/hour")
-    parser.add_argument("--out", type=Path, default=WEIGHTS)
-    options = parser.parse_args()
-    pack(options.hour, options.out)
+    parser.add_argument("name", choices=TASKS)
+    parser.add_argument("made", type=Path, help="the folder of recipes/hour")
+    parser.add_argument("--machine", required=True, help='such as "two cores of an AMD EPYC"')
+    parser.add_argument("--blimp", type=float, help="its accuracy there, in percent")
+    parser.add_argument("--out", type=Path, help="the folder (that of the package)")
+    given = parser.parse_args()
+    out = given.out or WEIGHTS / given.name
+    pack(given.name, given.made, out, machine=given.machine, blimp=given.blimp)
 
 
 if __name__ == "__main__":

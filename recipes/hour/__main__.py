@@ -1,11 +1,15 @@
-"""From raw text to a model in one hour, and what it is worth on five tasks of GLUE.
+"""From raw text to a model in a given time, and what it is worth on tasks.
 
-    python recipes/hour --corpus FILE_OR_FOLDER ... --glue FOLDER --out FOLDER
+    python recipes/hour --corpus FILE_OR_FOLDER ... --tasks FOLDER --out FOLDER
 
-Vocabulary, preparation and pre-training share the hour. Then CoLA, SST-2, MRPC, STS-B and RTE are
-fine-tuned over three seeds, from the model and from random weights of the same shape, and scored
-on their dev sets. Run again after an interruption, it goes on where it stopped; the hour goes on
-too.
+Vocabulary, preparation and pre-training share the time. Then the tasks are fine-tuned over three
+seeds, from the model and from random weights of the same shape, and scored on their dev sets. Run
+again after an interruption, it goes on where it stopped; the clock goes on too.
+
+--model hour (the default) is English and takes one hour; its tasks are GLUE's CoLA, SST-2, MRPC,
+STS-B and RTE. bertine-en and bertine-zh are the models in the package: the English one goes on for
+another hour with more layers; the Chinese one is scored on topics, paraphrases, entities and
+questions.
 """
 
 from __future__ import annotations
@@ -18,22 +22,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import chinese_tasks
 from acceptability import write_acceptability
 from finetuning import WAYS, Finetuning, alone, finetune_all
-from recipe import (
-    ACCEPTABILITY,
-    FINETUNE,
-    PHASES,
-    SENTENCES_PER_MINUTE,
-    TASKS,
-    TRAINED,
-    VOCAB,
-    Phase,
-)
+from growing import grow
+from recipe import ACCEPTABILITY, RECIPES, SENTENCES_PER_MINUTE, VOCAB, Phase, Recipe, TaskRun
 
 import bertine
 from bertine.commands.options.arguments import Parser, real, whole
@@ -41,19 +37,6 @@ from bertine.files import read_json, write_json
 from bertine.terminal.console import human_time, say
 
 CONFIG = Path(__file__).with_name("config.json")
-#: What the model in a folder depends on, as JSON has it, and what its scores depend on besides.
-_RECIPE: dict[str, Any] = {
-    "config": json.loads(CONFIG.read_text(encoding="utf-8")),
-    "vocab": VOCAB,
-    "phases": [asdict(phase) for phase in PHASES],
-    "acceptability": ACCEPTABILITY,
-    "sentences_per_minute": SENTENCES_PER_MINUTE,
-}
-_FINETUNING: dict[str, Any] = {
-    "tasks": [asdict(task) for task in TASKS],
-    "finetune": FINETUNE,
-    "trained": TRAINED,
-}
 #: Between two entries of the clock (seconds).
 _TICK = 5.0
 #: Share of the time that is set aside for starting, saving and reports.
@@ -66,17 +49,20 @@ class Clock:
     Args:
         file: where they are kept.
         corpus: what the model is made of.
+        recipe: how it is made.
 
     Raises:
         BertineError: `file` is that of a model made of another corpus or by another recipe, or
             something else.
     """
 
-    def __init__(self, file: Path, corpus: Sequence[Path]) -> None:
+    def __init__(self, file: Path, corpus: Sequence[Path], recipe: Recipe) -> None:
         self.file = file
+        self.recipe = recipe
+        self.settings = _as_json(recipe.of_model(read_json(CONFIG)))
         kept: dict[str, Any] = read_json(file) if file.exists() else {}
         if kept and not (
-            {"corpus", "seconds", "done"} <= kept.keys() and kept.get("recipe") == _RECIPE
+            {"corpus", "seconds", "done"} <= kept.keys() and kept.get("recipe") == self.settings
         ):
             raise bertine.BertineError(
                 f"{file}: is not of this recipe, or of another version; choose another folder"
@@ -106,7 +92,7 @@ class Clock:
         def write() -> None:
             self.seconds[name] = before + time.monotonic() - began
             kept = {"corpus": self.corpus, "seconds": self.seconds, "done": self.done}
-            write_json(self.file, {"recipe": _RECIPE, **kept})
+            write_json(self.file, {"recipe": self.settings, **kept})
 
         def tick() -> None:
             while not over.wait(_TICK):
@@ -126,12 +112,20 @@ class Clock:
 
 def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> Path:
     """The pre-trained model's directory."""
-    vocab, store = out / "vocab", out / "store"
+    vocab, store, recipe = out / "vocab", out / "store", clock.recipe
     clock.stage("vocabulary", lambda: bertine.train_vocab(corpus, out=vocab, **VOCAB))
-    clock.stage("preparation", lambda: bertine.prepare(corpus, tokenizer=vocab, out=store))
-    hours = _hours_left(out / "left.json", out / PHASES[0].name, minutes, clock)
+    clock.stage(
+        "preparation",
+        lambda: bertine.prepare(corpus, tokenizer=vocab, out=store, **recipe.prepare),
+    )
+    hours = _hours_left(out / "left.json", out / recipe.phases[0].name, minutes, clock)
 
     def train(phase: Phase, model: Path) -> None:
+        if phase.layers is not None:
+            grown = out / f"{phase.layers}-layers"
+            if not grown.exists():
+                grow(model, phase.layers, grown)
+            model = grown
         result = bertine.pretrain(
             store,
             model=model,
@@ -143,10 +137,12 @@ def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> P
         print("\n".join(result.lines()))
 
     model = CONFIG
-    for phase in PHASES:
+    for phase in recipe.phases:
         clock.stage(phase.name, functools.partial(train, phase, model))
         model = out / phase.name / "model"
-    clock.stage("acceptability", functools.partial(_acceptability, corpus, out, model, minutes))
+    if recipe.acceptability:
+        learn = functools.partial(_acceptability, corpus, out, model, minutes)
+        clock.stage("acceptability", learn)
     say(
         f"the model took {human_time(clock.total)}: "
         + ", ".join(f"{name} {human_time(seconds)}" for name, seconds in clock.seconds.items())
@@ -190,13 +186,19 @@ def _hours_left(file: Path, run: Path, minutes: float, clock: Clock) -> float:
     return hours
 
 
+def _as_json(value: Any) -> Any:
+    """Return `value` as it comes back from a file."""
+    return json.loads(json.dumps(value))
+
+
 def check(
-    corpus: list[Path], glue: Path, out: Path, runs: Sequence[Finetuning], clock: Clock
+    corpus: list[Path], tasks: Path, out: Path, runs: Sequence[Finetuning], clock: Clock
 ) -> None:
-    """Before the hour begins and not after it: is there all that it takes?
+    """Before the time begins and not after it: is there all that it takes?
 
     Raises:
-        BertineError: `out` is a file; the corpus or a file of GLUE is missing or cannot be read.
+        BertineError: `out` is a file; the corpus or a file of the tasks is missing or cannot be
+            read.
     """
     from bertine.datasets.glue import glue_task
     from bertine.datasets.glue_data import read_glue
@@ -206,25 +208,27 @@ def check(
         raise bertine.BertineError(f"{out}: is a file; choose another folder")
     if "preparation" not in clock.done:
         Corpus(corpus)
-    for task in TASKS:
-        if all(run.done for run in runs if run.task == task):
-            continue
-        _, dev_sets = read_glue(glue, glue_task(task.task))
-        if not dev_sets:
-            raise bertine.BertineError(f"{glue}: has no dev.tsv of {task.task} to score it on")
+    left = {run.task.name: run.task for run in runs if not run.done}
+    for name, task in left.items():
+        if task.arguments["task"] == "glue":
+            _, dev_sets = read_glue(tasks, glue_task(name))
+            if not dev_sets:
+                raise bertine.BertineError(f"{tasks}: has no dev.tsv of {name} to score it on")
+    if left.keys() & chinese_tasks.SOURCES.keys():
+        chinese_tasks.find_files(tasks)
 
 
-def check_finetuning(out: Path) -> None:
+def check_finetuning(out: Path, recipe: Recipe) -> None:
     """Write down how the model is fine-tuned, or compare it with what was written before.
 
     Raises:
         BertineError: the scores in `out` are of another version of the recipe.
     """
-    file = out / "finetuning.json"
+    file, settings = out / "finetuning.json", _as_json(recipe.of_scores())
     if not file.exists():
         out.mkdir(parents=True, exist_ok=True)
-        write_json(file, _FINETUNING)
-    elif read_json(file) != json.loads(json.dumps(_FINETUNING)):
+        write_json(file, settings)
+    elif read_json(file) != settings:
         raise bertine.BertineError(
             f"{file}: the scores here are of another version of the recipe; remove this file and "
             f"the folder {out / 'finetuning'} to fine-tune the model again, or choose another "
@@ -232,14 +236,32 @@ def check_finetuning(out: Path) -> None:
         )
 
 
-def table(scores: dict[str, dict[str, list[float]]]) -> list[str]:
+def finetune_model(
+    runs: Sequence[Finetuning], model: Path, tasks: Path, out: Path, recipe: Recipe
+) -> None:
+    """Do the fine-tuning runs that are not done."""
+    written = out / "tasks"
+    if recipe.tasks[0].name not in chinese_tasks.SOURCES:
+        data_of = functools.partial(_same, tasks)
+    else:
+        if not all(run.done for run in runs):
+            chinese_tasks.write_tasks(tasks, written)
+        data_of = functools.partial(chinese_tasks.data_of, out=written)
+    finetune_all(runs, model, out / "acceptability" / "model", data_of)
+
+
+def _same(folder: Path, task: str) -> Path:
+    return folder
+
+
+def table(scores: dict[str, dict[str, list[float]]], tasks: Sequence[TaskRun]) -> list[str]:
     """A row a task, a column a way: mean and standard deviation over the seeds."""
-    lines = [f"{'':20}" + "".join(f"{way:>22}" for way in WAYS)]
-    for task in TASKS:
-        cells = "".join(f"{_spread(scores[way][task.task]):>22}" for way in WAYS)
-        lines.append(f"{task.task + ', ' + task.metric:20}{cells}")
+    lines = [f"{'':22}" + "".join(f"{way:>22}" for way in WAYS)]
+    for task in tasks:
+        cells = "".join(f"{_spread(scores[way][task.name]):>22}" for way in WAYS)
+        lines.append(f"{task.name + ', ' + task.metric:22}{cells}")
     averages = "".join(f"{_spread(averaged(scores[way])):>22}" for way in WAYS)
-    return [*lines, f"{'average':20}{averages}"]
+    return [*lines, f"{'average':22}{averages}"]
 
 
 def averaged(scores: dict[str, list[float]]) -> list[float]:
@@ -262,33 +284,44 @@ def hour(arguments: Sequence[str]) -> None:
         "--corpus", metavar="PATH", type=Path, nargs="+", required=True, help="files and folders"
     )
     parser.add_argument(
-        "--glue", metavar="DIR", type=Path, required=True, help="folder of the tasks' folders"
+        *("--tasks", "--glue"),
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="folder of the tasks' folders: GLUE's, or with bertine-zh the Chinese ones",
     )
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="of all it makes")
+    parser.add_argument("--model", choices=RECIPES, default="hour", help="which one (hour)")
     parser.add_argument(
-        "--minutes", metavar="X", type=real(0.1), default=60.0, help="the length of the hour"
+        "--minutes", metavar="X", type=real(0.1), help="its time (hour: 60, bertine-en: 120, …)"
     )
     parser.add_argument(
         "--seeds", metavar="N", type=whole(1), default=3, help="fine-tuning runs a task and way"
     )
     given = parser.parse(arguments)
-    out, glue, seeds = given["out"], given["glue"], given["seeds"]
-    clock = Clock(out / "hour.json", given["corpus"])
+    out, tasks, seeds, recipe = (
+        given["out"],
+        given["tasks"],
+        given["seeds"],
+        RECIPES[given["model"]],
+    )
+    clock = Clock(out / "hour.json", given["corpus"], recipe)
     runs = [
         Finetuning(task, way, seed, out)
         for way in WAYS
-        for task in TASKS
+        for task in recipe.tasks
         for seed in range(1 if alone(task, way) else seeds)
     ]
-    check(given["corpus"], glue, out, runs, clock)
-    check_finetuning(out)
-    model = make_model(given["corpus"], out, given["minutes"], clock)
-    finetune_all(runs, model, out / "acceptability" / "model", glue)
+    check(given["corpus"], tasks, out, runs, clock)
+    check_finetuning(out, recipe)
+    minutes = recipe.minutes if given["minutes"] is None else given["minutes"]
+    model = make_model(given["corpus"], out, minutes, clock)
+    finetune_model(runs, model, tasks, out, recipe)
     scores: dict[str, dict[str, list[float]]] = {way: {} for way in WAYS}
     for run in runs:
-        scores[run.way].setdefault(run.task.task, []).append(run.score)
+        scores[run.way].setdefault(run.task.name, []).append(run.score)
     write_json(out / "scores.json", scores)
-    print("\n".join(table(scores)))
+    print("\n".join(table(scores, recipe.tasks)))
     over = "one seed"
     if seeds > 1:
         over = f"mean and standard deviation over {seeds} seeds, but of a head fitted alone one run"

@@ -1,4 +1,4 @@
-"""The fine-tuning runs of the hour, as many at a time as there are cores, with a thread each.
+"""The fine-tuning runs of a model, as many at a time as there are cores, with a thread each.
 
 Their batches are so small that two threads wait for each other longer than they compute: a run of
 CoLA takes less time with one.
@@ -6,12 +6,12 @@ CoLA takes less time with one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe import FINETUNE, TRAINED, GlueRun
+from recipe import FINETUNE, TRAINED, TaskRun
 
 import bertine
 from bertine.cores.launch import cores
@@ -23,7 +23,7 @@ from bertine.training.search.runs import run_processes
 WAYS = {"pre-trained": False, "random weights": True}
 
 
-def alone(task: GlueRun, way: str) -> bool:
+def alone(task: TaskRun, way: str) -> bool:
     """Whether the head alone is fitted: random weights have nothing to fit it on."""
     return task.frozen and not WAYS[way]
 
@@ -39,18 +39,18 @@ class Finetuning:
         out: the recipe's folder; the run, its log and its score are in ``finetuning`` there.
     """
 
-    task: GlueRun
+    task: TaskRun
     way: str
     seed: int
     out: Path
 
     @property
     def name(self) -> str:
-        return f"{self.task.task}, {self.way}, seed {self.seed}"
+        return f"{self.task.name}, {self.way}, seed {self.seed}"
 
     def file(self, ending: str) -> Path:
         """The run's folder, or with an ending what is beside it."""
-        name = f"{self.task.task}-{self.way.replace(' ', '-')}-{self.seed}{ending}"
+        name = f"{self.task.name}-{self.way.replace(' ', '-')}-{self.seed}{ending}"
         return self.out / "finetuning" / name
 
     @property
@@ -62,16 +62,15 @@ class Finetuning:
         """Of a run that is done: on the dev set, times 100."""
         return 100 * float(read_json(self.file(".json"))[self.task.metric])
 
-    def job(self, model: Path, acceptability: Path, glue: Path) -> dict[str, Any]:
+    def job(self, model: Path, acceptability: Path, data: Path) -> dict[str, Any]:
         """The run as :func:`bertine.training.search.runs.run_one` is given it."""
         arguments = {
-            "task": "glue",
-            "glue_task": self.task.task,
             "model": str(acceptability if self.task.after_acceptability else model),
-            "data": str(glue),
+            "data": str(data),
             "out": str(self.file("")),
             "seed": self.seed,
             **FINETUNE,
+            **self.task.arguments,
         }
         if alone(self.task, self.way):
             arguments["frozen"] = True
@@ -86,9 +85,17 @@ class Finetuning:
         return {"arguments": arguments, "log": str(self.file(".log"))}
 
 
-def finetune_all(runs: Sequence[Finetuning], model: Path, acceptability: Path, glue: Path) -> None:
+def finetune_all(
+    runs: Sequence[Finetuning], model: Path, acceptability: Path, data_of: Callable[[str], Path]
+) -> None:
     """Do those that are not done, from the pre-trained `model` or the one that has learned
     acceptability after it.
+
+    Args:
+        runs: those that there are.
+        model: its directory.
+        acceptability: that of its copy.
+        data_of: the data of a task, by its name.
 
     Raises:
         BertineError: one failed; no other is begun then.
@@ -105,4 +112,5 @@ def finetune_all(runs: Sequence[Finetuning], model: Path, acceptability: Path, g
         say(f"{run.name}: {run.task.metric} {run.score:.1f}")
 
     say(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
-    run_processes([run.job(model, acceptability, glue) for run in left], told, cores(), None)
+    jobs = [run.job(model, acceptability, data_of(run.task.name)) for run in left]
+    run_processes(jobs, told, cores(), None)

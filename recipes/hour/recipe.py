@@ -1,46 +1,36 @@
-"""Every size and rate of the hour, as data. What each was worth stands in docs/hour.md."""
+"""Every size and rate of the models, as data. What each was worth stands in docs/hour.md."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bertine.names import PairReading
 
 
 @dataclass(frozen=True)
-class GlueRun:
+class TaskRun:
     """How a task is fine-tuned, and the one metric it is judged by here.
 
     Attributes:
+        name: in the table.
         metric: its name in the scores of ``bertine.finetune``.
         epochs: passes over the training set, where all weights are trained.
+        arguments: of ``bertine.finetune``: the task, and what is not as :data:`FINETUNE` has it.
         learning_rate: its highest value there.
         frozen: of the pre-trained model the head alone is fitted, which has nothing random in it.
         pairs: how two texts are read, as ``bertine.finetune`` has it.
         after_acceptability: it begins with the model that has learned :data:`ACCEPTABILITY`.
     """
 
-    task: str
+    name: str
     metric: str
     epochs: int
+    arguments: dict[str, Any]
     learning_rate: float = 1.5e-4
     frozen: bool = False
     pairs: PairReading = "joined"
     after_acceptability: bool = False
-
-
-#: What the model is judged by: the mean of these, times 100. Whether all weights are trained or the
-#: head alone was chosen on a part of the training sets (docs/hour.md).
-TASKS = (
-    GlueRun("CoLA", "matthews", 10, after_acceptability=True),
-    GlueRun("SST-2", "accuracy", 2, learning_rate=3e-4),
-    GlueRun("MRPC", "f1", 3, frozen=True),
-    GlueRun("STS-B", "spearman", 5, pairs="apart"),
-    GlueRun("RTE", "accuracy", 3, frozen=True),
-)
-
-VOCAB: dict[str, Any] = {"vocab_size": 8192}
 
 
 @dataclass(frozen=True)
@@ -51,12 +41,77 @@ class Phase:
         share: of the time that vocabulary and preparation leave; what all leave of it is for
             acceptability.
         options: of ``bertine.pretrain``.
+        layers: that the model is given before it, by copies of its own (``growing.py``); None: as
+            many as it has.
     """
 
     name: str
     share: float
     options: dict[str, Any]
+    layers: int | None = None
 
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model is made of, and what it is judged by.
+
+    Attributes:
+        minutes: that it takes where nobody says.
+        phases: of pre-training.
+        tasks: what the model is judged by: the mean of these, times 100.
+        prepare: options of ``bertine.prepare``.
+        acceptability: whether a copy of the model learns acceptability at the end.
+    """
+
+    minutes: float
+    phases: tuple[Phase, ...]
+    tasks: tuple[TaskRun, ...]
+    prepare: dict[str, Any] = field(default_factory=dict)
+    acceptability: bool = True
+
+    def of_model(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return what the model depends on, as JSON: where it differs, it is another model."""
+        learned = {"acceptability": ACCEPTABILITY, "sentences_per_minute": SENTENCES_PER_MINUTE}
+        return {
+            "config": config,
+            "vocab": VOCAB,
+            "prepare": self.prepare,
+            "phases": [asdict(phase) for phase in self.phases],
+            **(learned if self.acceptability else {}),
+        }
+
+    def of_scores(self) -> dict[str, Any]:
+        """Return what the scores of a model depend on besides, as JSON."""
+        tasks = [asdict(task) for task in self.tasks]
+        return {"tasks": tasks, "finetune": FINETUNE, "trained": TRAINED}
+
+
+def _glue(name: str) -> dict[str, Any]:
+    return {"task": "glue", "glue_task": name}
+
+
+#: Whether all weights are trained or the head alone was chosen on a part of the training sets
+#: (docs/hour.md).
+_GLUE = (
+    TaskRun("CoLA", "matthews", 10, _glue("CoLA"), after_acceptability=True),
+    TaskRun("SST-2", "accuracy", 2, _glue("SST-2"), learning_rate=3e-4),
+    TaskRun("MRPC", "f1", 3, _glue("MRPC"), frozen=True),
+    TaskRun("STS-B", "spearman", 5, _glue("STS-B"), pairs="apart"),
+    TaskRun("RTE", "accuracy", 3, _glue("RTE"), frozen=True),
+)
+
+_TOPICS = {"task": "text", "text_columns": ["text"], "label_column": "category"}
+_PAIRS = {"task": "text", "text_columns": ["sentence1", "sentence2"], "label_column": "label"}
+
+#: Of the files that ``chinese_tasks.py`` writes.
+_CHINESE = (
+    TaskRun("topics", "accuracy", 20, _TOPICS, learning_rate=3e-4),
+    TaskRun("paraphrases", "accuracy", 8, _PAIRS, learning_rate=3e-4),
+    TaskRun("entities", "f1", 8, {"task": "tagging"}, learning_rate=3e-4),
+    TaskRun("questions", "f1", 3, {"task": "squad", "max_length": 256}, learning_rate=3e-4),
+)
+
+VOCAB: dict[str, Any] = {"vocab_size": 8192}
 
 _ALL: dict[str, Any] = {
     "objective": "mlm",
@@ -72,21 +127,46 @@ _ALL: dict[str, Any] = {
     "log_every": 50,
 }
 
-#: Sentences of one document, short at first, since a step then costs less, and at last longer, for
-#: texts of that length. No pairs: how two texts are compared is learned with the task, from their
-#: vectors and words.
-PHASES = (
-    Phase(
-        "short-sequences",
-        0.8,
-        {"max_seq_length": 64, "batch_size": 128, "learning_rate": 4e-3, **_ALL},
+
+def _short(learning_rate: float = 4e-3) -> dict[str, Any]:
+    return {"max_seq_length": 64, "batch_size": 128, "learning_rate": learning_rate, **_ALL}
+
+
+_LONGER: dict[str, Any] = {
+    "max_seq_length": 128,
+    "batch_size": 64,
+    "learning_rate": 1e-3,
+    **_ALL,
+}
+
+#: Which models there are. Sentences of one document, short at first, since a step then costs less,
+#: and at last longer, for texts of that length. No pairs: how two texts are compared is learned
+#: with the task, from their vectors and words.
+RECIPES = {
+    "hour": Recipe(
+        minutes=60.0,
+        phases=(Phase("short-sequences", 0.8, _short()), Phase("longer-sequences", 0.14, _LONGER)),
+        tasks=_GLUE,
     ),
-    Phase(
-        "longer-sequences",
-        0.14,
-        {"max_seq_length": 128, "batch_size": 64, "learning_rate": 1e-3, **_ALL},
+    # The hour's model goes on with twice as many layers.
+    "bertine-en": Recipe(
+        minutes=120.0,
+        phases=(
+            Phase("three-layers-short", 0.43, _short()),
+            Phase("three-layers-longer", 0.08, _LONGER),
+            Phase("short-sequences", 0.36, _short(3e-3) | {"seed": 11}, layers=6),
+            Phase("longer-sequences", 0.1, _LONGER | {"seed": 11}),
+        ),
+        tasks=_GLUE,
     ),
-)
+    "bertine-zh": Recipe(
+        minutes=35.0,
+        phases=(Phase("short-sequences", 0.83, _short()), Phase("longer-sequences", 0.17, _LONGER)),
+        tasks=_CHINESE,
+        prepare={"language": "zh"},
+        acceptability=False,
+    ),
+}
 
 #: The task made of raw text between pre-training and CoLA (``acceptability.py``): how it is
 #: learned, and from how many sentences, for which the shares of the phases leave the time.

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-#: The model in the package that is shown beside the new one, and how long it has read.
+#: The layers of the new model.
+LAYERS: dict[str, Any] = {
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+}
+#: The model in the package that is shown beside it, and how long that has read.
 BUNDLED_MODEL = "bertine-en"
 BUNDLED_TIME = "an hour"
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.bundled import bundled_folder
 from bertine.demo import texts
-from bertine.demo.recipe import BUNDLED_MODEL, DemoRecipe
+from bertine.demo.recipe import LAYERS, DemoRecipe
 from bertine.demo.scores import DemoScores
 from bertine.files import write_text
 from bertine.inference.baselines.texts import ngrams
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_config, save_model
+from bertine.modeldir import save_model
+from bertine.models.bert import BertConfig
 from bertine.models.mimetic import mimic_trained_attention
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
@@ -73,12 +73,15 @@ class DemoRuns:
         write_text(folder / "LICENSE.md", texts.licence())
 
     def untrained_model(self, tokenizer: Tokenizer) -> Path:
-        """Write a model directory with the weights that pre-training begins with: the layers of the
-        bundled model, random but for attention that is arranged as in trained models."""
-        config = load_config(bundled_folder(BUNDLED_MODEL), dropout=0.0).replace(
+        """Write a model directory with the weights that pre-training begins with: random but for
+        attention that is arranged as in trained models."""
+        config = BertConfig(
+            **LAYERS,
             vocab_size=tokenizer.vocab_size,
             pad_token_id=tokenizer.pad_token_id,
             initializer_range=self.recipe.initializer_range,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )
         with seeded(self.seed, "demo weights"):
             model = Model(config, objective(self.recipe.pretraining["objective"]).heads(config))

@@ -1,5 +1,5 @@
-"""Exact match and F1 of answers, as SQuAD's two official scorers compute them, and the threshold
-below which an answer is kept.
+"""Exact match and F1 of answers, as SQuAD's two official scorers compute them, or for Chinese that
+of CMRC 2018, and the threshold below which an answer is kept.
 
 Rajpurkar et al. 2016 (arXiv 1606.05250, section 6.1) and 2018 (arXiv 1806.03822). The rules are
 those of ``evaluate-v1.1.py`` and ``evaluate-v2.0.py``; the tests compare with the scripts.
@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+
+from bertine.tasks.spans import chinese
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -45,7 +47,9 @@ def f1(guess: str, gold: str, *, v2: bool) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-def answer_scores(guess: str, golds: Sequence[str], *, v2: bool) -> tuple[float, float]:
+def answer_scores(
+    guess: str, golds: Sequence[str], *, v2: bool, in_chinese: bool = False
+) -> tuple[float, float]:
     """Compute exact match and F1 of `guess`, each against the gold answer that suits it best.
 
     Args:
@@ -53,6 +57,7 @@ def answer_scores(guess: str, golds: Sequence[str], *, v2: bool) -> tuple[float,
         golds: the answers of several people; none where the question has no answer (v2.0).
         v2: by the rules of v2.0, which leave out gold answers of which nothing remains when they
             are normalized, and compare with "" where none is left.
+        in_chinese: by the rules of CMRC 2018 where there is an answer.
 
     Raises:
         ValueError: no gold answers, in v1.1.
@@ -61,6 +66,11 @@ def answer_scores(guess: str, golds: Sequence[str], *, v2: bool) -> tuple[float,
         golds = [gold for gold in golds if normalized(gold)] or [""]
     if not golds:
         raise ValueError("a question of SQuAD v1.1 has a gold answer")
+    if in_chinese and any(golds):
+        return (
+            max(chinese.exact_match(guess, gold) for gold in golds),
+            max(chinese.f1(guess, gold) for gold in golds),
+        )
     return (
         max(exact_match(guess, gold) for gold in golds),
         max(f1(guess, gold, v2=v2) for gold in golds),

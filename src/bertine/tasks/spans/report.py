@@ -9,6 +9,7 @@ import numpy as np
 
 from bertine.records.span_examples import Gold
 from bertine.tasks.report import TaskReport
+from bertine.tasks.spans.chinese import mostly_chinese
 from bertine.tasks.spans.decoding import SpanPrediction
 from bertine.tasks.spans.metrics import answer_scores, best_threshold
 from bertine.tasks.worst import worst_lines
@@ -31,6 +32,7 @@ class SpanReport(TaskReport):
             model always answers.
         collapsed: whether all questions, or none, were said to have no answer, though there are
             both kinds.
+        in_chinese: whether the scores are those of CMRC 2018: most gold answers are Chinese.
     """
 
     metrics: dict[str, float]
@@ -40,10 +42,11 @@ class SpanReport(TaskReport):
     tuned: bool = False
     best_threshold: tuple[float, float] | None = None
     collapsed: bool = False
+    in_chinese: bool = False
 
     facts = (
         *("num_examples", "num_answerable", "metrics", "null_threshold", "tuned"),
-        *("best_threshold", "majority_share", "collapsed"),
+        *("best_threshold", "majority_share", "collapsed", "in_chinese"),
     )
 
     @property
@@ -56,6 +59,8 @@ class SpanReport(TaskReport):
         """Return scores beside what always giving no answer would get, the threshold, a
         collapse."""
         lines = [self.headline(counted(self.num_examples, "question"), self.metrics)]
+        if self.in_chinese:
+            lines.append("most answers are Chinese: scored character by character, as CMRC 2018 is")
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
             if self.null_threshold is None:
@@ -95,12 +100,13 @@ def span_report(
         null_threshold: of the model; None: it is tuned here, for the best F1.
     """
     pairs = list(zip(predictions, labels, strict=True))
-    best = _best_threshold(pairs) if unanswerable else None
+    in_chinese = mostly_chinese(answer for gold in labels for answer in gold.answers)
+    best = _best_threshold(pairs, in_chinese) if unanswerable else None
     tuned = best is not None and null_threshold is None
     if best is not None and tuned:
         null_threshold = best[0]
         pairs = [(prediction.decided(best[0]), gold) for prediction, gold in pairs]
-    scores = np.array([_scores(prediction.answer, gold) for prediction, gold in pairs])
+    scores = np.array([_scores(prediction.answer, gold, in_chinese) for prediction, gold in pairs])
     answerable = np.array([gold.answerable for _, gold in pairs])
     metrics = _means("", scores)
     if any(gold.v2 for _, gold in pairs):
@@ -116,11 +122,12 @@ def span_report(
         tuned=tuned,
         best_threshold=best,
         collapsed=unanswerable and both and bool(silent.all() or not silent.any()),
+        in_chinese=in_chinese,
     )
 
 
 def _best_threshold(
-    pairs: Sequence[tuple[SpanPrediction, Gold]],
+    pairs: Sequence[tuple[SpanPrediction, Gold]], in_chinese: bool
 ) -> tuple[float, float] | None:
     """Find the null threshold with the best F1, and that; None without null odds."""
     odds = [prediction.null_odds for prediction, _ in pairs if prediction.null_odds is not None]
@@ -128,14 +135,15 @@ def _best_threshold(
         return None
     spans = [prediction.best_span for prediction, _ in pairs]
     answered = [
-        _scores(span.text if span else "", gold)[1]
+        _scores(span.text if span else "", gold, in_chinese)[1]
         for span, (_, gold) in zip(spans, pairs, strict=True)
     ]
-    return best_threshold(odds, answered, [_scores("", gold)[1] for _, gold in pairs])
+    silent = [_scores("", gold, in_chinese)[1] for _, gold in pairs]
+    return best_threshold(odds, answered, silent)
 
 
-def _scores(answer: str, gold: Gold) -> tuple[float, float]:
-    return answer_scores(answer, gold.answers, v2=gold.v2)
+def _scores(answer: str, gold: Gold, in_chinese: bool) -> tuple[float, float]:
+    return answer_scores(answer, gold.answers, v2=gold.v2, in_chinese=in_chinese)
 
 
 def _means(prefix: str, scores: np.ndarray) -> dict[str, float]:
