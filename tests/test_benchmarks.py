@@ -482,3 +482,27 @@ def test_a_language_model_beside_tasks_is_compared_with_none(run: Run, tmp_path:
     assert [row.split()[0] for row in table if "±" in row][-2:] == ["CoLA", "MRPC"]
     # What is done is not done again.
     assert run("lm_weight", tmp_path / "gpt", *options).split("\n\n")[1].splitlines() == table
+
+
+@pytest.mark.slow
+def test_an_hour_of_transformers_in_seconds(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = importlib.import_module("hour")
+    monkeypatch.setattr(program, "BATCH", 2)
+    monkeypatch.setattr(program, "LENGTH", 16)
+    corpus = toys.write_corpus(tmp_path / "corpus.txt")
+    glue_files.write_glue(tmp_path / "data" / "glue", "CoLA", "SST-2", "MRPC", "STS-B", "RTE")
+    where = ["--corpus", corpus, "--data", tmp_path / "data", "--out", tmp_path / "out"]
+    options = [*where, "--minutes", 0.1, "--seeds", 1, *ONE]
+    printed = run("hour", *options)
+    made = json.loads((tmp_path / "out" / "hour.json").read_text())["made"]
+    # All steps that there was time for, and the 21 that measured it.
+    assert made["tokens"] == (21 + made["steps"]) * 2 * 16
+    table = printed[printed.index("\ntask ") :]
+    rows = [line.split()[0] for line in table.splitlines()[-6:]]
+    assert rows == ["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "average"]
+    # What is done is not done again.
+    again = run("hour", *options)
+    assert "step" not in again.replace("steps", "")
+    assert again.endswith(table)

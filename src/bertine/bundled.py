@@ -1,11 +1,12 @@
-"""Find the model that comes with the package: ``bertine-en`` in place of a folder's name."""
+"""Find the models that come with the package: ``bertine-en`` or ``bertine-zh`` in place of a
+folder's name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 #: Names of the models in the package; each is a model directory with its card, ``README.md``.
-BUNDLED = ("bertine-en",)
+BUNDLED = ("bertine-en", "bertine-zh")
 
 _FOLDER = Path(__file__).parent / "weights"
 

@@ -256,7 +256,7 @@ def model_folder(path: str | Path) -> Path:
         kind = "is a file" if folder.exists() else "does not exist"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
-            f"(no model is downloaded; {' and '.join(BUNDLED)} comes with Bertine)"
+            f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine)"
         )
     if not is_model_directory(folder):
         # The folder of a run holds its model directory.

@@ -18,8 +18,8 @@ def _add_arguments(parser: Parser) -> None:
         "model",
         metavar="MODEL",
         type=Path,
-        help="a model directory of any kind, bertine-en, or vectors of words, of which a text gets "
-        "the mean of its words'",
+        help="a model directory of any kind, bertine-en, bertine-zh, or vectors of words, of which "
+        "a text gets the mean of its words'",
     )
     parser.add_argument(
         "--input",

@@ -14,7 +14,7 @@ def _add_arguments(parser: Parser) -> None:
         "model",
         metavar="MODEL",
         type=Path,
-        help="a pre-trained model directory, or bertine-en, the one in the package",
+        help="a pre-trained model directory, or bertine-en or bertine-zh, which are in the package",
     )
     parser.add_argument("text", metavar="TEXT", help=f"a text with a mask in it ({MASKS})")
     parser.add_argument(

@@ -13,7 +13,10 @@ def _add_arguments(parser: Parser) -> None:
     from bertine.options.instances import InspectionOptions
 
     parser.add_argument(
-        "path", metavar="PATH", type=Path, help="a token store, a model directory or bertine-en"
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="a token store, a model directory, bertine-en or bertine-zh",
     )
     add_options(
         parser,

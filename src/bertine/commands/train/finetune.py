@@ -25,8 +25,8 @@ def _add_arguments(parser: Parser) -> None:
     parser.require_path(
         "--model",
         "DIR",
-        "model directory to start from, or bertine-en, a small English model that is in the "
-        "package",
+        "model directory to start from, or a small model that is in the package: bertine-en "
+        "(English) or bertine-zh (Chinese)",
     )
     parser.require_path(
         "--data",

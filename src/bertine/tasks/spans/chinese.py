@@ -43,7 +43,7 @@ def exact_match(guess: str, gold: str) -> float:
 
 
 def f1(guess: str, gold: str) -> float:
-    """Compute the F1 of the longest run of units that both answers have; 0 where they share none."""
+    """Compute the F1 of the longest run of units that both answers have; 0 where there is none."""
     guessed, true = units(guess), units(gold)
     same = _longest_common_run(guessed, true)
     return 2 * same / (len(guessed) + len(true)) if same else 0.0

@@ -1,0 +1,235 @@
+"""The hour of ``recipes/hour`` with ``transformers``: the same text, time, cores and tasks.
+
+    python benchmarks/hour.py --corpus FILE ... --data FOLDER --out FOLDER
+
+What one would write by its documentation: a WordPiece vocabulary by ``tokenizers``, the text in
+blocks of 128 tokens, ``BertForMaskedLM`` of bert-mini's shape with 15% of the tokens masked anew
+every time, AdamW and a linear schedule; in the settings that are fastest on a CPU (bf16 autocast,
+fused AdamW, freed memory kept). Vocabulary, encoding and training share the time. Then the five
+tasks are fine-tuned by the loop of ``tasks.py``. Killed and started again, it goes on with the
+fine-tuning if the model is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import Worker, describe_machine, machine, print_table, save_json
+from sides import theirs
+from sides.settings import TASKS, Setting
+
+from bertine.system.memory import keep_freed_memory
+from bertine.text.corpus import Corpus
+
+VOCAB_SIZE = 8_192
+LENGTH, BATCH = 128, 32
+MASKED = 0.15
+LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 5e-4, 0.05, 0.01
+#: Documents that are encoded at once.
+_DOCUMENTS = 256
+#: Steps whose pace says how many there is time for, after one that does not count.
+_TRIED = 20
+NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
+#: What each is judged by, as in ``recipes/hour``.
+METRICS = {
+    "CoLA": "matthews",
+    "SST-2": "accuracy",
+    "MRPC": "f1",
+    "STS-B": "spearman",
+    "RTE": "accuracy",
+}
+
+
+def texts(corpus: Sequence[Path]) -> Iterator[str]:
+    return (document.text for document in Corpus(list(corpus)))
+
+
+def train_tokenizer(corpus: Sequence[Path], out: Path) -> Any:
+    """Train a vocabulary, and return the tokenizer of transformers with it."""
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertTokenizerFast
+
+    learner = BertWordPieceTokenizer(lowercase=True)
+    lines = (line for text in texts(corpus) for line in text.split("\n"))
+    learner.train_from_iterator(lines, vocab_size=VOCAB_SIZE, show_progress=False)
+    out.mkdir(parents=True, exist_ok=True)
+    learner.save_model(str(out))
+    tokenizer: Any = BertTokenizerFast(str(out / "vocab.txt"))
+    return tokenizer
+
+
+def encode(corpus: Sequence[Path], tokenizer: Any) -> torch.Tensor:
+    """Encode the text into blocks int64 [N, LENGTH], documents one after the other."""
+    ids: list[np.ndarray] = []
+    waiting: list[str] = []
+
+    def flush() -> None:
+        encoded = tokenizer(waiting, add_special_tokens=False, return_attention_mask=False)
+        for row in encoded["input_ids"]:
+            ids.append(np.array([*row, tokenizer.sep_token_id], dtype=np.uint16))
+        waiting.clear()
+
+    for text in texts(corpus):
+        # Paragraphs: the tokenizer's memory grows with the length of a text.
+        waiting.extend(text.split("\n\n"))
+        if len(waiting) >= _DOCUMENTS:
+            flush()
+    if waiting:
+        flush()
+    stream = np.concatenate(ids)
+    whole = len(stream) // LENGTH * LENGTH
+    return torch.from_numpy(stream[:whole].reshape(-1, LENGTH).astype(np.int64))
+
+
+def pretrain(blocks: torch.Tensor, tokenizer: Any, ends: float, out: Path) -> dict[str, float]:
+    """Train until the clock shows `ends`, and save the model; returns what it saw."""
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        DataCollatorForLanguageModeling,
+        get_linear_schedule_with_warmup,
+    )
+
+    torch.manual_seed(0)
+    keep_freed_memory()
+    model: Any = BertForMaskedLM(
+        BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=256,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            intermediate_size=1024,
+            max_position_embeddings=512,
+        )
+    )
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
+    )
+    order = torch.randperm(len(blocks))
+
+    def step(number: int) -> float:
+        chosen = order[torch.arange(number * BATCH, (number + 1) * BATCH) % len(blocks)]
+        batch = collate([{"input_ids": blocks[at]} for at in chosen.tolist()])
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.detach())
+
+    # The first steps are at the rate at which warming up begins, about none.
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-6
+    step(0)
+    began = time.monotonic()
+    for number in range(_TRIED):
+        step(1 + number)
+    pace = (time.monotonic() - began) / _TRIED
+    steps = max(1, int((ends - time.monotonic()) / pace))
+    for group in optimizer.param_groups:
+        group["lr"] = LEARNING_RATE
+    schedule = get_linear_schedule_with_warmup(optimizer, round(WARM_UP * steps), steps)
+    losses: list[float] = []
+    model.train()
+    while len(losses) < steps and (time.monotonic() < ends or not losses):
+        losses.append(step(1 + _TRIED + len(losses)))
+        schedule.step()
+        if len(losses) % 200 == 0:
+            mean = statistics.fmean(losses[-200:])
+            print(f"step {len(losses)} of {steps}: loss {mean:.3f}", flush=True)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    tokens = (1 + _TRIED + len(losses)) * BATCH * LENGTH
+    return {
+        "steps": len(losses),
+        "planned": steps,
+        "tokens": tokens,
+        "loss": statistics.fmean(losses[-200:]),
+    }
+
+
+def make_model(corpus: Sequence[Path], out: Path, minutes: float) -> dict[str, float]:
+    """Make the model within the time, and return the seconds of each part and what it saw."""
+    began = time.monotonic()
+    tokenizer = train_tokenizer(corpus, out / "vocab")
+    vocabulary = time.monotonic() - began
+    blocks = encode(corpus, tokenizer)
+    encoding = time.monotonic() - began - vocabulary
+    print(f"vocabulary {vocabulary:.0f} s, encoding {encoding:.0f} s", flush=True)
+    seen = pretrain(blocks, tokenizer, began + 60 * minutes, out / "model")
+    seconds = {"vocabulary": vocabulary, "encoding": encoding, "all": time.monotonic() - began}
+    return seconds | seen
+
+
+def finetune(setting: Setting, threads: int) -> float:
+    """Fine-tune once, and return its score times 100."""
+    way = theirs.WAYS["best"]
+    with Worker("transformers", threads, theirs.whole_run, setting, way) as worker:
+        result = worker.turn()
+    return 100 * float(result["scores"][METRICS[setting.task.name]])
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The hour of recipes/hour with transformers.")
+    parser.add_argument("--corpus", type=Path, nargs="+", required=True)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of all tasks' folders")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seeds", type=int, default=3, help="fine-tuning runs a task")
+    parser.add_argument("--learning-rate", type=float, default=1e-4, help="of fine-tuning")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    print(describe_machine(machine(args.threads)), flush=True)
+    file = args.out / "hour.json"
+    if not file.exists():
+        args.out.mkdir(parents=True, exist_ok=True)
+        made = make_model(args.corpus, args.out, args.minutes)
+        save_json(file, {"made": made, "scores": {}})
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    print(", ".join(f"{name} {value:,.4g}" for name, value in result["made"].items()), flush=True)
+    for name in NAMES:
+        task = TASKS[name]
+        scores = result["scores"].setdefault(name, [])
+        setting = Setting(
+            task=task,
+            model=args.out / "model",
+            data=args.data / task.folder,
+            scorers=args.data / "squad",
+            epochs=task.epochs,
+            batch_size=32,
+            learning_rate=args.learning_rate,
+            max_length=task.max_length,
+        )
+        while len(scores) < args.seeds:
+            scores.append(finetune(dataclasses.replace(setting, seed=len(scores)), args.threads))
+            print(f"{name}, seed {len(scores) - 1}: {METRICS[name]} {scores[-1]:.1f}", flush=True)
+            save_json(file, result)
+    rows = [[name, METRICS[name], _spread(result["scores"][name])] for name in NAMES]
+    seeds = zip(*(result["scores"][name] for name in NAMES), strict=True)
+    rows.append(["average", "", _spread([statistics.fmean(seed) for seed in seeds])])
+    print_table(["task", "metric", "transformers"], rows)
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean = f"{statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
+
+
+if __name__ == "__main__":
+    main()
