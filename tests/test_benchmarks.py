@@ -506,3 +506,5 @@ def test_an_hour_of_transformers_in_seconds(
     again = run("hour", *options)
     assert "step" not in again.replace("steps", "")
     assert again.endswith(table)
+    with pytest.raises(SystemExit, match="other settings; name another folder"):
+        run("hour", *options, "--learning-rate", 1e-3)

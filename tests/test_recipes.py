@@ -101,7 +101,7 @@ def test_an_hour_of_nine_seconds(tmp_path: Path, given: list[str | Path], hour: 
     assert "--- fine-tuning: 10 runs" in said
     assert said.count("RTE, random weights, seed 0: accuracy ") == 1
     scores = json.loads((out / "scores.json").read_text())
-    assert list(scores) == ["pre-trained", "random weights"]
+    assert list(scores) == ["pre-trained", "random weights", "no model"]
     assert all(list(of_way) == list(TASKS) for of_way in scores.values())
     assert all(len(values) == 1 for of_way in scores.values() for values in of_way.values())
     *_, average, last = printed.splitlines()
@@ -183,7 +183,26 @@ def test_the_chinese_model_in_seconds(tmp_path: Path, chinese_tasks: Path, hour:
     assert (out / "tasks" / "entities" / "dev.conll").read_text().startswith("河流\tB-LOC\n")
     # The package's English model is another one.
     other = ["bertine-en" if value == "bertine-zh" else value for value in given]
-    assert "is not of this recipe" in mistake(hour(*other))
+    assert "was made with another --model" in mistake(hour(*other))
+
+
+@pytest.mark.slow
+def test_the_english_model_of_the_package_grows(
+    module: ModuleType, tmp_path: Path, given: list[str | Path]
+) -> None:
+    corpus, out = [Path(given[1])], tmp_path / "out"
+
+    def make() -> Path:
+        clock = module.Clock(out / "hour.json", corpus, module.RECIPES["bertine-en"])
+        return Path(module.make_model(corpus, out, 0.15, clock))
+
+    model = make()
+    assert bertine.load_model(model).config.num_hidden_layers == 6
+    assert bertine.load_model(out / "three-layers-longer").config.num_hidden_layers == 3
+    assert json.loads((out / "hour.json").read_text())["model"] == "bertine-en"
+    before = toys.tree(out)
+    assert make() == model
+    assert toys.tree(out) == before
 
 
 def test_chinese_tasks_are_missed_before_the_time_begins(
@@ -193,7 +212,19 @@ def test_chinese_tasks_are_missed_before_the_time_begins(
     shutil.copy(chinese_tasks / "uner" / "zh-ud-test.iob2", chinese_tasks / "uner" / "b-test.iob2")
     assert "has 2 files *uner*/*test.iob2" in mistake(hour(*given, *more))
     shutil.rmtree(chinese_tasks / "uner")
+    (chinese_tasks / "uner.zip").write_text("not a folder")
     assert "has no files *uner*/*train.iob2" in mistake(hour(*given, *more))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_chinese_file_that_excel_wrote_is_refused_before_the_time_begins(
+    tmp_path: Path, chinese_tasks: Path, given: list[str | Path], hour: Hour
+) -> None:
+    file = chinese_tasks / "single-sib200" / "test.tsv"
+    file.write_text(file.read_text(), encoding="gb18030")
+    (chinese_tasks / "single-sib200").rename(chinese_tasks / "SIB200")
+    told = mistake(hour(*given, "--model", "bertine-zh", "--tasks", chinese_tasks))
+    assert "test.tsv: is not UTF-8; convert it" in told
     assert not (tmp_path / "out").exists()
 
 
@@ -221,7 +252,7 @@ def test_a_model_with_more_layers_computes_the_same_at_first(
     added = model.model.layers[4].attn.Wo.weight
     assert not added.any()
     assert added.grad.any()
-    with pytest.raises(BertineError, match="has 3 layers, of which 4 are no multiple"):
+    with pytest.raises(BertineError, match="has 3 layers; give a larger multiple of 3, not 4"):
         module.grow(tmp_path / "small", 4, tmp_path / "other")
 
 
@@ -313,12 +344,12 @@ def test_the_clock_counts_what_was_interrupted(
     assert len(calls) == 2
     assert clock.total == 50.0
     (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
-    with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
+    with pytest.raises(module.bertine.BertineError, match="was made with another --model"):
         module.Clock(tmp_path / "other.json", corpus, module.RECIPES["hour"])
     kept_in = json.loads(file.read_text())
     kept_in["recipe"]["acceptability"]["batch_size"] += 1
     (tmp_path / "other.json").write_text(json.dumps(kept_in))
-    with pytest.raises(module.bertine.BertineError, match="is not of this recipe"):
+    with pytest.raises(module.bertine.BertineError, match="was made with another --model"):
         module.Clock(tmp_path / "other.json", corpus, module.RECIPES["hour"])
     # Of a minute less a reserve ten seconds are left, and remain so for a run that has begun.
     left, kept = tmp_path / "left.json", 1 - module._RESERVE

@@ -56,8 +56,12 @@ TASKS = {
         "questions": TaskRow("where is the answer?", "F1", "f1"),
     },
 }
-#: How the runs of the recipe are called, and the heading of their column.
-WAYS = {"pre-trained": "score", "random-weights": "random weights"}
+#: What the recipe compares, and the heading of its column.
+WAYS = {
+    "pre-trained": "score",
+    "random weights": "random weights",
+    "no model": "no model: tf-idf or the like",
+}
 
 
 def demo_articles() -> set[str]:
@@ -75,14 +79,17 @@ def corpus_lines(corpus: Sequence[str]) -> list[str]:
     lines, demo = [], demo_articles()
     for file in map(Path, corpus):
         titles = [json.loads(line)["title"] for line in read_lines(file)]
-        wiki = file.name.startswith("wiki")
-        # A book may well be called like an article on it.
-        if wiki and (both := demo & set(titles)):
+        chinese, wiki = "-zh" in file.name, file.name.startswith("wiki")
+        # A book, or an article in another language, may well be called like one of the demo's.
+        if wiki and not chinese and (both := demo & set(titles)):
             raise SystemExit(f"{file}: has articles of the demo: {', '.join(sorted(both)[:5])}")
-        language = "Chinese" if "-zh" in file.name else "English"
-        kind = f"articles of the {language} Wikipedia" if wiki else "books"
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        lines.append(f"- {len(titles):,} {kind} (`{file.name}`, sha256 `{digest[:16]}…`)")
+        kind = f"articles of the {'Chinese' if chinese else 'English'} Wikipedia"
+        content = file.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        lines.append(
+            f"- {len(titles):,} {kind if wiki else 'books'} (`{file.name}`, sha256 "
+            f"`{digest[:16]}…`)"
+        )
     return lines
 
 
@@ -91,68 +98,45 @@ def spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.1f}"
 
 
-def read_scores(finetuning: Path, tasks: Mapping[str, TaskRow]) -> dict[str, dict[str, Any]]:
-    """Read the scores times 100 that the fine-tuning runs left: way -> task -> one a seed. A way
-    that is not complete is left out."""
-    scores: dict[str, dict[str, Any]] = {}
-    for way in WAYS:
-        of = {
-            task: [
-                100 * read_json(file)[row.key]
-                for file in sorted(finetuning.glob(f"{task}-{way}-?.json"))
-            ]
-            for task, row in tasks.items()
-        }
-        if all(of.values()):
-            scores[way] = of
-    return scores
-
-
 def score_table(
-    scores: Mapping[str, Mapping[str, Sequence[float]]],
-    tasks: Mapping[str, TaskRow],
-    tf_idf: Mapping[str, float],
+    scores: Mapping[str, Mapping[str, Sequence[float]]], tasks: Mapping[str, TaskRow]
 ) -> list[str]:
-    """Return the card's table of what :func:`read_scores` gave, and of tf-idf where it is known."""
-    heads = [*(WAYS[way] for way in scores), *(["tf-idf"] if tf_idf else [])]
-    rows = [f"| task | | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
+    """Return the card's table of the recipe's ``scores.json``: way → task → one score a seed."""
+    rows = [
+        f"| task | | {' | '.join(WAYS[way] for way in scores)} |",
+        f"|---|---|{'---|' * len(scores)}",
+    ]
     for task, row in tasks.items():
-        cells = [spread(scores[way][task]) for way in scores]
-        if tf_idf:
-            cells.append(f"{tf_idf[task]:.1f}" if task in tf_idf else "")
-        rows.append(f"| {task}, {row.metric} | {row.question} | {' | '.join(cells)} |")
+        cells = " | ".join(spread(scores[way][task]) for way in scores)
+        rows.append(f"| {task}, {row.metric} | {row.question} | {cells} |")
     means = []
     for way in scores:
         count = max(map(len, scores[way].values()))
-        # A head that is fitted alone has one score, whatever the seed.
-        every = [
-            own if len(own) == count else [statistics.fmean(own)] * count
-            for own in scores[way].values()
-        ]
+        # Where nothing is random there is one score, whatever the seed.
+        every = [own * count if len(own) == 1 else own for own in map(list, scores[way].values())]
         means.append(f"**{spread([statistics.fmean(seed) for seed in zip(*every, strict=True)])}**")
-    if tf_idf:
-        whole = tf_idf.keys() >= tasks.keys()
-        means.append(f"**{statistics.fmean(tf_idf.values()):.1f}**" if whole else "")
     rows.append(f"| **average** | | {' | '.join(means)} |")
     return rows
 
 
-def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float | None) -> None:
+def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float) -> None:
     """Write the model that the recipe made in the folder `made` into the folder `out`, with its
     card.
 
     Args:
         name: of the model.
         machine: on which it was trained, for people.
-        blimp: its accuracy on BLiMP, times 100.
+        blimp: of an English model, its accuracy on BLiMP, times 100.
     """
     clock: dict[str, Any] = read_json(made / "hour.json")
+    if clock["model"] != name:
+        raise SystemExit(f"{made}: was made with --model {clock['model']}, not {name}")
+    if not (made / "scores.json").exists():
+        raise SystemExit(f"{made}: its fine-tuning is not complete, so that there are no scores")
+    scores: dict[str, dict[str, list[float]]] = read_json(made / "scores.json")
     phases = [phase["name"] for phase in clock["recipe"]["phases"]]
     model = made / phases[-1] / "model"
     config: dict[str, Any] = read_json(model / "config.json")
-    scores = read_scores(made / "finetuning", TASKS[name])
-    if not scores:
-        raise SystemExit(f"{made}: its fine-tuning is not complete, so that there are no scores")
     logs = [
         [json.loads(line) for line in (made / phase / "log.jsonl").read_text().splitlines()]
         for phase in phases
@@ -160,8 +144,6 @@ def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float | None)
     tensors = {
         name: tensor.to(torch.bfloat16).contiguous() for name, tensor in read_weights(model).items()
     }
-    beside = made / "tf-idf.json"
-    tf_idf: dict[str, float] = read_json(beside) if beside.exists() else {}
     tokens = sum(log[-1]["tokens"] for log in logs)
     settings = read_json(made / phases[-1] / "run.json")["settings"]
     seconds = [clock["seconds"][stage] for stage in ("vocabulary", "preparation", *phases)]
@@ -202,8 +184,8 @@ def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float | None)
                 mlm=statistics.fmean(line["loss"] for line in end),
                 accuracy=statistics.fmean(line["accuracy"] for line in end),
                 seeds=max(map(len, scores["pre-trained"].values())),
-                table="\n".join(score_table(scores, TASKS[name], tf_idf)),
-                blimp="" if blimp is None else f"BLiMP (`bertine blimp {name}`): {blimp:.1f}%.",
+                table="\n".join(score_table(scores, TASKS[name])),
+                blimp=f"BLiMP (`bertine blimp {name}`): {blimp:.1f}%.",
             ),
         )
     for path in sorted(out.iterdir()):
@@ -215,11 +197,13 @@ def main() -> None:
     parser.add_argument("name", choices=TASKS)
     parser.add_argument("made", type=Path, help="the folder of recipes/hour")
     parser.add_argument("--machine", required=True, help='such as "two cores of an AMD EPYC"')
-    parser.add_argument("--blimp", type=float, help="its accuracy there, in percent")
+    parser.add_argument("--blimp", type=float, help="what bertine blimp gives, in percent")
     parser.add_argument("--out", type=Path, help="the folder (that of the package)")
     given = parser.parse_args()
+    if (given.blimp is None) != (given.name == "bertine-zh"):
+        parser.error("--blimp is for the English model, and needed there")
     out = given.out or WEIGHTS / given.name
-    pack(given.name, given.made, out, machine=given.machine, blimp=given.blimp)
+    pack(given.name, given.made, out, machine=given.machine, blimp=given.blimp or 0.0)
 
 
 if __name__ == "__main__":

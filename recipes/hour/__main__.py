@@ -3,8 +3,9 @@
     python recipes/hour --corpus FILE_OR_FOLDER ... --tasks FOLDER --out FOLDER
 
 Vocabulary, preparation and pre-training share the time. Then the tasks are fine-tuned over three
-seeds, from the model and from random weights of the same shape, and scored on their dev sets. Run
-again after an interruption, it goes on where it stopped; the clock goes on too.
+seeds, from the model and from random weights of the same shape, and scored on their dev or test
+sets, beside what needs no model (tf-idf). Run again after an interruption, it goes on where it
+stopped; the clock goes on too.
 
 --model hour (the default) is English and takes one hour; its tasks are GLUE's CoLA, SST-2, MRPC,
 STS-B and RTE. bertine-en and bertine-zh are the models in the package: the English one goes on for
@@ -27,9 +28,18 @@ from typing import Any
 
 import chinese_tasks
 from acceptability import write_acceptability
-from finetuning import WAYS, Finetuning, alone, finetune_all
+from finetuning import WAYS, Finetuning, alone, best_baseline, finetune_all
 from growing import grow
-from recipe import ACCEPTABILITY, RECIPES, SENTENCES_PER_MINUTE, VOCAB, Phase, Recipe, TaskRun
+from recipe import (
+    ACCEPTABILITY,
+    MOST_SENTENCES,
+    RECIPES,
+    SENTENCES_PER_MINUTE,
+    VOCAB,
+    Phase,
+    Recipe,
+    TaskRun,
+)
 
 import bertine
 from bertine.commands.options.arguments import Parser, real, whole
@@ -65,7 +75,8 @@ class Clock:
             {"corpus", "seconds", "done"} <= kept.keys() and kept.get("recipe") == self.settings
         ):
             raise bertine.BertineError(
-                f"{file}: is not of this recipe, or of another version; choose another folder"
+                f"{file}: was made with another --model, or by another version of the recipe; give "
+                "the same --model, or choose another folder"
             )
         self.seconds: dict[str, float] = kept.get("seconds", {})
         self.done: list[str] = kept.get("done", [])
@@ -92,7 +103,7 @@ class Clock:
         def write() -> None:
             self.seconds[name] = before + time.monotonic() - began
             kept = {"corpus": self.corpus, "seconds": self.seconds, "done": self.done}
-            write_json(self.file, {"recipe": self.settings, **kept})
+            write_json(self.file, {"model": self.recipe.name, "recipe": self.settings, **kept})
 
         def tick() -> None:
             while not over.wait(_TICK):
@@ -153,7 +164,8 @@ def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> P
 def _acceptability(corpus: list[Path], out: Path, model: Path, minutes: float) -> None:
     """Train a copy of the model to tell sentences from damaged ones."""
     table, seed = out / "acceptability.csv", ACCEPTABILITY["seed"]
-    write_acceptability(corpus, table, max(50, round(SENTENCES_PER_MINUTE * minutes)), seed)
+    sentences = min(MOST_SENTENCES, max(50, round(SENTENCES_PER_MINUTE * minutes)))
+    write_acceptability(corpus, table, sentences, seed)
     columns = {"text_columns": "sentence", "label_column": "label"}
     bertine.finetune(
         "text",
@@ -215,7 +227,7 @@ def check(
             if not dev_sets:
                 raise bertine.BertineError(f"{tasks}: has no dev.tsv of {name} to score it on")
     if left.keys() & chinese_tasks.SOURCES.keys():
-        chinese_tasks.find_files(tasks)
+        chinese_tasks.read_tasks(tasks)
 
 
 def check_finetuning(out: Path, recipe: Recipe) -> None:
@@ -236,31 +248,48 @@ def check_finetuning(out: Path, recipe: Recipe) -> None:
         )
 
 
-def finetune_model(
-    runs: Sequence[Finetuning], model: Path, tasks: Path, out: Path, recipe: Recipe
-) -> None:
-    """Do the fine-tuning runs that are not done."""
-    written = out / "tasks"
+def data_of(tasks: Path, out: Path, recipe: Recipe) -> Callable[[str], Path]:
+    """Return what gives the data of a task by its name, as ``bertine.finetune`` takes it."""
     if recipe.tasks[0].name not in chinese_tasks.SOURCES:
-        data_of = functools.partial(_same, tasks)
-    else:
-        if not all(run.done for run in runs):
-            chinese_tasks.write_tasks(tasks, written)
-        data_of = functools.partial(chinese_tasks.data_of, out=written)
-    finetune_all(runs, model, out / "acceptability" / "model", data_of)
+        return lambda task: tasks
+    return functools.partial(chinese_tasks.data_of, out=out / "tasks")
 
 
-def _same(folder: Path, task: str) -> Path:
-    return folder
+def measure(
+    runs: Sequence[Finetuning], model: Path, tasks: Path, out: Path, recipe: Recipe
+) -> dict[str, dict[str, list[float]]]:
+    """Do the fine-tuning runs that are not done, and fit the baselines.
+
+    Returns:
+        Way → task → scores times 100, one a seed; "no model" is one of the ways.
+    """
+    baselines = out / "baselines.json"
+    if recipe.tasks[0].name in chinese_tasks.SOURCES and not (
+        baselines.exists() and all(run.done for run in runs)
+    ):
+        chinese_tasks.write_tasks(tasks, out / "tasks")
+    data = data_of(tasks, out, recipe)
+    finetune_all(runs, model, out / "acceptability" / "model", data)
+    if not baselines.exists():
+        say("--- baselines, which need no model")
+        write_json(
+            baselines, {task.name: best_baseline(task, data(task.name)) for task in recipe.tasks}
+        )
+    scores: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        scores.setdefault(run.way, {}).setdefault(run.task.name, []).append(run.score)
+    fitted = read_json(baselines)
+    scores["no model"] = {task.name: [fitted[task.name]["score"]] for task in recipe.tasks}
+    return scores
 
 
 def table(scores: dict[str, dict[str, list[float]]], tasks: Sequence[TaskRun]) -> list[str]:
     """A row a task, a column a way: mean and standard deviation over the seeds."""
-    lines = [f"{'':22}" + "".join(f"{way:>22}" for way in WAYS)]
+    lines = [f"{'':22}" + "".join(f"{way:>18}" for way in scores)]
     for task in tasks:
-        cells = "".join(f"{_spread(scores[way][task.name]):>22}" for way in WAYS)
+        cells = "".join(f"{_spread(scores[way][task.name]):>18}" for way in scores)
         lines.append(f"{task.name + ', ' + task.metric:22}{cells}")
-    averages = "".join(f"{_spread(averaged(scores[way])):>22}" for way in WAYS)
+    averages = "".join(f"{_spread(averaged(scores[way])):>18}" for way in scores)
     return [*lines, f"{'average':22}{averages}"]
 
 
@@ -291,9 +320,12 @@ def hour(arguments: Sequence[str]) -> None:
         help="folder of the tasks' folders: GLUE's, or with bertine-zh the Chinese ones",
     )
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="of all it makes")
-    parser.add_argument("--model", choices=RECIPES, default="hour", help="which one (hour)")
+    parser.add_argument("--model", choices=RECIPES, default="hour", help="which one")
     parser.add_argument(
-        "--minutes", metavar="X", type=real(0.1), help="its time (hour: 60, bertine-en: 120, …)"
+        "--minutes",
+        metavar="X",
+        type=real(0.1),
+        help=f"its time ({', '.join(f'{name}: {one.minutes:g}' for name, one in RECIPES.items())})",
     )
     parser.add_argument(
         "--seeds", metavar="N", type=whole(1), default=3, help="fine-tuning runs a task and way"
@@ -316,16 +348,13 @@ def hour(arguments: Sequence[str]) -> None:
     check_finetuning(out, recipe)
     minutes = recipe.minutes if given["minutes"] is None else given["minutes"]
     model = make_model(given["corpus"], out, minutes, clock)
-    finetune_model(runs, model, tasks, out, recipe)
-    scores: dict[str, dict[str, list[float]]] = {way: {} for way in WAYS}
-    for run in runs:
-        scores[run.way].setdefault(run.task.name, []).append(run.score)
+    scores = measure(runs, model, tasks, out, recipe)
     write_json(out / "scores.json", scores)
     print("\n".join(table(scores, recipe.tasks)))
     over = "one seed"
     if seeds > 1:
-        over = f"mean and standard deviation over {seeds} seeds, but of a head fitted alone one run"
-    print(f"dev sets, times 100; {over}")
+        over = f"mean and standard deviation over {seeds} seeds (one run where nothing is random)"
+    print(f"{recipe.judged_on}, times 100; {over}")
 
 
 def main() -> int:

@@ -64,11 +64,15 @@ def find_files(folder: Path) -> dict[str, tuple[Path, Path]]:
         BertineError: one is missing, or there are several.
     """
 
+    if not folder.is_dir():
+        raise BertineError(f"{folder}: is no folder; give that of the tasks' folders")
+
     def find(source: Source, end: str) -> Path:
         ends = [end + suffix for suffix in ("", ".xz", ".gz", ".zst")]
         files = [
             file
-            for place in sorted(folder.glob(f"*{source.folder}*"))
+            for place in sorted(folder.iterdir())
+            if source.folder in place.name.lower() and place.is_dir()
             for file in sorted(place.iterdir())
             if file.name.endswith(tuple(ends))
         ]
@@ -85,19 +89,37 @@ def find_files(folder: Path) -> dict[str, tuple[Path, Path]]:
     }
 
 
-def write_tasks(folder: Path, out: Path) -> None:
-    """Write the files of all tasks into the folder `out`, one folder each.
+def read_tasks(folder: Path) -> dict[Path, str]:
+    """Read the files of all tasks in `folder`.
+
+    Returns:
+        What :func:`write_tasks` writes → its text.
 
     Raises:
-        BertineError: see :func:`find_files`; a file cannot be read.
+        BertineError: see :func:`find_files`; a file cannot be read, or is not UTF-8.
     """
+    texts = {}
     for task, files in find_files(folder).items():
         source = SOURCES[task]
         for file, name in zip(files, source.written, strict=True):
             with open_stream(file) as stream:
-                text = stream.reader.read().decode("utf-8-sig")
-            (out / task).mkdir(parents=True, exist_ok=True)
-            write_text(out / task / name, source.convert(text))
+                content = stream.reader.read()
+            try:
+                texts[Path(task) / name] = source.convert(content.decode("utf-8-sig"))
+            except UnicodeDecodeError:
+                raise BertineError(f"{file}: is not UTF-8; convert it (iconv -f GB18030)") from None
+    return texts
+
+
+def write_tasks(folder: Path, out: Path) -> None:
+    """Write the files of all tasks in `folder` into the folder `out`, one folder each.
+
+    Raises:
+        BertineError: see :func:`read_tasks`.
+    """
+    for file, text in read_tasks(folder).items():
+        (out / file).parent.mkdir(parents=True, exist_ok=True)
+        write_text(out / file, text)
 
 
 def data_of(task: str, out: Path) -> Path:

@@ -15,12 +15,16 @@ from recipe import FINETUNE, TRAINED, TaskRun
 
 import bertine
 from bertine.cores.launch import cores
+from bertine.datasets.labelled import Reading, read_labelled
 from bertine.files import read_json, write_json
+from bertine.inference.baselines.measure import measure_baselines
 from bertine.terminal.console import say
 from bertine.training.search.runs import run_processes
 
 #: What is fine-tuned → whether from weights that are random.
 WAYS = {"pre-trained": False, "random weights": True}
+#: Arguments of ``bertine.finetune`` that say how data are read.
+_READ = ("glue_task", "text_columns", "label_column")
 
 
 def alone(task: TaskRun, way: str) -> bool:
@@ -114,3 +118,22 @@ def finetune_all(
     say(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
     jobs = [run.job(model, acceptability, data_of(run.task.name)) for run in left]
     run_processes(jobs, told, cores(), None)
+
+
+def best_baseline(task: TaskRun, data: Path) -> dict[str, Any]:
+    """Fit what needs no model (tf-idf, for questions the words around them) to a task.
+
+    Returns:
+        ``name`` and ``score``, times 100, of the one that is best on the dev set.
+    """
+    arguments = dict(task.arguments)
+    kind = arguments.pop("task")
+    columns = {name: arguments[name] for name in _READ if name in arguments}
+    labelled = read_labelled(kind, data, seed=0, reading=Reading(**columns))
+    measured = measure_baselines(
+        labelled.build(arguments.get("max_length", FINETUNE["max_length"])),
+        labelled.train,
+        {"": labelled.validation},
+    )
+    best = max(measured, key=lambda baseline: baseline.metrics[task.metric])
+    return {"name": best.name, "score": 100 * best.metrics[task.metric]}

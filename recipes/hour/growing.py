@@ -27,12 +27,14 @@ def grow(model: Path, layers: int, out: Path) -> None:
     turns as before.
 
     Raises:
-        BertineError: the new number of layers is not a multiple of the old one.
+        BertineError: the new number of layers is not a larger multiple of the old one.
     """
     config = read_json(model / "config.json")
     old: int = config["num_hidden_layers"]
     if layers <= old or layers % old:
-        raise BertineError(f"{model}: has {old} layers, of which {layers} are no multiple")
+        raise BertineError(
+            f"{model}: has {old} layers; give a larger multiple of {old}, not {layers}"
+        )
     weights = load_file(model / "model.safetensors")
     grown = dict(weights)
     for name, tensor in weights.items():

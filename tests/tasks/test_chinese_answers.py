@@ -38,7 +38,9 @@ def test_scores_are_those_of_the_published_script(
     assert scores == pytest.approx((exact, f1))
 
 
-@given(st.text(alphabet="天地人。，ab1. -%", max_size=12), st.text(alphabet="天地人，ab1", max_size=12))
+@given(
+    st.text(alphabet="天地人。，ab1. -%", max_size=12), st.text(alphabet="天地人，ab1", max_size=12)
+)
 def test_scores_of_any_texts(guess: str, gold: str) -> None:
     exact, f1 = answer_scores(guess, [gold, gold], v2=False, in_chinese=True)
     assert 0 <= f1 <= 1
@@ -57,7 +59,14 @@ def test_a_question_without_an_answer_is_scored_as_in_squad() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "chinese"),
-    [(["天", "地", "NBA"], True), (["天", "NBA"], False), (["oil"], False), ([], False)],
+    [
+        (["天", "地", "NBA"], True),
+        (["天", "NBA"], False),
+        (["oil"], False),
+        ([], False),
+        (["東京", "大阪です", "カレー", "1990年"], False),
+        (["서울", "北京", "南京"], False),
+    ],
 )
 def test_mostly_chinese(answers: list[str], chinese: bool) -> None:
     assert mostly_chinese(answers) is chinese
@@ -66,9 +75,7 @@ def test_mostly_chinese(answers: list[str], chinese: bool) -> None:
 def test_the_report_says_which_rules_were_taken() -> None:
     def scored(answer: str, gold: str) -> tuple[float, str]:
         prediction = SpanPrediction(answer, 0, 1.0, None, ())
-        report = span_report(
-            [prediction], [Gold((gold,))], unanswerable=False, null_threshold=None
-        )
+        report = span_report([prediction], [Gold((gold,))], unanswerable=False, null_threshold=None)
         return report.metrics["f1"], "\n".join(report.lines())
 
     f1, text = scored("南京大学", "南京")

@@ -32,7 +32,7 @@ from bertine.demo.examples import (
     masked_from_articles,
 )
 from bertine.demo.page import demo_page
-from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, FAST, FULL, MASKED
+from bertine.demo.recipe import BUNDLED_MODEL, BUNDLED_TIME, FAST, FULL, LAYERS, MASKED
 from bertine.demo.result import DemoResult, spoken_time
 from bertine.demo.runs import DemoRuns, end_of, quiet
 from bertine.errors import BertineError
@@ -141,8 +141,8 @@ def run_demo(
     left = max(recipe.least_seconds, recipe.budget_seconds - stages.spent - after)
     with stages.stage("pre-training", "Pre-training: a new model guesses hidden words"):
         say(
-            f"two layers of 256, as {BUNDLED_MODEL} has; it begins with random weights and reads "
-            f"for {human_time(left)}"
+            f"{LAYERS['num_hidden_layers']} layers of {LAYERS['hidden_size']}; it begins with "
+            f"random weights and reads for {human_time(left)}"
         )
         start = runs.untrained_model(tokenizer)
         pretrained, log = runs.pretrain(start, left)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 
 _CHINESE = re.compile("[\u4e00-\u9fa5]")
+#: Syllables of Japanese, and of Korean: whoever writes them too does not write Chinese.
+_OTHERS = re.compile("[\u3040-\u30ff\uac00-\ud7a3]")
 #: What is compared is without these.
 _PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 #: A Chinese character, or a run of others.
@@ -21,9 +23,12 @@ _MARKS = re.compile(r"""[;@#$%&?!()\[\]{}<>"–—]|,(?!\d)|(?<!\.)\.\s*$""")
 
 
 def mostly_chinese(answers: Iterable[str]) -> bool:
-    """Say whether more than half of `answers` have a Chinese character."""
-    have = [bool(_CHINESE.search(answer)) for answer in answers]
-    return 2 * sum(have) > len(have)
+    """Say whether more than half of `answers` have a Chinese character, and none a syllable of
+    Japanese or Korean but for a tenth of them."""
+    texts = list(answers)
+    chinese = sum(bool(_CHINESE.search(text)) for text in texts)
+    others = sum(bool(_OTHERS.search(text)) for text in texts)
+    return 2 * chinese > len(texts) and 10 * others <= len(texts)
 
 
 def without_punctuation(text: str) -> str:

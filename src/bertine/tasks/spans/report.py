@@ -15,6 +15,8 @@ from bertine.tasks.spans.metrics import answer_scores, best_threshold
 from bertine.tasks.worst import worst_lines
 from bertine.terminal.console import counted
 
+_BY_CHARACTER = "most answers are Chinese: scored character by character, as CMRC 2018 is"
+
 
 @dataclass(repr=False)
 class SpanReport(TaskReport):
@@ -59,8 +61,6 @@ class SpanReport(TaskReport):
         """Return scores beside what always giving no answer would get, the threshold, a
         collapse."""
         lines = [self.headline(counted(self.num_examples, "question"), self.metrics)]
-        if self.in_chinese:
-            lines.append("most answers are Chinese: scored character by character, as CMRC 2018 is")
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
             if self.null_threshold is None:
@@ -123,6 +123,7 @@ def span_report(
         best_threshold=best,
         collapsed=unanswerable and both and bool(silent.all() or not silent.any()),
         in_chinese=in_chinese,
+        notes=[_BY_CHARACTER] if in_chinese else [],
     )
 
 
