@@ -342,7 +342,7 @@ def hour(arguments: Sequence[str]) -> None:
         Finetuning(task, way, seed, out)
         for way in WAYS
         for task in recipe.tasks
-        for seed in range(1 if alone(task, way) else seeds)
+        for seed in range(1 if task.once or alone(task, way) else seeds)
     ]
     check(given["corpus"], tasks, out, runs, clock)
     check_finetuning(out, recipe)
@@ -353,7 +353,7 @@ def hour(arguments: Sequence[str]) -> None:
     print("\n".join(table(scores, recipe.tasks)))
     over = "one seed"
     if seeds > 1:
-        over = f"mean and standard deviation over {seeds} seeds (one run where nothing is random)"
+        over = f"mean and standard deviation over {seeds} seeds; without ± one run"
     print(f"{recipe.judged_on}, times 100; {over}")
 
 
