@@ -71,7 +71,7 @@ def test_the_card_has_the_scores_and_the_folder_opens(
     tool: ModuleType, made: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "bertine-zh"
-    tool.pack("bertine-zh", made, out, machine="one core of a toaster", blimp=0.0)
+    tool.pack("bertine-zh", made, out, machine="one core of a toaster", blimp="")
     card = (out / "README.md").read_text(encoding="utf-8")
     assert (
         "| topics, accuracy | what is a sentence about? | 55.0 ± 7.1 | 55.0 ± 7.1 | 40.0 |" in card
@@ -89,7 +89,7 @@ def test_the_card_has_the_scores_and_the_folder_opens(
 def test_what_must_not_be_bundled_is_refused(tool: ModuleType, made: Path, tmp_path: Path) -> None:
     def refused(match: str, name: str = "bertine-zh") -> None:
         with pytest.raises(SystemExit, match=match):
-            tool.pack(name, made, tmp_path / "out", machine="", blimp=0.0)
+            tool.pack(name, made, tmp_path / "out", machine="", blimp="")
         assert not (tmp_path / "out").exists()
 
     refused("was made with --model bertine-zh, not bertine-en", "bertine-en")

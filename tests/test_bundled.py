@@ -18,16 +18,17 @@ from bertine.errors import BertineError
 FOLDER = locate("bertine-en")
 
 
-def test_what_is_in_the_folder() -> None:
-    weights = FOLDER / "model.safetensors"
-    assert weights.stat().st_size <= 8_000_000
-    card = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for word in ("Creative Commons", "recipes/hour", "±", "not good for", "SST-2"):
+@pytest.mark.parametrize("name", BUNDLED)
+def test_what_is_in_the_folder(name: str) -> None:
+    folder = locate(name)
+    assert (folder / "model.safetensors").stat().st_size <= 16_000_000
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for word in ("Creative Commons", "recipes/hour", "±", "not good for", "sha256", name):
         assert word in card
-    config = json.loads((FOLDER / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     assert config["dtype"] == config["torch_dtype"] == "bfloat16"
-    assert config["hidden_dropout_prob"] == 0.1
-    assert config["architectures"] == ["BertForPreTraining"]
+    assert config["mlp_dropout"] == 0.1
+    assert config["architectures"] == ["ModernBertForMaskedLM"]
 
 
 def test_a_folder_of_ones_own_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,21 +43,30 @@ def test_a_folder_of_ones_own_goes_first(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["bertine-de", "models/of/mine/bertine-en", "Bertine-en"])
 def test_other_names_are_folders(name: str) -> None:
     assert locate(name) == Path(name)
-    with pytest.raises(BertineError, match=r"does not exist.*bertine-en comes with Bertine"):
+    with pytest.raises(
+        BertineError, match=r"does not exist.*bertine-en and bertine-zh come with Bertine"
+    ):
         bertine.load_model(name)
 
 
-def test_transformers_computes_the_same() -> None:
-    ours = bertine.load_model("bertine-en")
-    theirs = transformers.BertForPreTraining.from_pretrained(FOLDER, dtype=torch.float32).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(FOLDER)
-    text = "The capital of France is [MASK], isn't it?"
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bertine-en", "The capital of France is [MASK], isn't it?"),
+        ("bertine-zh", "中华人民共和[MASK]的首都是北京，NBA 不是。"),
+    ],
+)
+def test_transformers_computes_the_same(name: str, text: str) -> None:
+    ours, folder = bertine.load_model(name), locate(name)
+    theirs = transformers.ModernBertForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoded = tokenizer(text, return_tensors="pt")
-    assert encoded["input_ids"][0].tolist() == list(ours.tokenizer.encode(text).input_ids)
+    ids = encoded["input_ids"]
+    assert ids[0].tolist() == list(ours.tokenizer.encode(text).input_ids)
     with torch.inference_mode():
-        logits = theirs(**encoded).prediction_logits[0]
-    at = encoded["input_ids"][0].tolist().index(tokenizer.mask_token_id)
-    best = bertine.fill_mask("bertine-en", text)[0].candidates
+        logits = theirs(input_ids=ids, attention_mask=encoded["attention_mask"]).logits[0]
+    at = ids[0].tolist().index(tokenizer.mask_token_id)
+    best = bertine.fill_mask(name, text)[0].candidates
     probabilities = logits[at].softmax(-1)
     for candidate in best:
         assert float(probabilities[tokenizer.convert_tokens_to_ids(candidate.token)]) == (
@@ -87,7 +97,7 @@ def test_every_verb_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert np.load("vectors.npy").shape == (40, 256)
     run("similar", "--model", "bertine-en", "--in", "my.csv", "A river")
     run("lr-find", *finetune[1:], "--out", "rates")
-    grid = ("--epochs", "1", "--learning-rates", "1e-4", "--batch-sizes", "16", "--restarts", "1")
+    grid = ("--epochs", "5", "--learning-rates", "1e-3", "--batch-sizes", "16", "--restarts", "1")
     run("search", *finetune[1:], "--out", "search", *grid)
     run("vocab", "texts.txt", "--extend", "bertine-en", "--vocab-size", "8193", "--out", "vocab")
     run("prepare", "texts.txt", "--tokenizer", "bertine-en", "--out", "store")
@@ -113,4 +123,19 @@ def test_it_knows_some_english() -> None:
     """Enough that weights which were mixed up would show."""
     best = bertine.fill_mask("bertine-en", "He was born in the United [MASK].")[0].candidates
     assert best[0].token in ("states", "kingdom")
-    assert BUNDLED == ("bertine-en",)
+
+
+def test_it_knows_some_chinese() -> None:
+    best = bertine.fill_mask("bertine-zh", "中华人民共和[MASK]的首都是北京。")[0].candidates
+    assert best[0].token == "国"
+
+
+def test_the_chinese_model_learns_a_task(tmp_path: Path) -> None:
+    rows = [
+        f"{'乐队的新歌很好听' if n % 2 else '这条河流入大海'}{n},{'水乐'[n % 2]}" for n in range(40)
+    ]
+    (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    learner = bertine.finetune(
+        "text", model="bertine-zh", data=tmp_path / "my.csv", out=tmp_path / "out", frozen=True
+    )
+    assert learner.predictor("这首歌是乐队写的").label == "乐"

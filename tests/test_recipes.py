@@ -186,25 +186,6 @@ def test_the_chinese_model_in_seconds(tmp_path: Path, chinese_tasks: Path, hour:
     assert "was made with another --model" in mistake(hour(*other))
 
 
-@pytest.mark.slow
-def test_the_english_model_of_the_package_grows(
-    module: ModuleType, tmp_path: Path, given: list[str | Path]
-) -> None:
-    corpus, out = [Path(given[1])], tmp_path / "out"
-
-    def make() -> Path:
-        clock = module.Clock(out / "hour.json", corpus, module.RECIPES["bertine-en"])
-        return Path(module.make_model(corpus, out, 0.15, clock))
-
-    model = make()
-    assert bertine.load_model(model).config.num_hidden_layers == 6
-    assert bertine.load_model(out / "three-layers-longer").config.num_hidden_layers == 3
-    assert json.loads((out / "hour.json").read_text())["model"] == "bertine-en"
-    before = toys.tree(out)
-    assert make() == model
-    assert toys.tree(out) == before
-
-
 def test_chinese_tasks_are_missed_before_the_time_begins(
     tmp_path: Path, chinese_tasks: Path, given: list[str | Path], hour: Hour
 ) -> None:
@@ -226,34 +207,6 @@ def test_a_chinese_file_that_excel_wrote_is_refused_before_the_time_begins(
     told = mistake(hour(*given, "--model", "bertine-zh", "--tasks", chinese_tasks))
     assert "test.tsv: is not UTF-8; convert it" in told
     assert not (tmp_path / "out").exists()
-
-
-def test_a_model_with_more_layers_computes_the_same_at_first(
-    module: ModuleType, tmp_path: Path
-) -> None:
-    config = transformers.ModernBertConfig(
-        **{"vocab_size": 90, "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3},
-        **{"intermediate_size": 48, "local_attention": 8, "pad_token_id": 0},
-    )
-    torch.manual_seed(0)
-    transformers.ModernBertForMaskedLM(config).save_pretrained(tmp_path / "small")
-    module.grow(tmp_path / "small", 6, tmp_path / "large")
-    ids = torch.randint(1, 90, (2, 40))
-
-    def logits(folder: str) -> torch.Tensor:
-        model = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / folder).eval()
-        assert model.config.num_hidden_layers == {"small": 3, "large": 6}[folder]
-        with torch.inference_mode():
-            return model(ids).logits
-
-    torch.testing.assert_close(logits("large"), logits("small"))
-    model = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / "large")
-    model(ids, labels=ids).loss.backward()
-    added = model.model.layers[4].attn.Wo.weight
-    assert not added.any()
-    assert added.grad.any()
-    with pytest.raises(BertineError, match="has 3 layers; give a larger multiple of 3, not 4"):
-        module.grow(tmp_path / "small", 4, tmp_path / "other")
 
 
 def test_a_damaged_sentence_is_another_one(module: ModuleType) -> None:
@@ -335,22 +288,22 @@ def test_the_clock_counts_what_was_interrupted(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        module.Clock(file, corpus, module.RECIPES["hour"]).stage(
+        module.Clock(file, corpus, module.RECIPES["bertine-en"]).stage(
             "vocabulary", lambda: work(40.0, stopped=True)
         )
-    module.Clock(file, corpus, module.RECIPES["hour"]).stage("vocabulary", lambda: work(10.0))
-    clock = module.Clock(file, corpus, module.RECIPES["hour"])
+    module.Clock(file, corpus, module.RECIPES["bertine-en"]).stage("vocabulary", lambda: work(10.0))
+    clock = module.Clock(file, corpus, module.RECIPES["bertine-en"])
     clock.stage("vocabulary", lambda: work(5.0))
     assert len(calls) == 2
     assert clock.total == 50.0
     (tmp_path / "other.json").write_text(json.dumps({"vocabulary": 40.0}))
     with pytest.raises(module.bertine.BertineError, match="was made with another --model"):
-        module.Clock(tmp_path / "other.json", corpus, module.RECIPES["hour"])
+        module.Clock(tmp_path / "other.json", corpus, module.RECIPES["bertine-en"])
     kept_in = json.loads(file.read_text())
     kept_in["recipe"]["acceptability"]["batch_size"] += 1
     (tmp_path / "other.json").write_text(json.dumps(kept_in))
     with pytest.raises(module.bertine.BertineError, match="was made with another --model"):
-        module.Clock(tmp_path / "other.json", corpus, module.RECIPES["hour"])
+        module.Clock(tmp_path / "other.json", corpus, module.RECIPES["bertine-en"])
     # Of a minute less a reserve ten seconds are left, and remain so for a run that has begun.
     left, kept = tmp_path / "left.json", 1 - module._RESERVE
     expected = pytest.approx((60 * kept - 50) / 3600)
@@ -366,13 +319,13 @@ def test_the_clock_counts_what_was_interrupted(
 
 
 def test_scores_are_of_one_version_of_the_recipe(module: ModuleType, tmp_path: Path) -> None:
-    module.check_finetuning(tmp_path, module.RECIPES["hour"])
-    module.check_finetuning(tmp_path, module.RECIPES["hour"])
+    module.check_finetuning(tmp_path, module.RECIPES["bertine-en"])
+    module.check_finetuning(tmp_path, module.RECIPES["bertine-en"])
     settings = json.loads((tmp_path / "finetuning.json").read_text())
     settings["trained"]["batch_size"] += 1
     (tmp_path / "finetuning.json").write_text(json.dumps(settings))
     with pytest.raises(module.bertine.BertineError, match="another version of the recipe"):
-        module.check_finetuning(tmp_path, module.RECIPES["hour"])
+        module.check_finetuning(tmp_path, module.RECIPES["bertine-en"])
 
 
 def test_the_clock_counts_what_was_killed(
@@ -391,7 +344,7 @@ def test_the_clock_counts_what_was_killed(
         assert kept["done"] == []
         assert kept["seconds"]["vocabulary"] > 0
 
-    module.Clock(file, [tmp_path / "text"], module.RECIPES["hour"]).stage("vocabulary", work)
+    module.Clock(file, [tmp_path / "text"], module.RECIPES["bertine-en"]).stage("vocabulary", work)
     assert json.loads(file.read_text())["done"] == ["vocabulary"]
 
 

@@ -119,14 +119,14 @@ def score_table(
     return rows
 
 
-def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float) -> None:
+def pack(name: str, made: Path, out: Path, *, machine: str, blimp: str) -> None:
     """Write the model that the recipe made in the folder `made` into the folder `out`, with its
     card.
 
     Args:
         name: of the model.
         machine: on which it was trained, for people.
-        blimp: of an English model, its accuracy on BLiMP, times 100.
+        blimp: of an English model, its accuracy on BLiMP, for people.
     """
     clock: dict[str, Any] = read_json(made / "hour.json")
     if clock["model"] != name:
@@ -185,7 +185,7 @@ def pack(name: str, made: Path, out: Path, *, machine: str, blimp: float) -> Non
                 accuracy=statistics.fmean(line["accuracy"] for line in end),
                 seeds=max(map(len, scores["pre-trained"].values())),
                 table="\n".join(score_table(scores, TASKS[name])),
-                blimp=f"BLiMP (`bertine blimp {name}`): {blimp:.1f}%.",
+                blimp=f"BLiMP (`bertine blimp {name}`): {blimp}.",
             ),
         )
     for path in sorted(out.iterdir()):
@@ -197,13 +197,13 @@ def main() -> None:
     parser.add_argument("name", choices=TASKS)
     parser.add_argument("made", type=Path, help="the folder of recipes/hour")
     parser.add_argument("--machine", required=True, help='such as "two cores of an AMD EPYC"')
-    parser.add_argument("--blimp", type=float, help="what bertine blimp gives, in percent")
+    parser.add_argument("--blimp", help="what bertine blimp gives, such as 66.1%%")
     parser.add_argument("--out", type=Path, help="the folder (that of the package)")
     given = parser.parse_args()
     if (given.blimp is None) != (given.name == "bertine-zh"):
         parser.error("--blimp is for the English model, and needed there")
     out = given.out or WEIGHTS / given.name
-    pack(given.name, given.made, out, machine=given.machine, blimp=given.blimp or 0.0)
+    pack(given.name, given.made, out, machine=given.machine, blimp=given.blimp or "")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ seeds, from the model and from random weights of the same shape, and scored on t
 sets, beside what needs no model (tf-idf). Run again after an interruption, it goes on where it
 stopped; the clock goes on too.
 
---model hour (the default) is English and takes one hour; its tasks are GLUE's CoLA, SST-2, MRPC,
-STS-B and RTE. bertine-en and bertine-zh are the models in the package: the English one goes on for
-another hour with more layers; the Chinese one is scored on topics, paraphrases, entities and
-questions.
+The models are those of the package. bertine-en (the default) takes an hour; its tasks are GLUE's
+CoLA, SST-2, MRPC, STS-B and RTE. bertine-zh, the Chinese one, is scored on topics, paraphrases,
+entities and questions.
 """
 
 from __future__ import annotations
@@ -29,10 +28,8 @@ from typing import Any
 import chinese_tasks
 from acceptability import write_acceptability
 from finetuning import WAYS, Finetuning, alone, best_baseline, finetune_all
-from growing import grow
 from recipe import (
     ACCEPTABILITY,
-    MOST_SENTENCES,
     RECIPES,
     SENTENCES_PER_MINUTE,
     VOCAB,
@@ -132,11 +129,6 @@ def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> P
     hours = _hours_left(out / "left.json", out / recipe.phases[0].name, minutes, clock)
 
     def train(phase: Phase, model: Path) -> None:
-        if phase.layers is not None:
-            grown = out / f"{phase.layers}-layers"
-            if not grown.exists():
-                grow(model, phase.layers, grown)
-            model = grown
         result = bertine.pretrain(
             store,
             model=model,
@@ -164,8 +156,7 @@ def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> P
 def _acceptability(corpus: list[Path], out: Path, model: Path, minutes: float) -> None:
     """Train a copy of the model to tell sentences from damaged ones."""
     table, seed = out / "acceptability.csv", ACCEPTABILITY["seed"]
-    sentences = min(MOST_SENTENCES, max(50, round(SENTENCES_PER_MINUTE * minutes)))
-    write_acceptability(corpus, table, sentences, seed)
+    write_acceptability(corpus, table, max(50, round(SENTENCES_PER_MINUTE * minutes)), seed)
     columns = {"text_columns": "sentence", "label_column": "label"}
     bertine.finetune(
         "text",
@@ -320,7 +311,7 @@ def hour(arguments: Sequence[str]) -> None:
         help="folder of the tasks' folders: GLUE's, or with bertine-zh the Chinese ones",
     )
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="of all it makes")
-    parser.add_argument("--model", choices=RECIPES, default="hour", help="which one")
+    parser.add_argument("--model", choices=RECIPES, default="bertine-en", help="which one")
     parser.add_argument(
         "--minutes",
         metavar="X",

@@ -43,14 +43,11 @@ class Phase:
         share: of the time that vocabulary and preparation leave; what all leave of it is for
             acceptability.
         options: of ``bertine.pretrain``.
-        layers: that the model is given before it, by copies of its own (``growing.py``); None: as
-            many as it has.
     """
 
     name: str
     share: float
     options: dict[str, Any]
-    layers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ class Recipe:
         learned = {
             "acceptability": ACCEPTABILITY,
             "sentences_per_minute": SENTENCES_PER_MINUTE,
-            "most_sentences": MOST_SENTENCES,
         }
         return {
             "config": config,
@@ -140,44 +136,23 @@ _ALL: dict[str, Any] = {
 }
 
 
-def _short(learning_rate: float = 4e-3) -> dict[str, Any]:
-    return {"max_seq_length": 64, "batch_size": 128, "learning_rate": learning_rate, **_ALL}
-
-
-_LONGER: dict[str, Any] = {
-    "max_seq_length": 128,
-    "batch_size": 64,
-    "learning_rate": 1e-3,
-    **_ALL,
-}
+_SHORT = {"max_seq_length": 64, "batch_size": 128, "learning_rate": 4e-3, **_ALL}
+_LONGER = {"max_seq_length": 128, "batch_size": 64, "learning_rate": 1e-3, **_ALL}
 
 #: Which models there are. Sentences of one document, short at first, since a step then costs less,
 #: and at last longer, for texts of that length. No pairs: how two texts are compared is learned
 #: with the task, from their vectors and words.
 _RECIPES = (
     Recipe(
-        name="hour",
-        minutes=60.0,
-        phases=(Phase("short-sequences", 0.8, _short()), Phase("longer-sequences", 0.14, _LONGER)),
-        tasks=_GLUE,
-    ),
-    # The hour's model goes on with twice as many layers.
-    Recipe(
         name="bertine-en",
-        minutes=120.0,
-        phases=(
-            Phase("three-layers-short", 0.43, _short()),
-            Phase("three-layers-longer", 0.08, _LONGER),
-            # Another seed: other sentences come first than in the first hour.
-            Phase("short-sequences", 0.36, _short(3e-3) | {"seed": 11}, layers=6),
-            Phase("longer-sequences", 0.1, _LONGER | {"seed": 11}),
-        ),
+        minutes=60.0,
+        phases=(Phase("short-sequences", 0.8, _SHORT), Phase("longer-sequences", 0.14, _LONGER)),
         tasks=_GLUE,
     ),
     Recipe(
         name="bertine-zh",
         minutes=35.0,
-        phases=(Phase("short-sequences", 0.83, _short()), Phase("longer-sequences", 0.17, _LONGER)),
+        phases=(Phase("short-sequences", 0.83, _SHORT), Phase("longer-sequences", 0.17, _LONGER)),
         tasks=_CHINESE,
         prepare={"language": "zh"},
         acceptability=False,
@@ -199,7 +174,7 @@ ACCEPTABILITY: dict[str, Any] = {
     "log_every": 100,
     "seed": 0,
 }
-SENTENCES_PER_MINUTE, MOST_SENTENCES = 600, 36_000
+SENTENCES_PER_MINUTE = 600
 
 #: Of ``bertine.finetune``, for the pre-trained model and for random weights.
 FINETUNE: dict[str, Any] = {"max_length": 128, "log_every": 100}

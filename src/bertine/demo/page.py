@@ -113,9 +113,10 @@ def _comparison(result: DemoResult) -> Section:
         [*doubt, Figures([figure], columns=2), table],
         lead=f"{len(result.subjects)} subjects, {recipe.labels} labelled passages of each, of 25 "
         "to 45 words. All passages are from articles that none of the models had read. The models "
-        "have the same layers, two of 256, and learn the labels in the same way. They differ in "
-        f"what they read before: nothing, {human_count(result.tokens)} tokens of text, or all that "
-        f"two cores can read in {BUNDLED_TIME} (with a larger vocabulary). tf-idf with logistic "
+        "learn the labels in the same way. They differ in what they read before: nothing, "
+        f"{human_count(result.tokens)} tokens of text, or all that two cores can read in "
+        f"{BUNDLED_TIME} (that one, {BUNDLED_MODEL}, also has a larger vocabulary and three layers "
+        "of another kind in place of two). tf-idf with logistic "
         "regression, the usual way without a language model, knows only the words of the labelled "
         "passages.",
     )
