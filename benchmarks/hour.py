@@ -55,16 +55,17 @@ def texts(corpus: Sequence[Path]) -> Iterator[str]:
 
 def train_tokenizer(corpus: Sequence[Path], out: Path) -> Any:
     """Train a vocabulary, and return the tokenizer of transformers with it."""
+    import transformers
     from tokenizers import BertWordPieceTokenizer
-    from transformers import BertTokenizerFast
 
     learner = BertWordPieceTokenizer(lowercase=True)
     lines = (line for text in texts(corpus) for line in text.split("\n"))
     learner.train_from_iterator(lines, vocab_size=VOCAB_SIZE, show_progress=False)
     out.mkdir(parents=True, exist_ok=True)
     learner.save_model(str(out))
-    tokenizer: Any = BertTokenizerFast(str(out / "vocab.txt"))
-    return tokenizer
+    # Both major versions have it, but not for a type checker.
+    library: Any = transformers
+    return library.BertTokenizerFast(str(out / "vocab.txt"))
 
 
 def encode(corpus: Sequence[Path], tokenizer: Any) -> torch.Tensor:
