@@ -81,7 +81,7 @@ def encode(corpus: Sequence[Path], tokenizer: Any) -> torch.Tensor:
 
     for text in texts(corpus):
         # Paragraphs: the tokenizer's memory grows with the length of a text.
-        waiting.extend(text.split("\n\n"))
+        waiting.extend(part for part in text.split("\n\n") if part.strip())
         if len(waiting) >= _PARAGRAPHS:
             flush()
     if waiting:

@@ -38,22 +38,21 @@ MOST_BYTES = 16_000_000
 class TaskRow(NamedTuple):
     question: str
     metric: str
-    key: str
 
 
 TASKS = {
     "bertine-en": {
-        "CoLA": TaskRow("is a sentence good English?", "Matthews", "matthews"),
-        "SST-2": TaskRow("is a review good or bad?", "accuracy", "accuracy"),
-        "MRPC": TaskRow("do two sentences say the same?", "F1", "f1"),
-        "STS-B": TaskRow("how alike are two sentences?", "Spearman", "spearman"),
-        "RTE": TaskRow("does one sentence follow from the other?", "accuracy", "accuracy"),
+        "CoLA": TaskRow("is a sentence good English?", "Matthews"),
+        "SST-2": TaskRow("is a review good or bad?", "accuracy"),
+        "MRPC": TaskRow("do two sentences say the same?", "F1"),
+        "STS-B": TaskRow("how alike are two sentences?", "Spearman"),
+        "RTE": TaskRow("does one sentence follow from the other?", "accuracy"),
     },
     "bertine-zh": {
-        "topics": TaskRow("what is a sentence about?", "accuracy", "accuracy"),
-        "paraphrases": TaskRow("do two sentences say the same?", "accuracy", "accuracy"),
-        "entities": TaskRow("which words are names?", "F1", "f1"),
-        "questions": TaskRow("where is the answer?", "F1", "f1"),
+        "topics": TaskRow("what is a sentence about?", "accuracy"),
+        "paraphrases": TaskRow("do two sentences say the same?", "accuracy"),
+        "entities": TaskRow("which words are names?", "F1"),
+        "questions": TaskRow("where is the answer?", "F1"),
     },
 }
 #: What the recipe compares, and the heading of its column.
