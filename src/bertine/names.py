@@ -50,7 +50,9 @@ ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
-ObjectiveName = Literal["mlm-nsp", "mlm", "mlm-sop", "rtd", "clm", "denoising", "plm"]
+ObjectiveName = Literal[
+    "mlm-nsp", "mlm", "mlm-sop", "mlm-neighbours", "rtd", "clm", "denoising", "plm"
+]
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation.around_mlm`).
 SoftTokens = Literal["all", "masked"]
@@ -67,6 +69,7 @@ InputFormat = Literal[
     "full-sentences",
     "doc-sentences",
     "sentence-order",
+    "neighbours",
     "running-text",
 ]
 #: Whether masks are chosen anew at every step.

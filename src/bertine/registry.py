@@ -88,6 +88,7 @@ OBJECTIVES = {
     "mlm-nsp": "bertine.objectives.mlm_nsp:MlmNsp",
     "mlm": "bertine.objectives.mlm:Mlm",
     "mlm-sop": "bertine.objectives.mlm_sop:MlmSop",
+    "mlm-neighbours": "bertine.objectives.mlm_neighbours:MlmNeighbours",
     "rtd": "bertine.objectives.rtd:Rtd",
     "clm": "bertine.objectives.clm:Clm",
     "denoising": "bertine.objectives.denoising:Denoising",

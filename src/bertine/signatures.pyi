@@ -299,10 +299,11 @@ def distill(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
-            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
-            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm; None:
+            as in the model's paper: segment pairs for BERT and XLNet, sentence order for ALBERT,
+            running text for GPT-1, full sentences for the others. One of segment-pair,
+            sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
+            running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1029,9 +1030,9 @@ def inspect(
         path: a folder that ``prepare`` wrote, or a model directory.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm, denoising or plm, running text needs clm. One of segment-pair, sentence-pair,
-            full-sentences, doc-sentences, sentence-order and running-text
-            (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm. One of
+            segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours
+            and running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
@@ -1326,6 +1327,8 @@ def pretrain(
     initializer_range: float | None = None,
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
+    neighbours_weight: float = 0.5,
+    similarity_temperature: float = 0.05,
     generator: Path | str | None = None,
     generator_size: float = 0.25,
     generator_layers: float = 1.0,
@@ -1404,10 +1407,10 @@ def pretrain(
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
             (:mod:`bertine.training.loop.progress`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
-            masked tokens only, replaced tokens, the next token, a text from a corrupted one, or
-            tokens in any order; None: as in the model's paper: mlm-nsp for BERT, mlm-sop for
-            ALBERT, rtd for ELECTRA, clm for GPT-1, denoising for BART, plm for XLNet, mlm for the
-            others.
+            masked tokens and neighbouring texts, masked tokens only, replaced tokens, the next
+            token, a text from a corrupted one, or tokens in any order; None: as in the model's
+            paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, denoising
+            for BART, plm for XLNet, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
             :mod:`bertine.models.mimetic`.
@@ -1416,6 +1419,8 @@ def pretrain(
         held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
         evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
             same hidden words (``samples.jsonl``).
+        neighbours_weight: of the loss of neighbouring texts in the sum.
+        similarity_temperature: that the cosines of texts are divided by before they are compared.
         generator: model directory of a generator to go on with, as it was trained with the model;
             None: a new one. It opens in transformers as ``ElectraForMaskedLM``; of its embeddings
             the model's take the place.
@@ -1456,10 +1461,11 @@ def pretrain(
         dupe_factor: with static masking, in how many ways; the paper's is ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm, denoising or plm, running text needs clm; None: as in the model's paper: segment
-            pairs for BERT and XLNet, sentence order for ALBERT, running text for GPT-1, full
-            sentences for the others. One of segment-pair, sentence-pair, full-sentences,
-            doc-sentences, sentence-order and running-text (:mod:`bertine.data.instances.formats`).
+            clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm; None:
+            as in the model's paper: segment pairs for BERT and XLNet, sentence order for ALBERT,
+            running text for GPT-1, full sentences for the others. One of segment-pair,
+            sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
+            running-text (:mod:`bertine.data.instances.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n

@@ -71,6 +71,15 @@ TERMS = {
         targets="pairs",
         choices=2,
     ),
+    "neighbours": TermTexts(
+        title="Neighbours",
+        loss="Mean cross-entropy of telling which of the texts in a batch stands beside a text, by "
+        "the cosines of their vectors, in nats.",
+        accuracy="Of all texts in the batch, is the one with the most similar vector the one that "
+        "stands beside it?",
+        right="neighbouring texts recognized",
+        targets="texts",
+    ),
     "rtd": TermTexts(
         title="RTD",
         loss="Mean cross-entropy of replaced-token detection over all tokens, in nats.",
@@ -166,6 +175,7 @@ OBJECTIVE_TERMS = {
     "mlm-nsp": ("mlm", "nsp"),
     "mlm": ("mlm",),
     "mlm-sop": ("mlm", "sop"),
+    "mlm-neighbours": ("mlm", "neighbours"),
     "rtd": ("rtd", "generator"),
     "clm": ("clm",),
     "denoising": ("denoising",),

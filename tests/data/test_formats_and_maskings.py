@@ -122,6 +122,7 @@ def test_special_tokens_stand_where_the_format_has_them(data, input_format: str)
                 assert not any(types)
                 crossed += len(instance.segments) > 1
     asked = [] if form.label is None else [form.label.target]
+    asked += ["groups"] if form.neighbours else []
     assert [name for name in batch.targets if not name.startswith("mlm")] == asked
     assert (crossed > 0) == (input_format in ("full-sentences", "running-text"))
 

@@ -60,11 +60,12 @@ def test_a_family_says_which_objectives_it_has(monkeypatch: pytest.MonkeyPatch) 
         assert families
         for family in families:
             check_family(objective(name), next(iter(family.presets.values())))
-    with pytest.raises(BertineError, match="mlm-nsp or mlm, not with rtd"):
+    with pytest.raises(BertineError, match="mlm-nsp or mlm or mlm-neighbours, not with rtd"):
         check_family(objective("rtd"), config)
     other = objective("mlm")
     monkeypatch.setattr(type(other), "name", "other")
-    told = "a model of type bert is pre-trained with objective mlm-nsp or mlm, not with other"
+    offered = "mlm-nsp or mlm or mlm-neighbours"
+    told = f"a model of type bert is pre-trained with objective {offered}, not with other"
     with pytest.raises(BertineError, match=told):
         check_family(other, config)
 
@@ -100,7 +101,9 @@ def test_a_model_has_the_objective_and_the_format_of_its_paper(
 
 
 def test_what_a_family_does_not_have_is_refused() -> None:
-    with pytest.raises(BertineError, match="type roberta is pre-trained with objective mlm, not"):
+    with pytest.raises(
+        BertineError, match="type roberta is pre-trained with objective mlm or mlm-neighbours, not"
+    ):
         choose(preset("roberta-base"), "mlm-nsp")
     with pytest.raises(BertineError, match="type albert is pre-trained with objective mlm-sop or"):
         choose(preset("albert-base"), "mlm-nsp")

@@ -59,7 +59,7 @@ FAMILY = Family(
         ours=frozenset({"shared_across_groups"}),
     ),
     tokenizer="unigram",
-    objectives=("mlm-sop", "mlm"),
+    objectives=("mlm-sop", "mlm", "mlm-neighbours"),
     input_format="sentence-order",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "sop"}),

@@ -105,7 +105,7 @@ FAMILY = Family(
     ),
     keys=ConfigKeys(required=SIZES, only=PLAIN_ENCODER, written=WRITTEN),
     tokenizer="wordpiece",
-    objectives=("mlm-nsp", "mlm"),
+    objectives=("mlm-nsp", "mlm", "mlm-neighbours"),
     input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),

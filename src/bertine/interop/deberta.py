@@ -78,7 +78,7 @@ FAMILY = Family(
         ignored=frozenset({"legacy", "pooler_hidden_size"}),
     ),
     tokenizer="unigram",
-    objectives=("mlm",),
+    objectives=("mlm", "mlm-neighbours"),
     input_format="full-sentences",
     presets=PRESETS,
 )

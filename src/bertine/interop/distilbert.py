@@ -60,7 +60,7 @@ FAMILY = Family(
         absent=frozenset({"layer_norm_eps", "type_vocab_size", "classifier_dropout"}),
     ),
     tokenizer="wordpiece",
-    objectives=("mlm",),
+    objectives=("mlm", "mlm-neighbours"),
     input_format="full-sentences",
     presets=PRESETS,
 )

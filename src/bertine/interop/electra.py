@@ -57,7 +57,7 @@ FAMILY = Family(
         written={**WRITTEN, **_SUMMARY},
     ),
     tokenizer="wordpiece",
-    objectives=("rtd", "mlm"),
+    objectives=("rtd", "mlm", "mlm-neighbours"),
     input_format="full-sentences",
     presets=PRESETS,
 )

@@ -73,7 +73,7 @@ FAMILY = Family(
         ignored=frozenset({"true_hidden_size"}),
     ),
     tokenizer="wordpiece",
-    objectives=("mlm-nsp", "mlm"),
+    objectives=("mlm-nsp", "mlm", "mlm-neighbours"),
     input_format="segment-pair",
     presets=PRESETS,
     pretraining=frozenset({"mlm", "nsp"}),

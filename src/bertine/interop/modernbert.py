@@ -162,7 +162,7 @@ FAMILY = Family(
         nest=_nest,
     ),
     tokenizer="byte-bpe",
-    objectives=("mlm",),
+    objectives=("mlm", "mlm-neighbours"),
     input_format="full-sentences",
     presets=PRESETS,
 )

@@ -61,7 +61,7 @@ def _family(
             written=dict(WRITTEN) | {"bos_token_id": first, "eos_token_id": last},
         ),
         tokenizer=tokenizer,
-        objectives=("mlm",),
+        objectives=("mlm", "mlm-neighbours"),
         input_format="full-sentences",
         presets=presets,
     )

@@ -38,6 +38,7 @@ class Mlm(LossDefaults):
         "doc-sentences",
         *PAIR_FORMATS,
         *ORDER_FORMATS,
+        "neighbours",
     )
 
     @staticmethod

@@ -23,11 +23,11 @@ class InstanceForm(OptionGroup):
     input_format: InputFormat | None = declare(
         None,
         "what a sequence is made of; full and doc sentences need objective mlm, rtd, clm, "
-        "denoising or plm, running text needs clm",
+        "denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm",
         otherwise="as in the model's paper: segment pairs for BERT and XLNet, sentence order for "
         "ALBERT, running text for GPT-1, full sentences for the others",
         more="One of segment-pair, sentence-pair, full-sentences, doc-sentences, "
-        "sentence-order and running-text (:mod:`bertine.data.instances.formats`).",
+        "sentence-order, neighbours and running-text (:mod:`bertine.data.instances.formats`).",
     )
     whole_word_mask: bool = declare(False, "choose whole words for prediction")
     ngrams: int = declare(

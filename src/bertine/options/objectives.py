@@ -81,6 +81,20 @@ class PermutationOptions(OptionGroup):
     )
 
 
+class NeighbourOptions(OptionGroup):
+    """Options of the objective mlm-neighbours: texts are recognized as neighbours
+    (:mod:`bertine.objectives.mlm_neighbours`)."""
+
+    title = "neighbouring texts (objective mlm-neighbours)"
+
+    neighbours_weight: float = declare(
+        0.5, "of the loss of neighbouring texts in the sum", least=0, most=1000
+    )
+    similarity_temperature: float = declare(
+        0.05, "that the cosines of texts are divided by before they are compared", above=0, most=10
+    )
+
+
 class ReplacementOptions(OptionGroup):
     """Options of the objective rtd: a generator replaces tokens, and the model detects
     them (:mod:`bertine.objectives.rtd`)."""
@@ -120,12 +134,13 @@ class ReplacementOptions(OptionGroup):
     )
 
 
-class ObjectiveOptions(ReplacementOptions, DenoisingOptions, PermutationOptions):
+class ObjectiveOptions(NeighbourOptions, ReplacementOptions, DenoisingOptions, PermutationOptions):
     """Options of single objectives."""
 
 
 #: The options of each objective that has any.
 OPTIONS_OF: Mapping[str, type[OptionGroup]] = {
+    "mlm-neighbours": NeighbourOptions,
     "rtd": ReplacementOptions,
     "denoising": DenoisingOptions,
     "plm": PermutationOptions,

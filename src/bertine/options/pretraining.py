@@ -45,8 +45,8 @@ class Learning(OptionGroup):
     objective: ObjectiveName | None = declare(
         None,
         "masked tokens and next sentences, masked tokens and the order of sentences, masked "
-        "tokens only, replaced tokens, the next token, a text from a corrupted one, or tokens in "
-        "any order",
+        "tokens and neighbouring texts, masked tokens only, replaced tokens, the next token, a "
+        "text from a corrupted one, or tokens in any order",
         otherwise="as in the model's paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, "
         "clm for GPT-1, denoising for BART, plm for XLNet, mlm for the others",
     )

@@ -82,6 +82,7 @@ class Padder:
         self.pad_token_id = tokenizer.pad_token_id
         self._vocab_size = tokenizer.vocab_size
         self._label = FORMATS[input_format].label
+        self._neighbours = FORMATS[input_format].neighbours
         self._changes = list(_changes(self.frame))
 
     def pad(self, instances: Sequence[Instance]) -> PaddedInstances:
@@ -117,6 +118,8 @@ class Padder:
         if self._label is not None:
             answers = [instance.label for instance in instances]
             labels[self._label.target] = np.array(answers, np.int64)
+        if self._neighbours:
+            labels["groups"] = np.arange(len(instances)) // 2
         goes_on = self._words(instances, real)
         return PaddedInstances(input_ids, lengths, real, types, labels, goes_on)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bertine.data.instances.full_sequences import DocSentences, FullSentences
 from bertine.data.instances.instance import Instance
+from bertine.data.instances.neighbours import Neighbours
 from bertine.data.instances.segments import NspSegments
 from bertine.data.instances.sentence_order import OrderedSegments
 from bertine.data.instances.sentence_pairs import SentencePairs
@@ -61,6 +62,7 @@ class Format:
         shortened: whether some sequences are made shorter at random; `make` then takes the share
             of them as ``short_seq_prob``.
         bare: whether no special tokens stand at the ends of a sequence (GPT-1).
+        neighbours: whether instances 0 and 1, 2 and 3, … are of neighbouring texts.
     """
 
     make: Callable[..., Instances]
@@ -68,6 +70,7 @@ class Format:
     label: Label | None = None
     shortened: bool = False
     bare: bool = False
+    neighbours: bool = False
 
 
 #: Whether B is what follows A in its document.
@@ -75,8 +78,8 @@ NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
 #: Whether A is what stands before B in its document.
 SENTENCE_ORDER = Label("sentence_order_label", ("in order", "swapped"))
 #: The four of Liu et al. 2019, section 4.2, of which the first is that of Devlin et al. 2018; that
-#: of Radford et al. 2018, which is FULL-SENTENCES without special tokens at the ends; and that of
-#: Lan et al. 2019.
+#: of Radford et al. 2018, which is FULL-SENTENCES without special tokens at the ends; that of Lan
+#: et al. 2019; and texts that are compared with each other.
 FORMATS: dict[InputFormat, Format] = {
     "segment-pair": Format(NspSegments, pairs=True, label=NEXT_SENTENCE, shortened=True),
     "sentence-pair": Format(SentencePairs, pairs=True, label=NEXT_SENTENCE),
@@ -84,6 +87,7 @@ FORMATS: dict[InputFormat, Format] = {
     "doc-sentences": Format(DocSentences),
     "running-text": Format(FullSentences, bare=True),
     "sentence-order": Format(OrderedSegments, pairs=True, label=SENTENCE_ORDER, shortened=True),
+    "neighbours": Format(Neighbours, neighbours=True),
 }
 INPUT_FORMATS = tuple(FORMATS)
 #: Those whose instances say whether B follows A, as next-sentence prediction needs them.

@@ -69,7 +69,7 @@ class FullSentences:
     """
 
     def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
-        _check_tokens(store)
+        check_tokens(store)
         self.store, self.max_tokens, self.seed = store, max_tokens, seed
         #: The corpus is a ring: every document, and a separator behind it.
         self._ring = store.num_tokens + store.num_documents
@@ -116,7 +116,7 @@ class DocSentences:
     """The same as :class:`FullSentences`, but no sequence goes over the end of a document."""
 
     def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
-        _check_tokens(store)
+        check_tokens(store)
         self.store, self.max_tokens, self.seed = store, max_tokens, seed
         self._spacing = min(self.max_tokens, _spacing(store, self.max_tokens))
         #: For some record batches, how many sequences there are up to the end of each document.
@@ -183,7 +183,7 @@ def _mixed(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _check_tokens(store: TokenStore) -> None:
+def check_tokens(store: TokenStore) -> None:
     """Refuse a store without a token."""
     if not store.num_tokens:
         raise BertineError(f"{store.path}: there is no token in it; prepare it from other text")

@@ -94,6 +94,11 @@ class PretrainingData:
             seed=settings.seed,
         )
         self.format = FORMATS[settings.input_format]
+        if self.format.neighbours and settings.batch_size % 2:
+            raise BertineError(
+                f"batch_size is {settings.batch_size}, but must be even with "
+                f"{option('input_format', settings.input_format)}, whose sequences come in twos"
+            )
         self.dupe_factor = settings.dupe_factor if settings.masking == "static" else None
         self._idle: list[str] = []  # what was given and does nothing
         usual, short = InstanceSettings(), settings.short_seq_prob

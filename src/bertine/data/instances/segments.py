@@ -113,7 +113,7 @@ class NspSegments:
             # The last sentence has nothing after it: begin one earlier, so that B may be true.
             sentence -= 1
             start = chunk.sentence_start(row, sentence)
-        ends = _gather(chunk, row, sentence, start, target, 2)
+        ends = gather(chunk, row, sentence, start, target, 2)
 
         split = split % (len(ends) - 1) if len(ends) > 1 else 0
         start_b, end_b = ends[split], ends[-1]
@@ -129,7 +129,7 @@ class NspSegments:
                 chunk_b.sentence_offsets[row_b + 1] - chunk_b.sentence_offsets[row_b]
             )
             start_b = chunk_b.sentence_start(row_b, sentence_b)
-            end_b = _gather(chunk_b, row_b, sentence_b, start_b, target - length_a, 1)[-1]
+            end_b = gather(chunk_b, row_b, sentence_b, start_b, target - length_a, 1)[-1]
         return cut_pair(
             (chunk, row, start, length_a),
             (chunk_b, row_b, start_b, end_b - start_b),
@@ -239,7 +239,7 @@ def uniform(word: int) -> float:
     return (word >> 11) * 2.0**-53
 
 
-def _gather(
+def gather(
     chunk: Chunk, row: int, sentence: int, start: int, target: int, at_least: int
 ) -> list[int]:
     """Return where consecutive sentences end (token offsets in the document), from number
