@@ -90,6 +90,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("tables", "records", "text", "data", *MODEL, "objectives", "tasks", "datasets"),
         *("inference", "runs", "reports", "word_vectors"),
     },
+    "papers": {
+        *BASE,
+        *("text", "data", *MODEL, "objectives", "tasks", "training", "runs", "reports"),
+    },
     "serving": {*BASE, "text", "records", "data", *MODEL, "tasks", "inference"},
     "demo": {
         *BASE,

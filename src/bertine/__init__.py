@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bertine.inference.predictor import Predictor
     from bertine.modeldir import load_model, save_model
     from bertine.models.bert import BertConfig
+    from bertine.papers.listing import paper_tables
     from bertine.presets import preset
     from bertine.reports.run_page import report
     from bertine.signatures import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         generate,
         inspect,
         lr_find,
+        paper,
         predict,
         prepare,
         pretrain,
@@ -82,6 +84,8 @@ _HOME = {
     "inspect": "bertine.inspection.inspect",
     "load_model": "bertine.modeldir",
     "lr_find": "bertine.training.rate.lr_find",
+    "paper": "bertine.papers.paper",
+    "paper_tables": "bertine.papers.listing",
     "predict": "bertine.inference.predict",
     "prepare": "bertine.data.preparation.prepare",
     "preset": "bertine.presets",
@@ -123,6 +127,8 @@ __all__ = [
     "inspect",
     "load_model",
     "lr_find",
+    "paper",
+    "paper_tables",
     "predict",
     "prepare",
     "preset",

@@ -59,6 +59,7 @@ from bertine.names import (
     WordSplitting,
     WordVectorModel,
 )
+from bertine.papers.result import PaperResult
 from bertine.serving.serve import ServeReport
 from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
@@ -1183,6 +1184,64 @@ def lr_find(
     Raises:
         BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
             is named; it is one of several processes; what `finetune` raises of model and data.
+    """
+
+def paper(
+    name: str,
+    *,
+    corpus: Path | str | Sequence[Path | str],
+    out: Path | str,
+    data: Path | str | None = None,
+    model: str = "bert-mini",
+    vocab_size: int = 8192,
+    hours: float | None = None,
+    steps: int | None = None,
+    tokens: int | None = None,
+    seeds: int = 3,
+    epochs: int | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    again: Sequence[str] | None = None,
+    held_out: Path | str | None = None,
+    processes: int = 1,
+    ray: str | None = None,
+    resume: bool = False,
+) -> PaperResult:
+    """Run a table of a paper: prepare the text, pre-train each row for as long as the others,
+    fine-tune it on each column's task with several seeds, and compare with the published scores.
+
+    Args:
+        name: of the table, such as ``"bert-5"``.
+        corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
+        out: the folder of the table. The result is ``out/paper.json``, and as a page
+            ``out/paper.html``.
+        data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
+            ``squad/``, ``swag/``, ``ner/``. Columns whose data are not there are left out, which is
+            said. None: only columns that need none are run.
+        model: preset, or configuration file, whose sizes stand for those of the paper's base model.
+        vocab_size: pieces of the vocabulary that is trained.
+        hours: of pre-training for each row, instead of tokens; None: tokens decide.
+        steps: of pre-training for each row, instead of tokens; None: tokens decide.
+        tokens: of pre-training for each row; None: 30 million.
+        seeds: runs of fine-tuning for each row and column.
+        epochs: of fine-tuning; None: as finetune by itself.
+        rows: names of the rows to run, instead of all; None: all.
+        columns: names of the columns to run, instead of all; None: all whose data are there.
+        again: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
+            stays.
+        held_out: token store of other text, where the corpus is a token store too; None: documents
+            of the corpus.
+        processes: steps at a time, in processes that share the cores.
+        ray: let a Ray cluster do the steps (not followed by an address: auto), or 'local'; needs
+            the package ray, and all folders where all its machines see them.
+        resume: go on with the table in the output folder; what is done is not done again.
+
+    Returns:
+        The scores. A step that failed is named in ``failed``; the others are done all the same.
+
+    Raises:
+        BertineError: there is no such table, row or column; no column can be run; `out` holds
+            something else, or a table that is not to be resumed, or of other settings.
     """
 
 def predict(

@@ -22,6 +22,7 @@ from bertine.commands.train.distill import DISTILL
 from bertine.commands.train.feature_based import FEATURE_BASED
 from bertine.commands.train.finetune import FINETUNE
 from bertine.commands.train.lr_find import LR_FIND
+from bertine.commands.train.paper import PAPER
 from bertine.commands.train.pretrain import PRETRAIN
 from bertine.commands.train.pretrain_elmo import PRETRAIN_ELMO
 from bertine.commands.train.search import SEARCH
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Command] = {
         SERVE,
         GLUE_SUBMISSION,
         FEATURE_BASED,
+        PAPER,
         WORD2VEC,
     )
 }

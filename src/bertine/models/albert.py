@@ -69,7 +69,8 @@ class AlbertConfig(Config):
         "sop": HeadKind(
             "pooled", lambda config, _: SopHead(config), "SOP head", "ForSentenceOrderPrediction"
         ),
-        **{name: kind for name, kind in HEADS.items() if name not in ("mlm", "nsp")},
+        # transformers' ALBERT predicts no next sentences; to compare the two exercises (table 5).
+        **{name: kind for name, kind in HEADS.items() if name != "mlm"},
     }
 
     vocab_size: int = 30000

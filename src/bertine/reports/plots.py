@@ -258,6 +258,46 @@ def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
         return to_svg(figure, salt=repr((names, scores)))
 
 
+def curves(
+    names: Sequence[str],
+    lines: Sequence[tuple[Sequence[float], Sequence[float]]],
+    *,
+    label: str = "step",
+) -> bytes:
+    """Draw a quantity of several runs over their steps, those with many points smoothed, as SVG.
+    The first stands out; the others are told apart by colour and by how their lines are drawn.
+
+    Args:
+        names: of the runs.
+        lines: steps, ascending, and values of each.
+        label: of the steps.
+    """
+    with canvas(WIDE, 3.0 + 0.2 * len(names)) as (figure, axes):
+        drawn = [(name, line) for name, line in zip(names, lines, strict=True) if line[1]]
+        if not drawn:
+            return nothing_logged(figure, axes)
+        styles = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1))]
+        colours = [ACCENT, INK, SECOND, MUTED]
+        for number, (name, (steps, values)) in enumerate(drawn):
+            smooth = _running_mean(values).tolist() if len(values) >= _SMOOTH_FROM else values
+            axes.plot(
+                *_thinned(steps, smooth),
+                color=colours[number % len(colours)],
+                linestyle=styles[number // len(colours) % len(styles)],
+                linewidth=1.8,
+                marker="o" if len(values) < _SMOOTH_FROM else "",
+                markersize=3.5,
+                label=_printable(name),
+            )
+        axes.set_xlabel(label)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        label_ticks(axes.yaxis, between=axes.get_ylim())
+        legend_above(axes, columns=1)
+        return to_svg(figure, salt=repr([(name, list(line[1])[-3:]) for name, line in drawn]))
+
+
 def _running_mean(values: Sequence[float]) -> np.ndarray:
     """Compute the mean over a window centred on each point, narrower at the ends, so that it lags
     nowhere."""

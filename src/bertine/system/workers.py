@@ -83,6 +83,24 @@ def serve(start: Callable[[], Work]) -> None:
         work(lines.get(), say)
 
 
+@contextlib.contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Append all that this process writes to stderr to the file `path`."""
+    with os_errors(path, "writing it"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    before = os.dup(2)
+    try:
+        sys.stderr.flush()
+        os.dup2(log, 2)
+        yield
+        sys.stderr.flush()
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(log)
+
+
 class _Pool:
     """The processes that were started, all of which end with :meth:`stop`."""
 

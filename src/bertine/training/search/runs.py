@@ -6,12 +6,10 @@ bertine.training.search.runs`` is a worker that does them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,26 +84,8 @@ def run_quietly(line: str) -> dict[str, Any]:
     job = json.loads(line)
     if job.get("threads"):
         torch.set_num_threads(job["threads"])
-    with _stderr_to(Path(job["log"])):
+    with workers.stderr_to(Path(job["log"])):
         return run_one(job)
-
-
-@contextlib.contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Append all that this process writes to stderr to the file `path`."""
-    with os_errors(path, "writing it"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    before = os.dup(2)
-    try:
-        sys.stderr.flush()
-        os.dup2(log, 2)
-        yield
-        sys.stderr.flush()
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(log)
 
 
 def run_here(jobs: Jobs, on_end: OnEnd) -> None:

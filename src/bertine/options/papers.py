@@ -1,0 +1,73 @@
+"""Options of running a table of a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertine.options.fields import OptionGroup, declare
+
+
+class PaperScale(OptionGroup):
+    """Options that say at what scale a table is run."""
+
+    title = "scale"
+
+    model: str = declare(
+        "bert-mini",
+        "preset, or configuration file, whose sizes stand for those of the paper's base model",
+        metavar="PRESET",
+    )
+    vocab_size: int = declare(8192, "pieces of the vocabulary that is trained", least=100)
+    hours: float | None = declare(
+        None, "of pre-training for each row, instead of tokens", otherwise="tokens decide", above=0
+    )
+    steps: int | None = declare(
+        None,
+        "of pre-training for each row, instead of tokens",
+        otherwise="tokens decide",
+        least=1,
+    )
+    tokens: int | None = declare(
+        None, "of pre-training for each row", otherwise="30 million", least=1
+    )
+    seeds: int = declare(3, "runs of fine-tuning for each row and column", least=1)
+    epochs: int | None = declare(None, "of fine-tuning", otherwise="as finetune by itself", least=1)
+
+
+class PaperRunning(OptionGroup):
+    """Options that say which part of a table is run, and by whom."""
+
+    title = "run"
+
+    rows: Sequence[str] | None = declare(
+        None, "names of the rows to run, instead of all", otherwise="all"
+    )
+    columns: Sequence[str] | None = declare(
+        None, "names of the columns to run, instead of all", otherwise="all whose data are there"
+    )
+    again: Sequence[str] | None = declare(
+        None,
+        "rows, or cells as ROW/COLUMN, to run anew although they are done",
+        otherwise="what is done stays",
+    )
+    held_out: Path | str | None = declare(
+        None,
+        "token store of other text, where the corpus is a token store too",
+        otherwise="documents of the corpus",
+        metavar="STORE",
+    )
+    processes: int = declare(1, "steps at a time, in processes that share the cores", least=1)
+    ray: str | None = declare(
+        None,
+        "let a Ray cluster do the steps (not followed by an address: auto), or 'local'; needs the "
+        "package ray, and all folders where all its machines see them",
+        metavar="ADDRESS",
+    )
+    resume: bool = declare(
+        False, "go on with the table in the output folder; what is done is not done again"
+    )
+
+
+class PaperOptions(PaperScale, PaperRunning):
+    """All options of ``paper``."""

@@ -1,0 +1,72 @@
+"""The columns of the tables: how a model is scored for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A way to score a model.
+
+    Attributes:
+        verb: what is run: ``finetune`` for every seed, or nothing more than ``pretrain``, which
+            has scored its held-out text.
+        score: the name of the score among those of the verb.
+        arguments: of the verb, beside data and model.
+        data: where its data stand in the folder of all data, the first that is there.
+        percent: whether the score is a share, written times 100.
+        lower: whether a lower score is better.
+    """
+
+    verb: Literal["finetune", "pretrain"]
+    score: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
+    percent: bool = True
+    lower: bool = False
+
+    def find(self, data: Path) -> Path | None:
+        """Return where its data are below `data`; None where they are not there."""
+        places = (data / place for place in self.data)
+        return next((place for place in places if place.exists()), None)
+
+
+def _glue(name: str, score: str = "accuracy") -> Measure:
+    arguments = {"task": "glue", "glue_task": name}
+    return Measure("finetune", score, arguments, (f"glue/{name}", name))
+
+
+def _held_out(score: str, **more: Any) -> Measure:
+    return Measure("pretrain", score, **more)
+
+
+#: By their names in the tables. Accuracies of sentence pairs are of the pairs of held-out text.
+MEASURES = {
+    "CoLA": _glue("CoLA", "matthews"),
+    "SST-2": _glue("SST-2"),
+    "MRPC": _glue("MRPC"),
+    "MRPC F1": _glue("MRPC", "f1"),
+    "STS-B": _glue("STS-B", "pearson"),
+    "QQP": _glue("QQP"),
+    "QQP F1": _glue("QQP", "f1"),
+    "MNLI-m": _glue("MNLI"),
+    "QNLI": _glue("QNLI"),
+    "RTE": _glue("RTE"),
+    "WNLI": _glue("WNLI"),
+    "SQuAD 1.1": Measure(
+        "finetune", "f1", {"task": "squad"}, ("squad/train-v1.1.json", "train-v1.1.json")
+    ),
+    "SQuAD 2.0": Measure(
+        "finetune", "f1", {"task": "squad"}, ("squad/train-v2.0.json", "train-v2.0.json")
+    ),
+    "SWAG": Measure("finetune", "accuracy", {"task": "swag"}, ("swag", "swag-format-codah")),
+    "NER": Measure("finetune", "f1", {"task": "tagging"}, ("ner", "conll2003", "wnut17")),
+    "LM perplexity": _held_out("perplexity", percent=False, lower=True),
+    "MLM": _held_out("mlm_accuracy"),
+    "NSP": _held_out("nsp_accuracy"),
+    "SOP": _held_out("sop_accuracy"),
+}

@@ -1,0 +1,255 @@
+"""Run a table of a paper at any scale: ``paper``."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.cores.launch import launched
+from bertine.errors import BertineError
+from bertine.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.options.names import option
+from bertine.options.papers import PaperOptions, PaperScale
+from bertine.options.verbs import takes_options
+from bertine.papers.measures import MEASURES
+from bertine.papers.page import paper_page
+from bertine.papers.plan import Plan, plan_of
+from bertine.papers.result import PAGE, TABLE, PaperResult
+from bertine.papers.steps import Step, do_on_ray, do_step, read_record
+from bertine.papers.table import PaperTable, read_table
+from bertine.runs.log import read_log
+from bertine.system import workers
+from bertine.terminal.console import counted, human_count, human_time, say, warn
+from bertine.training.run import refuse_changes
+
+#: Options of the scale that may change when a table is resumed: more seeds are more runs.
+_FREE = ("seeds",)
+#: Called with the number of a step and its last message.
+_OnEnd = Callable[[int, dict[str, Any]], None]
+
+
+@takes_options()
+def paper(
+    name: str,
+    *,
+    corpus: Path | str | Sequence[Path | str],
+    out: Path | str,
+    data: Path | str | None = None,
+    options: PaperOptions,
+) -> PaperResult:
+    """Run a table of a paper: prepare the text, pre-train each row for as long as the others,
+    fine-tune it on each column's task with several seeds, and compare with the published scores.
+
+    Args:
+        name: of the table, such as ``"bert-5"``.
+        corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
+        out: the folder of the table. The result is ``out/paper.json``, and as a page
+            ``out/paper.html``.
+        data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
+            ``squad/``, ``swag/``, ``ner/``. Columns whose data are not there are left out, which is
+            said. None: only columns that need none are run.
+        options: what the other arguments say.
+
+    Returns:
+        The scores. A step that failed is named in ``failed``; the others are done all the same.
+
+    Raises:
+        BertineError: there is no such table, row or column; no column can be run; `out` holds
+            something else, or a table that is not to be resumed, or of other settings.
+    """
+    if launched():
+        raise BertineError("paper starts its own processes; start it without torchrun")
+    table = read_table(name)
+    out = Path(out).absolute()
+    listed = [corpus] if isinstance(corpus, str | Path) else list(corpus)
+    texts = [Path(path) for path in listed]
+    for path in texts:
+        if not path.exists():
+            raise BertineError(f"{path}: no such file or folder; give the texts to train on")
+    labelled = None if data is None else Path(data)
+    if labelled is not None and not labelled.is_dir():
+        raise BertineError(f"{labelled}: no such folder; give the folder of the labelled data")
+    plan = plan_of(table, texts, labelled, options)
+    scale = PaperScale.of(options).values()
+    settings = {"table": name, **{key: v for key, v in scale.items() if key not in _FREE}}
+    with _opened(out, settings, options.resume):
+        for which in options.again or ():
+            _remove(table, out, which)
+        return _Running(table, plan, out, options, settings).finish()
+
+
+@contextlib.contextmanager
+def _opened(out: Path, settings: dict[str, Any], resume: bool) -> Iterator[None]:
+    """Begin a table in `out`, or find how far it was; keep other processes out."""
+    file = out / TABLE
+    if out.exists() and not out.is_dir():
+        raise BertineError(f"{out}: is a file; choose another folder for the table")
+    if file.exists():
+        if not resume:
+            raise BertineError(
+                f"{out}: holds a table already; add {option('resume', True)} to go on with it, or "
+                "choose another folder"
+            )
+        known = read_json_object(file, lenient=True).get("settings", {})
+        refuse_changes(file, "table was begun", known, settings)
+    elif out.exists() and any(
+        not entry.name.startswith(f".{TABLE}.tmp-") for entry in out.iterdir()
+    ):
+        raise BertineError(f"{out}: is not empty and holds no table; choose another folder for it")
+    with os_errors(out, "writing it"):
+        out.mkdir(parents=True, exist_ok=True)
+    with lock_folder(out, "another process is at this table; wait for it"):
+        if not file.exists():
+            write_json(file, {"settings": settings})
+        yield
+
+
+def _remove(table: PaperTable, out: Path, which: str) -> None:
+    """Remove what is known of a row, or of a cell as ROW/COLUMN.
+
+    Raises:
+        BertineError: there is no such row or column.
+    """
+    row, _, column = which.partition("/")
+    if row not in [each.name for each in table.rows] or (column and column not in table.columns):
+        rows = ", ".join(each.name for each in table.rows)
+        raise BertineError(
+            f"{table.name} has no cell {which!r}; its rows are {rows}, its columns "
+            f"{', '.join(table.columns)}"
+        )
+    folder = f"finetuned/{row}" + (f"/{column.replace(' ', '-')}" if column else "")
+    for name in [folder, *([] if column else [f"pretrained/{row}"])]:
+        (out / f"{name}.json").unlink(missing_ok=True)
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+class _Running:
+    """A table while it is run."""
+
+    def __init__(
+        self,
+        table: PaperTable,
+        plan: Plan,
+        out: Path,
+        options: PaperOptions,
+        settings: dict[str, Any],
+    ) -> None:
+        self._table, self._plan, self._out, self._options = table, plan, out, options
+        self._settings = settings
+        self._records: dict[str, dict[str, Any]] = {}
+        self._failed: dict[str, str] = {}
+
+    def finish(self) -> PaperResult:
+        """Do what is not done, level by level, and write the result."""
+        for step in self._plan.steps.values():
+            record = read_record(step, self._out)
+            if record is not None:
+                self._records[step.name] = record
+        total, known = len(self._plan.steps), len(self._records)
+        say(
+            f"{self._table.name}: {counted(total, 'step')}"
+            + (f", {known} of them done before" if known else "")
+        )
+        for name, why in self._plan.left_out.items():
+            warn(f"{name} is left out: {why}")
+        for level in self._plan.levels():
+            self._do([step for step in level if step.name not in self._records])
+            self._result()
+        return self._result()
+
+    def _do(self, steps: list[Step]) -> None:
+        """Do the steps of a level."""
+        ready = []
+        for step in steps:
+            missing = [name for name in step.needs if name not in self._records]
+            if missing:
+                self._failed[step.name] = f"needs {missing[0]}, which failed"
+            else:
+                ready.append(step)
+        if not ready:
+            return
+        jobs = [step.job(self._out) for step in ready]
+
+        def on_end(number: int, message: dict[str, Any]) -> None:
+            self._ended(ready[number], message)
+
+        options = self._options
+        if options.ray is not None:
+            workers.run_ray(jobs, do_on_ray, on_end, options.ray)
+        elif options.processes > 1 and len(jobs) > 1:
+            processes = min(options.processes, len(jobs))
+            workers.run_processes(jobs, ["bertine.papers.steps"], on_end, processes)
+        else:
+            for number, job in enumerate(jobs):
+                say(f"--- {ready[number].name}")
+                on_end(number, do_step(job))
+
+    def _ended(self, step: Step, message: dict[str, Any]) -> None:
+        done = message.get("done")
+        if done is None:
+            self._failed[step.name] = message.get("error") or message["lost"]
+            warn(f"{step.name} failed: {self._failed[step.name]}")
+            return
+        self._records[step.name] = done
+        self._failed.pop(step.name, None)
+        say(f"{step.name}: done in {human_time(done['seconds'])}")
+
+    def _result(self) -> PaperResult:
+        """Return what is known so far, and write it."""
+        scores: dict[str, dict[str, list[float]]] = {}
+        for cell in self._plan.cells:
+            measure = MEASURES[cell.column]
+            values = [
+                record["result"]["scores"].get(measure.score)
+                for name in cell.steps
+                if (record := self._records.get(name)) is not None
+            ]
+            of_row = scores.setdefault(cell.row, {})
+            of_row[cell.column] = [float(value) for value in values if value is not None]
+        columns = dict.fromkeys(cell.column for cell in self._plan.cells)
+        result = PaperResult(
+            table=self._table,
+            out=self._out,
+            columns=tuple(columns),
+            scores=scores,
+            scale=self._scale(),
+            parameters=self._plan.parameters,
+            seconds=sum(record["seconds"] for record in self._records.values()),
+            failed=dict(self._failed),
+            left_out=self._plan.left_out,
+            curves={
+                run.name: curve
+                for run in self._table.runs or self._table.rows
+                if (curve := self._curve(run.name))[1]
+            },
+        )
+        write_json(self._out / TABLE, {"settings": self._settings, **result.to_dict()})
+        paper_page(result).write(self._out / PAGE)
+        return result
+
+    def _scale(self) -> str:
+        """Say at what scale the table is run."""
+        options = self._options
+        tokens = [
+            record["result"]["final"].get("tokens")
+            for name, record in self._records.items()
+            if name.startswith("pretrained/")
+        ]
+        seen = [int(value) for value in tokens if value]
+        text = f"here: sizes of {options.model}, "
+        if seen:
+            few, many = human_count(min(seen)), human_count(max(seen))
+            text += f"{few if few == many else f'{few} to {many}'} tokens of pre-training a row, "
+        text += counted(options.seeds, "seed") + " of fine-tuning"
+        return f"{text}; in the paper: {self._table.scale}" if self._table.scale else text
+
+    def _curve(self, row: str) -> tuple[list[int], list[float]]:
+        lines = [
+            line
+            for line in read_log(self._out / "pretrained" / row / "log.jsonl", mend=True)
+            if isinstance(line.get("loss"), int | float)
+        ]
+        return [int(line["step"]) for line in lines], [float(line["loss"]) for line in lines]

@@ -1,0 +1,159 @@
+"""The tables of the papers, as data: a YAML file each in ``tables/``.
+
+A file says what rows and columns there are, what a row is trained with, and the published scores.
+Keys:
+
+- ``title``, ``paper``, ``url``: what is compared, and where it was published, with the number of
+  the table.
+- ``scale``: how the paper's models were trained, in a few words.
+- ``note``: what is done otherwise than in the paper, in a sentence or two; may be left out.
+- ``snapshots``: of a table that is a curve, how many times along the way of pre-training each
+  model is fine-tuned; each row is then as many rows.
+- ``columns``: names of :data:`bertine.papers.measures.MEASURES`, those of the published table
+  first, then others that show the same where the data of those cannot be had.
+- ``common``: what all rows have, as ``pretrain``, ``finetune``, ``distill``, … (arguments of these
+  verbs under their names) and ``sizes``.
+- ``rows``: a list; each has a ``name``, a ``title``, ``published`` (scores by column, and
+  ``average``, where the paper has one), and anything that ``common`` may have. ``sizes`` are those
+  of the model: its ``type`` and fields of its configuration; ``layers``, ``width``, ``heads`` and
+  ``embedding`` are relative to the sizes that the user chose. ``begins_with`` names another row
+  whose model is trained on, in place of new weights; ``teacher`` the row that a model is distilled
+  from, and ``new_weights`` says that it begins with random weights, not with the teacher's.
+  ``model_of`` names the row whose pre-trained model this one has too, to be fine-tuned in another
+  way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bertine.errors import BertineError
+
+_FOLDER = Path(__file__).with_name("tables")
+#: The verbs whose arguments a row may have.
+VERBS = ("pretrain", "finetune", "distill")
+_OF_ROWS = (*VERBS, "sizes")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table: a model, how it is trained, and the published scores.
+
+    Attributes:
+        name: of its folder.
+        title: as the table has it.
+        published: the scores of the paper by column.
+        arguments: of the verbs of :data:`VERBS` by their names.
+        sizes: of the model; see the module's text.
+        begins_with: the row whose model it goes on from.
+        teacher: the row that it is distilled from.
+        new_weights: whether one that is distilled begins with random weights.
+        model_of: the row whose pre-trained model it has.
+        snapshot_of: of a curve, the name of the run that it is a point of.
+        share: of the steps of that run after which it is taken.
+    """
+
+    name: str
+    title: str
+    published: Mapping[str, float] = field(default_factory=dict)
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    begins_with: str | None = None
+    teacher: str | None = None
+    new_weights: bool = False
+    model_of: str | None = None
+    snapshot_of: str | None = None
+    share: float = 1.0
+
+    @property
+    def pretrained(self) -> str:
+        """The name of the step that makes its model."""
+        whole = self.snapshot_of if self.share == 1 else None
+        return f"pretrained/{self.model_of or whole or self.name}"
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of a paper.
+
+    Attributes:
+        name: on the command line, such as ``bert-5``.
+        title: what is compared.
+        paper: authors, year, number of the table.
+        url: of the paper.
+        columns: names of measures.
+        rows: in the paper's order.
+        runs: of a curve, the runs that its rows are points of.
+        scale: how the paper's models were trained.
+        note: what is done otherwise than in the paper.
+    """
+
+    name: str
+    title: str
+    paper: str
+    url: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    runs: tuple[TableRow, ...] = ()
+    scale: str = ""
+    note: str = ""
+
+    def row(self, name: str) -> TableRow:
+        """Return the row called `name`."""
+        return next(row for row in (*self.rows, *self.runs) if row.name == name)
+
+
+def table_names() -> list[str]:
+    """Return the names of all tables."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+@cache
+def read_table(name: str) -> PaperTable:
+    """Read the table `name`.
+
+    Raises:
+        BertineError: there is none of this name.
+    """
+    if name not in table_names():
+        raise BertineError(f"there is no table {name!r}; there are {', '.join(table_names())}")
+    with open(_FOLDER / f"{name}.yaml", encoding="utf-8") as file:
+        content = yaml.safe_load(file)
+    common = content.pop("common", {})
+    columns = tuple(content.pop("columns"))
+    rows = tuple(_row(entry, common) for entry in content.pop("rows"))
+    count = content.pop("snapshots", 0)
+    runs = rows if count else ()
+    if count:
+        rows = tuple(_point(row, number / count) for row in runs for number in range(1, count + 1))
+    return PaperTable(name=name, columns=columns, rows=rows, runs=runs, **content)
+
+
+def _point(run: TableRow, share: float) -> TableRow:
+    """Make the row of a run after a share of its steps."""
+    percent = f"{100 * share:.0f}"
+    return replace(
+        run,
+        name=f"{run.name}-{percent}",
+        title=f"{run.title}, {percent}% of the steps",
+        published=run.published if share == 1 else {},
+        snapshot_of=run.name,
+        share=share,
+    )
+
+
+def _row(entry: dict[str, Any], common: dict[str, Any]) -> TableRow:
+    """Make a row of what the file says of it and of all rows."""
+    joined = {
+        key: {**common.get(key, {}), **entry.pop(key, {})}
+        for key in _OF_ROWS
+        if key in common or key in entry
+    }
+    sizes = joined.pop("sizes", {})
+    return TableRow(arguments=joined, sizes=sizes, **entry)

@@ -1,0 +1,260 @@
+"""Running a table: what is done, done again, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glue_files
+import toys
+from bertine import BertineError, paper
+from bertine.papers.result import PaperResult
+
+pytestmark = pytest.mark.slow
+
+#: Of 3 rows, 2 tasks and 2 seeds: 4 steps of preparing, 3 of pre-training, 12 of fine-tuning.
+ALL_STEPS = 19
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The arguments of a table that takes seconds."""
+    folder = tmp_path_factory.mktemp("paper")
+    corpus = toys.write_corpus(folder / "corpus.txt", documents=120)
+    glue_files.write_glue(folder / "data/glue", "SST-2", "MRPC")
+    config = toys.config(intermediate_size=128, max_position_embeddings=128)
+    return {
+        "name": "bert-5",
+        "corpus": corpus,
+        "data": folder / "data",
+        "model": str(toys.write_config(folder / "config.json", config)),
+        "vocab_size": 120,
+        "steps": 4,
+        "epochs": 1,
+        "seeds": 2,
+    }
+
+
+@pytest.fixture(scope="module")
+def ran(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> PaperResult:
+    with toys.one_thread():
+        return paper(out=tmp_path_factory.mktemp("ran") / "table", **given)
+
+
+def records(out: Path) -> dict[str, int]:
+    """The records of the steps that are done, and when each was written."""
+    files = [*out.glob("*.json"), *out.glob("pretrained/*.json"), *out.glob("finetuned/**/*.json")]
+    inside = ("run.json", "scores.json", "worst.json", "start.json", "data.json", "paper.json")
+    return {
+        str(file.relative_to(out)): file.stat().st_mtime_ns
+        for file in files
+        if file.name.startswith("seed-") or (file.name not in inside and "seed-" not in str(file))
+    }
+
+
+def steps_of(out: Path) -> dict[str, int]:
+    return {name: when for name, when in records(out).items() if not name.endswith("config.json")}
+
+
+def test_a_table_has_all_its_cells(ran: PaperResult) -> None:
+    assert ran.ok
+    assert list(ran.scores) == ["mlm-nsp", "mlm", "left-to-right"]
+    assert ran.columns == ("MRPC", "SST-2")
+    assert all(len(values) == 2 for by in ran.scores.values() for values in by.values())
+    assert set(ran.left_out) == {"MNLI-m", "QNLI", "SQuAD 1.1", "CoLA", "STS-B", "RTE"}
+    text = "\n".join(ran.lines())
+    assert "(86.7)" in text
+    assert "here: sizes of" in text
+    assert "tokens of pre-training a row, 2 seeds of fine-tuning; in the paper: BERT-base" in text
+    assert len(steps_of(ran.out)) == ALL_STEPS
+    kept = json.loads((ran.out / "paper.json").read_text())
+    assert kept["scores"]["mlm"]["SST-2"] == list(ran.scores["mlm"]["SST-2"])
+    assert kept["published"]["mlm"]["MRPC"] == 86.5
+    page = (ran.out / "paper.html").read_text()
+    assert "masked words, next sentences" in page
+    assert "Loss" in page
+    # The weights of fine-tuned models are as many as there are cells, and nobody needs them.
+    assert not list(ran.out.glob("finetuned/**/*.safetensors"))
+    assert len(list(ran.out.glob("pretrained/*/model/*.safetensors"))) == 3
+
+
+def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult) -> None:
+    out, before = ran.out, records(ran.out)
+    with pytest.raises(BertineError, match="holds a table already; add resume=True"):
+        paper(out=out, **given)
+    with toys.one_thread():
+        again = paper(out=out, resume=True, **given)
+    assert again.scores == ran.scores
+    assert records(out) == before
+    # Another seed is three rows times two tasks more.
+    more = {**given, "seeds": 3}
+    with toys.one_thread():
+        result = paper(out=out, resume=True, **more)
+    after = records(out)
+    assert len(after) == len(before) + 6
+    assert {name: after[name] for name in before} == before
+    assert result.scores["mlm"]["SST-2"][:2] == list(ran.scores["mlm"]["SST-2"])
+    # A cell of one's choice is run anew, and no other.
+    with toys.one_thread():
+        result = paper(out=out, resume=True, again=["mlm/SST-2"], **given)
+    changed = {name for name, when in records(out).items() if after.get(name) != when}
+    assert changed == {f"finetuned/mlm/SST-2/seed-{seed}.json" for seed in range(2)}
+    assert result.scores == ran.scores
+
+
+def test_other_settings_are_another_table(given: dict[str, Any], ran: PaperResult) -> None:
+    for change, told in (
+        ({"steps": 5}, "the table was begun with steps = 4, not 5"),
+        ({"name": "bert-6"}, "the table was begun with table = bert-5, not bert-6"),
+    ):
+        with pytest.raises(BertineError, match=told):
+            paper(out=ran.out, resume=True, **{**given, **change})
+
+
+def test_mistakes_are_told_before_anything_is_done(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    for change, told in (
+        ({"rows": ["mlm", "ltr"]}, "bert-5 has no row 'ltr'; it has mlm-nsp, mlm, left-to-right"),
+        ({"columns": ["SST"]}, "bert-5 has no column 'SST'; it has MNLI-m"),
+        ({"columns": ["QNLI"]}, "no column can be run .QNLI: there is no glue/QNLI in"),
+        ({"data": None}, "no column can be run .MNLI-m: needs data"),
+        ({"data": tmp_path / "none"}, "none: no such folder; give the folder of the labelled data"),
+        ({"corpus": tmp_path / "none"}, "none: no such file or folder; give the texts"),
+        ({"hours": 1.0}, "give one of hours and steps"),
+        ({"model": "bert-9"}, "unknown preset 'bert-9'"),
+        ({"held_out": tmp_path}, "a store is held out of a store"),
+    ):
+        with pytest.raises(BertineError, match=told):
+            paper(out=tmp_path / "table", **{**given, **change})
+        assert not (tmp_path / "table").exists()
+    with pytest.raises(BertineError, match="has no cell 'mlm/SST'; its rows are mlm-nsp"):
+        paper(out=ran.out, resume=True, again=["mlm/SST"], **given)
+
+
+def test_a_table_of_perplexities_needs_no_labelled_data(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    """Of a store that is there, with another one held out."""
+    arguments = {**given, "name": "bert-6", "data": None, "corpus": ran.out / "store"}
+    arguments |= {"held_out": ran.out / "held-out-store", "out": tmp_path / "table"}
+    rows = ["l3-h768-a12", "l12-h768-a12", "l24-h1024-a16"]
+    with toys.one_thread():
+        result = paper(**arguments, rows=rows)
+    assert result.columns == ("LM perplexity",)
+    values = {row: by["LM perplexity"] for row, by in result.scores.items()}
+    assert list(values) == rows
+    assert all(1 < perplexity < 120 for (perplexity,) in values.values())
+    assert result.parameters[rows[0]] < result.parameters[rows[1]] < result.parameters[rows[2]]
+    assert "LM perplexity" in result.orders()
+
+
+def test_a_step_that_fails_leaves_the_others(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    data = tmp_path / "data"
+    glue_files.write_glue(data / "glue", "SST-2", "MRPC")
+    (data / "glue/MRPC/train.tsv").write_text("nothing\n")
+    arguments = {**given, "data": data, "seeds": 1, "rows": ["mlm"]}
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", **arguments)
+    assert not result.ok
+    assert list(result.failed) == ["finetuned/mlm/MRPC/seed-0"]
+    assert len(result.scores["mlm"]["SST-2"]) == 1
+    assert any("finetuned/mlm/MRPC/seed-0 failed: " in line for line in result.lines())
+    # With the file mended, only that is done.
+    glue_files.write_glue(tmp_path / "mended", "MRPC")
+    mended = (tmp_path / "mended/MRPC/train.tsv").read_bytes()
+    (data / "glue/MRPC/train.tsv").write_bytes(mended)
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", resume=True, **arguments)
+    assert result.ok
+    assert len(result.scores["mlm"]["MRPC"]) == 1
+
+
+def test_a_curve_has_a_point_for_each_model_along_the_way(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments = {**given, "name": "bert-c1", "steps": 11, "seeds": 1, "out": tmp_path / "table"}
+    with pytest.raises(BertineError, match="a curve of 5 points needs as many steps at least"):
+        paper(**{**arguments, "steps": 4})
+    with pytest.raises(BertineError, match="a curve needs to know its steps beforehand"):
+        paper(**{**arguments, "steps": None, "hours": 1.0})
+    arguments["columns"] = ["SST-2"]
+    with toys.one_thread():
+        result = paper(**arguments)
+    assert result.ok, result.failed
+    assert [row.name for row in result.table.rows[:5]] == [f"mlm-{n}" for n in range(20, 101, 20)]
+    assert all(len(by["SST-2"]) == 1 for by in result.scores.values())
+    assert len(result.scores) == 10
+    assert list(result.curves) == ["mlm", "left-to-right"]
+    page = (tmp_path / "table/paper.html").read_text()
+    assert "Along the way" in page
+    assert "after 20%" in page
+    # The points are other models: those of the run after 2, 4, 6 and 8 of its 11 steps.
+    weights = {
+        (tmp_path / f"table/pretrained/{name}/model/model.safetensors").read_bytes()
+        for name in ("mlm-20", "mlm-40", "mlm-60", "mlm-80", "mlm")
+    }
+    assert len(weights) == 5
+
+
+def command(given: dict[str, Any], out: Path, *more: str) -> list[str]:
+    listed = {**given, "out": out}
+    name = str(listed.pop("name"))
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in listed.items()]
+    options = [part for option in options for part in option.split("=", 1)]
+    return [sys.executable, "-m", "bertine", "paper", name, *options, *more]
+
+
+def test_a_table_that_was_killed_goes_on(
+    given: dict[str, Any], ran: PaperResult, tmp_path: Path
+) -> None:
+    out = tmp_path / "table"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command(given, out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    deadline = time.monotonic() + 120
+    while len(steps_of(out)) < 6 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = steps_of(out)
+    assert 6 <= len(before) < ALL_STEPS
+    ended = subprocess.run(
+        command(given, out, "--resume"), env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    after = steps_of(out)
+    assert {name: after[name] for name in before} == before
+    assert json.loads((out / "paper.json").read_text())["scores"] == {
+        row: {column: list(values[:2]) for column, values in by.items()}
+        for row, by in ran.scores.items()
+    }
+
+
+@pytest.mark.parametrize("how", ["processes", "ray"])
+def test_other_processes_come_to_the_same_numbers(
+    given: dict[str, Any], ran: PaperResult, tmp_path: Path, how: str
+) -> None:
+    more: dict[str, Any] = {"processes": 2}
+    if how == "ray":
+        pytest.importorskip("ray")
+        more = {"ray": "local"}
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", **given, **more)
+    assert result.ok, result.failed
+    expected = {row: {c: list(v[:2]) for c, v in by.items()} for row, by in ran.scores.items()}
+    assert {row: {c: list(v) for c, v in by.items()} for row, by in result.scores.items()} == (
+        expected
+    )
+    assert list((tmp_path / "table/logs").glob("pretrained-*.log"))

@@ -1,0 +1,126 @@
+"""The tables of the papers as data: each can be read, and says nothing that cannot be done."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from bertine import BertineError
+from bertine.interop.family import family_of
+from bertine.models.model import Model
+from bertine.objectives import choose
+from bertine.options.distillation import DistillOptions
+from bertine.options.fields import declared
+from bertine.options.finetuning import FinetuneOptions
+from bertine.options.pretraining import PretrainOptions
+from bertine.papers.listing import paper_tables
+from bertine.papers.measures import MEASURES
+from bertine.papers.order import compare_order, kendall
+from bertine.papers.plan import config_of
+from bertine.papers.result import AVERAGE
+from bertine.papers.table import PaperTable, read_table, table_names
+from bertine.presets import preset
+
+OPTIONS: dict[str, Any] = {
+    "pretrain": PretrainOptions,
+    "finetune": FinetuneOptions,
+    "distill": DistillOptions,
+}
+
+
+@pytest.fixture(params=table_names())
+def table(request: pytest.FixtureRequest) -> PaperTable:
+    return read_table(request.param)
+
+
+def test_columns_and_published_scores_are_of_measures(table: PaperTable) -> None:
+    assert set(table.columns) <= set(MEASURES)
+    for row in table.rows:
+        assert set(row.published) <= {*table.columns, AVERAGE}
+        assert all(isinstance(value, float) for value in row.published.values())
+    assert any(row.published for row in table.rows)
+    assert re.fullmatch(r"https://\S+", table.url)
+    assert "table" in table.paper or "figure" in table.paper
+
+
+def test_rows_have_names_for_folders_and_name_each_other(table: PaperTable) -> None:
+    names = [row.name for row in table.rows]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names)
+    for row in table.rows:
+        for other in (row.begins_with, row.teacher, row.model_of):
+            assert other is None or other in names
+            assert other != row.name
+
+
+def test_arguments_are_those_of_the_verbs(table: PaperTable) -> None:
+    for row in table.rows:
+        for verb, arguments in row.arguments.items():
+            known = {entry.name for entry in declared(OPTIONS[verb])}
+            assert set(arguments) <= known, (row.name, verb)
+            OPTIONS[verb](**arguments)
+
+
+def test_every_model_can_be_built_and_has_its_objective(table: PaperTable) -> None:
+    base = preset("bert-mini")
+    for row in table.rows:
+        config = config_of(row.sizes, base)
+        assert config.hidden_size % config.num_attention_heads == 0
+        chosen = row.arguments.get("pretrain", {})
+        objective, _ = choose(config, chosen.get("objective"), chosen.get("input_format"))
+        small = config.replace(vocab_size=40)
+        Model(small, objective.heads(small))
+
+
+def test_the_tables_are_listed() -> None:
+    lines = paper_tables().lines()
+    assert len(lines) == len(table_names())
+    assert any(re.match(r"bert-5 .* 3 rows +Devlin et al. 2018", line) for line in lines)
+    with pytest.raises(BertineError, match="there is no table 'bert-55'; there are albert-12"):
+        read_table("bert-55")
+
+
+def test_sizes_are_relative_to_those_that_were_chosen() -> None:
+    base = preset("bert-mini")  # 4 layers of 256 with 4 heads
+    assert config_of({}, base) == base
+    half = config_of({"layers": 0.5, "width": 2, "heads": 2}, base)
+    assert (half.num_hidden_layers, half.hidden_size, half.num_attention_heads) == (2, 512, 8)
+    assert half.intermediate_size == 2048
+    wider = config_of({"width": 1.3333, "heads": 1.3333}, base)
+    assert wider.num_attention_heads == 5
+    assert wider.hidden_size == 340
+    albert = config_of({"type": "albert", "embedding": 0.5, "num_hidden_groups": "own"}, base)
+    assert family_of("albert").config is type(albert)
+    assert albert.embedding_width == 128
+    assert albert.to_dict()["num_hidden_groups"] == 4
+    with pytest.raises(BertineError, match="no models of type 'gpt-9'"):
+        config_of({"type": "gpt-9"}, base)
+
+
+def test_kendalls_tau_says_how_far_two_orders_agree() -> None:
+    assert kendall([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
+    assert kendall([1, 2, 3, 4], [40, 30, 20, 10]) == pytest.approx(-1)
+    # One of six pairs is the other way round.
+    assert kendall([1, 2, 4, 3], [10, 20, 30, 40]) == pytest.approx(4 / 6)
+    assert kendall([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_the_interval_of_an_order_is_that_of_the_seeds() -> None:
+    published = {"a": 80.0, "b": 85.0, "c": 90.0, "d": 91.0}
+    apart = {"a": [0.1, 0.11], "b": [0.2, 0.21], "c": [0.3, 0.31], "d": [0.4, 0.41]}
+    order = compare_order(apart, published)
+    assert order is not None
+    assert (order.tau, order.low, order.high, order.rows) == pytest.approx((1, 1, 1, 4))
+    noisy = {**apart, "d": [0.0, 0.8]}
+    order = compare_order(noisy, published)
+    assert order is not None
+    assert order.tau == pytest.approx(1)
+    assert order.low == pytest.approx(0)  # d may be the last
+    assert order.high == pytest.approx(1)
+    # What only one of the two has is left out.
+    order = compare_order({**apart, "e": [0.5]}, published)
+    assert order is not None
+    assert order.rows == 4
+    assert compare_order({"a": [1.0], "b": [2.0]}, published) is None
