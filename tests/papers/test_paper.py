@@ -17,6 +17,9 @@ import glue_files
 import toys
 from bertine import BertineError, paper
 from bertine.papers.result import PaperResult
+from bertine.papers.table import read_table, table_names
+from bertine.text.tokenizer import Tokenizer
+from bertine.training.search.grid import PAPER_GRID
 
 pytestmark = pytest.mark.slow
 
@@ -205,6 +208,97 @@ def test_a_curve_has_a_point_for_each_model_along_the_way(
         for name in ("mlm-20", "mlm-40", "mlm-60", "mlm-80", "mlm")
     }
     assert len(weights) == 5
+
+
+def test_rows_can_have_vocabularies_of_their_own(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments = {**given, "name": "pieces", "vocab_size": 400, "seeds": 1, "columns": ["SST-2"]}
+    out = tmp_path / "table"
+    with toys.one_thread():
+        result = paper(out=out, **arguments)
+    assert result.ok, result.failed
+    kinds = {name: Tokenizer.load(out / name).kind for name in ("vocabulary", "vocabulary-unigram")}
+    assert kinds == {"vocabulary": "wordpiece", "vocabulary-unigram": "unigram"}
+    characters = Tokenizer.load(out / "vocabulary-characters")
+    whole = [token for token in characters.tokens if not token.startswith("[")]
+    assert max(len(token.removeprefix("##")) for token in whole) == 1
+    assert all(len(by["SST-2"]) == 1 for by in result.scores.values())
+    with pytest.raises(BertineError, match="is a token store, but rows have vocabularies of their"):
+        paper(out=tmp_path / "other", **{**arguments, "corpus": ran.out / "store"})
+
+
+@pytest.mark.parametrize("name", [name for name in table_names() if not read_table(name).given])
+def test_every_table_runs(
+    given: dict[str, Any], ran: PaperResult, tmp_path: Path, name: str
+) -> None:
+    table = read_table(name)
+    own = any("train_vocab" in row.arguments for row in table.rows)
+    arguments = {**given, "name": name, "seeds": 1, "steps": 5 if table.runs else 2}
+    if own:
+        arguments["vocab_size"] = 400
+    else:
+        arguments |= {"corpus": ran.out / "store", "held_out": ran.out / "held-out-store"}
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", **arguments)
+    assert result.ok, result.failed
+    assert [row.name for row in table.rows] == list(result.scores)
+    assert "SST-2" in result.columns
+    assert all(len(by["SST-2"]) == 1 for by in result.scores.values())
+    # What each line says, and the page, can be made of it.
+    assert len(result.lines()) > len(table.rows)
+    assert (tmp_path / "table/paper.html").stat().st_size > 5000
+
+
+def test_weights_that_are_there_are_fine_tuned(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments: dict[str, Any] = {
+        "name": "bert-1",
+        "data": given["data"],
+        "epochs": 1,
+        "seeds": 2,
+        "weights": [ran.out / "pretrained/mlm/model", ran.out / "pretrained/mlm-nsp/model"],
+    }
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", **arguments)
+    assert result.ok, result.failed
+    assert list(result.scores) == ["mlm-model", "mlm-nsp-model"]
+    assert result.columns == ("SST-2", "MRPC F1")
+    text = "\n".join(result.lines())
+    assert "mlm-nsp/model" in text
+    assert "BERT-large" in text
+    assert "– (94.9)" in text
+    for change, told in (
+        ({"weights": None}, "bert-1: fine-tunes weights; give them with weights"),
+        ({"weights": arguments["weights"][:1] * 2}, "another row is called 'mlm-model' too"),
+        ({"name": "bert-5"}, "bert-5: pre-trains its rows; weights is for other tables"),
+        ({"name": "bert-5", "weights": None}, "bert-5: pre-trains its rows; give the texts"),
+    ):
+        with pytest.raises(BertineError, match=told):
+            paper(out=tmp_path / "other", **{**arguments, **change})
+
+
+def test_the_papers_grid_is_searched(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, values in (("batch_sizes", (8,)), ("learning_rates", (3e-3, 1e-2)), ("epochs", (6,))):
+        monkeypatch.setitem(PAPER_GRID, name, values)
+    arguments: dict[str, Any] = {
+        "name": "bert-1",
+        "data": given["data"],
+        "columns": ["SST-2"],
+        "seeds": 2,
+        "paper_grid": True,
+        "weights": [ran.out / "pretrained/mlm/model"],
+    }
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", **arguments)
+    assert result.ok, result.failed
+    (scores,) = result.scores["mlm-model"].values()
+    assert len(scores) <= 2
+    record = json.loads((tmp_path / "table/finetuned/mlm-model/SST-2/grid.json").read_text())
+    assert "batch" in record["result"]["chosen"]
 
 
 def command(given: dict[str, Any], out: Path, *more: str) -> list[str]:

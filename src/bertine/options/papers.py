@@ -35,6 +35,24 @@ class PaperScale(OptionGroup):
     epochs: int | None = declare(None, "of fine-tuning", otherwise="as finetune by itself", least=1)
 
 
+class GivenWeights(OptionGroup):
+    """Options of the tables that fine-tune weights that are there."""
+
+    title = "tables of given weights (bert-1 to bert-4)"
+
+    weights: Sequence[Path | str] | None = declare(
+        None,
+        "model directories, each a row of the table",
+        otherwise="none; other tables pre-train their rows",
+        metavar="DIR",
+    )
+    paper_grid: bool = declare(
+        False,
+        "for every cell search as the paper does: batches of 16 and 32, four rates, 2 to 4 epochs, "
+        "as many restarts as there are seeds; the scores are those of the best setting",
+    )
+
+
 class PaperRunning(OptionGroup):
     """Options that say which part of a table is run, and by whom."""
 
@@ -69,5 +87,5 @@ class PaperRunning(OptionGroup):
     )
 
 
-class PaperOptions(PaperScale, PaperRunning):
+class PaperOptions(PaperScale, GivenWeights, PaperRunning):
     """All options of ``paper``."""

@@ -40,6 +40,11 @@ def _glue(name: str, score: str = "accuracy") -> Measure:
     return Measure("finetune", score, arguments, (f"glue/{name}", name))
 
 
+def _squad(version: str, score: str) -> Measure:
+    file = f"train-v{version}.json"
+    return Measure("finetune", score, {"task": "squad"}, (f"squad/{file}", file))
+
+
 def _held_out(score: str, **more: Any) -> Measure:
     return Measure("pretrain", score, **more)
 
@@ -51,18 +56,17 @@ MEASURES = {
     "MRPC": _glue("MRPC"),
     "MRPC F1": _glue("MRPC", "f1"),
     "STS-B": _glue("STS-B", "pearson"),
+    "STS-B Spearman": _glue("STS-B", "spearman"),
     "QQP": _glue("QQP"),
     "QQP F1": _glue("QQP", "f1"),
     "MNLI-m": _glue("MNLI"),
     "QNLI": _glue("QNLI"),
     "RTE": _glue("RTE"),
     "WNLI": _glue("WNLI"),
-    "SQuAD 1.1": Measure(
-        "finetune", "f1", {"task": "squad"}, ("squad/train-v1.1.json", "train-v1.1.json")
-    ),
-    "SQuAD 2.0": Measure(
-        "finetune", "f1", {"task": "squad"}, ("squad/train-v2.0.json", "train-v2.0.json")
-    ),
+    "SQuAD 1.1": _squad("1.1", "f1"),
+    "SQuAD 1.1 EM": _squad("1.1", "exact_match"),
+    "SQuAD 2.0": _squad("2.0", "f1"),
+    "SQuAD 2.0 EM": _squad("2.0", "exact_match"),
     "SWAG": Measure("finetune", "accuracy", {"task": "swag"}, ("swag", "swag-format-codah")),
     "NER": Measure("finetune", "f1", {"task": "tagging"}, ("ner", "conll2003", "wnut17")),
     "LM perplexity": _held_out("perplexity", percent=False, lower=True),

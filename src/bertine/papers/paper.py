@@ -19,7 +19,7 @@ from bertine.papers.page import paper_page
 from bertine.papers.plan import Plan, plan_of
 from bertine.papers.result import PAGE, TABLE, PaperResult
 from bertine.papers.steps import Step, do_on_ray, do_step, read_record
-from bertine.papers.table import PaperTable, read_table
+from bertine.papers.table import PaperTable, read_table, with_weights
 from bertine.runs.log import read_log
 from bertine.system import workers
 from bertine.terminal.console import counted, human_count, human_time, say, warn
@@ -35,8 +35,8 @@ _OnEnd = Callable[[int, dict[str, Any]], None]
 def paper(
     name: str,
     *,
-    corpus: Path | str | Sequence[Path | str],
     out: Path | str,
+    corpus: Path | str | Sequence[Path | str] | None = None,
     data: Path | str | None = None,
     options: PaperOptions,
 ) -> PaperResult:
@@ -45,9 +45,10 @@ def paper(
 
     Args:
         name: of the table, such as ``"bert-5"``.
-        corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
         out: the folder of the table. The result is ``out/paper.json``, and as a page
             ``out/paper.html``.
+        corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
+            None: of a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
             ``squad/``, ``swag/``, ``ner/``. Columns whose data are not there are left out, which is
             said. None: only columns that need none are run.
@@ -64,7 +65,15 @@ def paper(
         raise BertineError("paper starts its own processes; start it without torchrun")
     table = read_table(name)
     out = Path(out).absolute()
-    listed = [corpus] if isinstance(corpus, str | Path) else list(corpus)
+    if table.given:
+        if not options.weights:
+            raise BertineError(f"{name}: fine-tunes weights; give them with {option('weights')}")
+        table = with_weights(table, options.weights)
+    elif options.weights:
+        raise BertineError(f"{name}: pre-trains its rows; {option('weights')} is for other tables")
+    elif corpus is None:
+        raise BertineError(f"{name}: pre-trains its rows; give the texts with {option('corpus')}")
+    listed = [corpus] if isinstance(corpus, str | Path) else list(corpus or ())
     texts = [Path(path) for path in listed]
     for path in texts:
         if not path.exists():
@@ -202,11 +211,13 @@ class _Running:
         scores: dict[str, dict[str, list[float]]] = {}
         for cell in self._plan.cells:
             measure = MEASURES[cell.column]
-            values = [
+            found = [
                 record["result"]["scores"].get(measure.score)
                 for name in cell.steps
                 if (record := self._records.get(name)) is not None
             ]
+            # Of a grid the scores of all restarts are one step's.
+            values = [one for each in found for one in (each if isinstance(each, list) else [each])]
             of_row = scores.setdefault(cell.row, {})
             of_row[cell.column] = [float(value) for value in values if value is not None]
         columns = dict.fromkeys(cell.column for cell in self._plan.cells)
@@ -239,7 +250,7 @@ class _Running:
             if name.startswith("pretrained/")
         ]
         seen = [int(value) for value in tokens if value]
-        text = f"here: sizes of {options.model}, "
+        text = "here: " if self._table.given else f"here: sizes of {options.model}, "
         if seen:
             few, many = human_count(min(seen)), human_count(max(seen))
             text += f"{few if few == many else f'{few} to {many}'} tokens of pre-training a row, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,9 @@ _COMMON: dict[str, Any] = {
 }
 #: What a fine-tuning run of a table has where its file says nothing.
 _FINETUNE: dict[str, Any] = {"save_best": False, "frozen": False}
-_TEXT, _VOCABULARY, _STORE, _HELD_OUT = "text", "vocabulary", "store", "held-out-store"
+_TEXT, _VOCABULARY, _STORE, _HELD = "text", "vocabulary", "store", "held-out-store"
+#: The verbs that make of texts what a model reads.
+_OF_TEXT = ("train_vocab", "prepare")
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ def plan_of(
         BertineError: a size that cannot be; no such row or column; no column has its data.
     """
     rows = _chosen(table, options)
-    steps = _preparing(corpus, options)
+    texts = _Texts(corpus, options)
+    steps: dict[str, Step] = {}
     sizes = architecture_of(options.model)
     columns, left_out = _columns(table, data, options)
     parameters: dict[str, int] = {}
@@ -106,13 +110,18 @@ def plan_of(
     for row in (*table.runs, *table.rows):
         if row.name not in needed:
             continue
+        if row.weights is not None:
+            parameters[row.name] = architecture_of(row.weights).num_parameters
+            continue
         if row.snapshot_of is not None:
             parameters[row.name] = parameters[row.snapshot_of]
             if row.share == 1:
                 continue
             step = _snapshot(row, table, options)
         else:
-            step, parameters[row.name] = _pretraining(row, sizes, corpus, options)
+            before, step, parameters[row.name] = _pretraining(row, sizes, texts, options)
+            if row.model_of is None:
+                steps |= {each.name: each for each in before}
         if row in table.runs:
             step = _with_checkpoints(step, table, options)
         if row.model_of is None:
@@ -138,7 +147,7 @@ def _chosen(table: PaperTable, options: PaperOptions) -> list[str]:
     Raises:
         BertineError: there is no such row.
     """
-    known = [row.name for row in table.rows]
+    known = [row.name for row in table.rows if row.weights is not None or not table.given]
     for name in options.rows or ():
         if name not in known:
             raise BertineError(f"{table.name} has no row {name!r}; it has {', '.join(known)}")
@@ -190,54 +199,84 @@ def _columns(
     return found, left_out
 
 
-def _preparing(corpus: list[Path], options: PaperOptions) -> dict[str, Step]:
-    """Return the steps from texts to token stores; none where the corpus is a store."""
-    if len(corpus) == 1 and is_store(corpus[0]):
-        return {}
-    if options.held_out is not None:
-        raise BertineError(
-            f"{options.held_out}: a store is held out of a store; of texts documents are held out "
-            f"by themselves, so leave {option('held_out')} out"
-        )
-    texts = [str(path.absolute()) for path in corpus]
-    steps = [
-        Step(_TEXT, "split", given={"corpus": texts}),
-        Step(
-            _VOCABULARY,
-            "train_vocab",
-            {"vocab_size": options.vocab_size},
-            inside={"corpus": [f"{_TEXT}/{TRAINING}"]},
-            needs=(_TEXT,),
-        ),
-        *(
-            Step(
-                store,
-                "prepare",
-                inside={"corpus": [f"{_TEXT}/{file}"], "tokenizer": _VOCABULARY},
-                needs=(_TEXT, _VOCABULARY),
+class _Texts:
+    """The steps from texts to the token stores that rows are trained on.
+
+    Args:
+        corpus: texts, or one token store.
+    """
+
+    def __init__(self, corpus: list[Path], options: PaperOptions) -> None:
+        self._options = options
+        self._store = corpus[0] if len(corpus) == 1 and is_store(corpus[0]) else None
+        if self._store is None and options.held_out is not None:
+            raise BertineError(
+                f"{options.held_out}: a store is held out of a store; of texts documents are held "
+                f"out by themselves, so leave {option('held_out')} out"
             )
-            for store, file in ((_STORE, TRAINING), (_HELD_OUT, HELD_OUT))
-        ),
-    ]
-    return {step.name: step for step in steps}
+        texts = [str(path.absolute()) for path in corpus]
+        self._split = Step(_TEXT, "split", given={"corpus": texts})
+        #: What vocabularies and stores are made with, as JSON → what their folders are called.
+        self._known: dict[str, str] = {}
+
+    def of(self, row: TableRow, data: str) -> tuple[list[Step], dict[str, str], dict[str, str]]:
+        """Return how the text of a row is made.
+
+        Args:
+            data: the name of the argument that takes the store.
+
+        Returns:
+            The steps; the arguments that are paths of the user's; those that are below the
+            table's folder.
+
+        Raises:
+            BertineError: the row has a vocabulary of its own, but a store is given.
+        """
+        own = {verb: row.arguments[verb] for verb in _OF_TEXT if verb in row.arguments}
+        if self._store is not None:
+            if own:
+                raise BertineError(
+                    f"{self._store}: is a token store, but rows have vocabularies of their own; "
+                    "give texts"
+                )
+            given = {data: str(self._store.absolute())}
+            if self._options.held_out is not None:
+                given["held_out"] = str(Path(self._options.held_out).absolute())
+            return [], given, {}
+        key = json.dumps(own, sort_keys=True)
+        name = self._known.setdefault(key, f"-{row.name}" if own else "")
+        vocabulary, store, held_out = f"{_VOCABULARY}{name}", f"{_STORE}{name}", f"{_HELD}{name}"
+        steps = [
+            self._split,
+            Step(
+                vocabulary,
+                "train_vocab",
+                {"vocab_size": self._options.vocab_size, **own.get("train_vocab", {})},
+                inside={"corpus": [f"{_TEXT}/{TRAINING}"]},
+                needs=(_TEXT,),
+            ),
+            *(
+                Step(
+                    made,
+                    "prepare",
+                    own.get("prepare", {}),
+                    inside={"corpus": [f"{_TEXT}/{file}"], "tokenizer": vocabulary},
+                    needs=(_TEXT, vocabulary),
+                )
+                for made, file in ((store, TRAINING), (held_out, HELD_OUT))
+            ),
+        ]
+        return steps, {}, {data: store, "held_out": held_out}
 
 
 def _pretraining(
-    row: TableRow, sizes: Config, corpus: list[Path], options: PaperOptions
-) -> tuple[Step, int]:
-    """Return the step that makes the model of a row, and how many parameters that has."""
+    row: TableRow, sizes: Config, texts: _Texts, options: PaperOptions
+) -> tuple[list[Step], Step, int]:
+    """Return the steps that make the text of a row, that which makes its model, and how many
+    parameters that has."""
     verb = "pretrain" if row.teacher is None else "distill"
-    given: dict[str, Any] = {}
-    inside: dict[str, Any] = {}
-    needs: list[str] = []
-    data = "store" if verb == "pretrain" else "data"
-    if len(corpus) == 1 and is_store(corpus[0]):
-        given[data] = str(corpus[0].absolute())
-        if options.held_out is not None:
-            given["held_out"] = str(Path(options.held_out).absolute())
-    else:
-        inside |= {data: _STORE, "held_out": _HELD_OUT}
-        needs += [_STORE, _HELD_OUT]
+    before, given, inside = texts.of(row, "store" if verb == "pretrain" else "data")
+    needs = [step.name for step in before if step.verb == "prepare"]
     config = config_of(row.sizes, sizes).replace(vocab_size=options.vocab_size)
     if row.begins_with is not None:
         inside["model" if verb == "pretrain" else "student"] = f"pretrained/{row.begins_with}/model"
@@ -251,7 +290,7 @@ def _pretraining(
     if verb == "pretrain" and row.begins_with is None:
         arguments.setdefault("initialization", "mimetic")
     step = Step(f"pretrained/{row.name}", verb, arguments, given, inside, tuple(needs))
-    return step, config.num_parameters
+    return before, step, config.num_parameters
 
 
 def _steps_of_curve(run: TableRow, options: PaperOptions) -> int:
@@ -328,16 +367,22 @@ def _finetuning(
     arguments = {**_FINETUNE, **measure.arguments, **row.arguments.get("finetune", {})}
     if options.epochs is not None:
         arguments["epochs"] = options.epochs
-    folder = column.replace(" ", "-")
+    name = f"finetuned/{row.name}/{column.replace(' ', '-')}"
+    data = str(place.absolute())
+    given: dict[str, Any] = {"data": data}
+    inside: dict[str, Any] = {}
+    needs: tuple[str, ...] = ()
+    if row.weights is not None:
+        # A name of a model in the package is no path.
+        there = Path(row.weights).exists()
+        given["model"] = str(Path(row.weights).absolute()) if there else row.weights
+    else:
+        inside["model"], needs = f"{row.pretrained}/model", (row.pretrained,)
+    if options.paper_grid:
+        arguments |= {"restarts": options.seeds, "score": measure.score}
+        return [Step(f"{name}/grid", "search", arguments, given, inside, needs)]
     return [
-        Step(
-            f"finetuned/{row.name}/{folder}/seed-{seed}",
-            "finetune",
-            {**arguments, "seed": seed},
-            given={"data": str(place.absolute())},
-            inside={"model": f"{row.pretrained}/model"},
-            needs=(row.pretrained,),
-        )
+        Step(f"{name}/seed-{seed}", "finetune", {**arguments, "seed": seed}, given, inside, needs)
         for seed in range(options.seeds)
     ]
 

@@ -100,17 +100,18 @@ class PaperResult(Shown):
 
     def cells(self) -> list[list[str]]:
         """Return the table as texts: a row each, with the published scores in brackets."""
-        titles = [row for row in self.table.rows if row.name in self.scores]
+        titles = [row for row in self.table.rows if self.table.given or row.name in self.scores]
         shown = [*self.columns, *([AVERAGE] if self._has_average() else [])]
         rows = [["", "parameters", *shown]]
         for row in titles:
-            cells = [row.title, human_count(self.parameters.get(row.name, 0))]
+            parameters = self.parameters.get(row.name)
+            cells = [row.title, human_count(parameters) if parameters else ""]
             for column in shown:
                 if column == AVERAGE:
                     ours, published = self.averages(row.name), self.published_average(row.name)
                     cells.append(_cell(ours, published, percent=True))
                 else:
-                    values = self.scores[row.name].get(column, ())
+                    values = self.scores.get(row.name, {}).get(column, ())
                     percent = MEASURES[column].percent
                     cells.append(_cell(values, row.published.get(column), percent=percent))
             rows.append(cells)

@@ -28,6 +28,7 @@ from bertine.training.distillation.distill import distill
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.loop.checkpoint import checkpoint_path, load_weights
 from bertine.training.pretraining.pretrain import pretrain
+from bertine.training.search.search import search
 from bertine.version import __version__
 
 
@@ -168,6 +169,19 @@ def _finetune(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"scores": result.metrics, "elapsed": result.elapsed}
 
 
+def _search(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    score, resume = arguments.pop("score"), (folder / "search.json").exists()
+    # The scores say which epochs are best; what is saved does not matter.
+    for name in ("save_best", "frozen"):
+        arguments.pop(name, None)
+    result = search(out=folder, resume=resume, paper_grid=True, **arguments)
+    if result.chosen is None:
+        raise BertineError("all runs of the grid collapsed to one answer or failed")
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    runs = [run for run in result.chosen.runs if run.counts]
+    return {"scores": {score: [run.metrics[score] for run in runs]}, "chosen": str(result.chosen)}
+
+
 def _train_vocab(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     if not folder.exists():
         train_vocab(out=folder, **arguments)
@@ -203,6 +217,7 @@ _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "snapshot": _snapshot,
     "distill": _distill,
     "finetune": _finetune,
+    "search": _search,
 }
 
 

@@ -7,6 +7,8 @@ Keys:
   the table.
 - ``scale``: how the paper's models were trained, in a few words.
 - ``note``: what is done otherwise than in the paper, in a sentence or two; may be left out.
+- ``given``: whether the rows that are run are weights that the user gives, the rows of the file
+  being published scores alone.
 - ``snapshots``: of a table that is a curve, how many times along the way of pre-training each
   model is fine-tuned; each row is then as many rows.
 - ``columns``: names of :data:`bertine.papers.measures.MEASURES`, those of the published table
@@ -25,7 +27,8 @@ Keys:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -37,7 +40,7 @@ from bertine.errors import BertineError
 
 _FOLDER = Path(__file__).with_name("tables")
 #: The verbs whose arguments a row may have.
-VERBS = ("pretrain", "finetune", "distill")
+VERBS = ("train_vocab", "prepare", "pretrain", "finetune", "distill")
 _OF_ROWS = (*VERBS, "sizes")
 
 
@@ -57,6 +60,7 @@ class TableRow:
         model_of: the row whose pre-trained model it has.
         snapshot_of: of a curve, the name of the run that it is a point of.
         share: of the steps of that run after which it is taken.
+        weights: the model directory that was given for it.
     """
 
     name: str
@@ -70,6 +74,7 @@ class TableRow:
     model_of: str | None = None
     snapshot_of: str | None = None
     share: float = 1.0
+    weights: str | None = None
 
     @property
     def pretrained(self) -> str:
@@ -89,6 +94,7 @@ class PaperTable:
         url: of the paper.
         columns: names of measures.
         rows: in the paper's order.
+        given: whether rows are weights that are given.
         runs: of a curve, the runs that its rows are points of.
         scale: how the paper's models were trained.
         note: what is done otherwise than in the paper.
@@ -100,6 +106,7 @@ class PaperTable:
     url: str
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
+    given: bool = False
     runs: tuple[TableRow, ...] = ()
     scale: str = ""
     note: str = ""
@@ -133,6 +140,23 @@ def read_table(name: str) -> PaperTable:
     if count:
         rows = tuple(_point(row, number / count) for row in runs for number in range(1, count + 1))
     return PaperTable(name=name, columns=columns, rows=rows, runs=runs, **content)
+
+
+def with_weights(table: PaperTable, weights: Sequence[Path | str]) -> PaperTable:
+    """Return a table of given weights with a row for each of them, before those of the paper.
+
+    Raises:
+        BertineError: two have the same name, or one that a row of the paper has.
+    """
+    rows: list[TableRow] = []
+    for path in weights:
+        parts = Path(path).absolute().parts
+        title = "/".join(parts[-2:] if parts[-1] == "model" else parts[-1:])
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        if name in [row.name for row in (*rows, *table.rows)]:
+            raise BertineError(f"{path}: another row is called {name!r} too; rename the folder")
+        rows.append(TableRow(name=name, title=title, weights=str(path)))
+    return replace(table, rows=(*rows, *table.rows))
 
 
 def _point(run: TableRow, share: float) -> TableRow:

@@ -19,7 +19,8 @@ def _add_arguments(parser: Parser) -> None:
         "--corpus",
         metavar="PATH",
         nargs="+",
-        help="texts to pre-train on (as for 'bertine prepare'), or a token store",
+        help="texts to pre-train on (as for 'bertine prepare'), or a token store; tables of given "
+        "weights need none",
     )
     parser.add_argument(
         "--data",
@@ -39,9 +40,8 @@ def _run(values: dict[str, Any]) -> int:
     if values["name"] is None:
         print("\n".join(paper_tables().lines()))
         return 0
-    for name in ("corpus", "out"):
-        if values[name] is None:
-            raise BertineError(f"--{name} is missing: a table is run on texts, into a folder")
+    if values["out"] is None:
+        raise BertineError("--out is missing: the folder of the table")
     result = paper(**values)
     print("\n".join(result.lines()))
     return 0 if result.ok else 1
