@@ -137,3 +137,20 @@ def test_wilson_interval_covers_the_truth_in_95_of_100_cases() -> None:
         low, high = wilson_interval(int(correct), 200)
         covered += low <= 0.7 <= high
     assert 0.935 < covered / 4000 < 0.965
+
+
+def test_several_curves_have_a_legend_and_lines_of_their_own() -> None:
+    steps = list(range(50))
+    noisy = [5.0 - step / 25 + step % 2 for step in steps]
+    few = ([10, 20], [3.0, 2.5])
+    svg = plots.curves(["hidden <words>", "left to right", "none"], [(steps, noisy), few, ([], [])])
+    shown = text_of(svg)
+    assert "hidden <words>" in shown
+    assert "left to right" in shown
+    assert "none" not in shown  # has no points
+    assert "step" in shown
+    assert "% of the steps" in text_of(plots.curves(["a"], [few], label="% of the steps"))
+    assert svg == plots.curves(
+        ["hidden <words>", "left to right", "none"], [(steps, noisy), few, ([], [])]
+    )
+    assert "nothing logged yet" in text_of(plots.curves(["a"], [([], [])]))
