@@ -32,6 +32,7 @@ ENOUGH = {
     "glue-submission": ["m", "--data", "d", "--out", "s.zip"],
     "pretrain-elmo": ["c", "--model", "elmo-tiny", "--out", "o"],
     "feature-based": ["m", "--data", "d", "--out", "o"],
+    "paper": ["bert-5", "--out", "o"],
     "word2vec": ["a.txt", "--out", "o"],
 }
 
@@ -62,6 +63,7 @@ VERBS = {
     "glue-submission": "glue_submission",
     "pretrain-elmo": "pretrain_elmo",
     "feature-based": "feature_based",
+    "paper": "paper",
     "word2vec": "word2vec",
 }
 

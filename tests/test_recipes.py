@@ -94,7 +94,7 @@ def test_an_hour_of_nine_seconds(tmp_path: Path, given: list[str | Path], hour: 
     given += ["--seeds", "1"]
     status, printed, said = hour(*given, "--minutes", "0.15")
     assert status == 0, said
-    phases = ["short-sequences", "neighbours"]
+    phases = ["short-sequences", "longer-sequences"]
     stages = ["vocabulary", "preparation", *phases, "acceptability"]
     for stage in stages:
         assert said.count(f"--- {stage}\n") == 1

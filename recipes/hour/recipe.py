@@ -138,24 +138,15 @@ _ALL: dict[str, Any] = {
 
 _SHORT = {"max_seq_length": 64, "batch_size": 128, "learning_rate": 4e-3, **_ALL}
 _LONGER = {"max_seq_length": 128, "batch_size": 64, "learning_rate": 1e-3, **_ALL}
-_NEIGHBOURS = {
-    **_ALL,
-    "max_seq_length": 128,
-    "batch_size": 128,
-    "learning_rate": 1.5e-3,
-    "objective": "mlm-neighbours",
-    "input_format": "neighbours",
-}
 
 #: Which models there are. Sentences of one document, short at first, since a step then costs less,
-#: and at last longer, for texts of that length; of English texts that stand beside each other, so
-#: that those about the same things get similar vectors. No pairs: how two texts are compared is
-#: learned with the task, from their vectors and words.
+#: and at last longer, for texts of that length. No pairs: how two texts are compared is learned
+#: with the task, from their vectors and words.
 _RECIPES = (
     Recipe(
         name="bertine-en",
         minutes=60.0,
-        phases=(Phase("short-sequences", 0.8, _SHORT), Phase("neighbours", 0.14, _NEIGHBOURS)),
+        phases=(Phase("short-sequences", 0.8, _SHORT), Phase("longer-sequences", 0.14, _LONGER)),
         tasks=_GLUE,
     ),
     Recipe(

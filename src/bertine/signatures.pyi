@@ -1189,8 +1189,8 @@ def lr_find(
 def paper(
     name: str,
     *,
-    corpus: Path | str | Sequence[Path | str],
     out: Path | str,
+    corpus: Path | str | Sequence[Path | str] | None = None,
     data: Path | str | None = None,
     model: str = "bert-mini",
     vocab_size: int = 8192,
@@ -1199,6 +1199,8 @@ def paper(
     tokens: int | None = None,
     seeds: int = 3,
     epochs: int | None = None,
+    weights: Sequence[Path | str] | None = None,
+    paper_grid: bool = False,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     again: Sequence[str] | None = None,
@@ -1212,9 +1214,10 @@ def paper(
 
     Args:
         name: of the table, such as ``"bert-5"``.
-        corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
         out: the folder of the table. The result is ``out/paper.json``, and as a page
             ``out/paper.html``.
+        corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
+            None: of a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
             ``squad/``, ``swag/``, ``ner/``. Columns whose data are not there are left out, which is
             said. None: only columns that need none are run.
@@ -1225,6 +1228,10 @@ def paper(
         tokens: of pre-training for each row; None: 30 million.
         seeds: runs of fine-tuning for each row and column.
         epochs: of fine-tuning; None: as finetune by itself.
+        weights: model directories, each a row of the table; None: none; other tables pre-train
+            their rows.
+        paper_grid: for every cell search as the paper does: batches of 16 and 32, four rates, 2 to
+            4 epochs, as many restarts as there are seeds; the scores are those of the best setting.
         rows: names of the rows to run, instead of all; None: all.
         columns: names of the columns to run, instead of all; None: all whose data are there.
         again: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done

@@ -16,7 +16,7 @@ from bertine.options.types import check_types, resolved_signature
 
 VERBS = sorted(name for name in bertine.__all__ if inspect.isfunction(getattr(bertine, name, None)))
 #: Take objects of Python in place of files and numbers, and are no command.
-UNCHECKED = {"load_model", "save_model", "preset"}
+UNCHECKED = {"load_model", "save_model", "preset", "paper_tables"}
 
 
 @check_types

@@ -116,7 +116,7 @@ def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult)
 def test_other_settings_are_another_table(given: dict[str, Any], ran: PaperResult) -> None:
     for change, told in (
         ({"steps": 5}, "the table was begun with steps = 4, not 5"),
-        ({"name": "bert-6"}, "the table was begun with table = bert-5, not bert-6"),
+        ({"name": "bert-6"}, "the table was begun with table = .bert-5., not .bert-6."),
     ):
         with pytest.raises(BertineError, match=told):
             paper(out=ran.out, resume=True, **{**given, **change})

@@ -208,7 +208,7 @@ def test_mistakes_with_generators_are_one_line(
     refused("embedding_size is 16, but the model's is 24", generator=tmp_path / "other")
     bert = toys.write_model(tmp_path / "bert")
     refused("its model_type is bert, but the model's is electra", generator=bert)
-    refused("mlm-nsp or mlm, not with rtd", model=bert, objective="rtd")
+    refused("mlm-nsp or mlm or mlm-neighbours, not with rtd", model=bert, objective="rtd")
     refused(r"generator_size is 0, but must be in \(0, 2\]", generator_size=0.0)
     refused(r"generator_layers is 3, but must be in \(0, 2\]", generator_layers=3.0)
     # A stranger's embeddings are not taken, and it is said.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from bertine.papers.measures import MEASURES
-from bertine.papers.result import AVERAGE, CAPTION, PaperResult, order_line
+from bertine.papers.result import AVERAGE, CAPTION, PaperResult
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import curves, spread
@@ -22,12 +22,24 @@ def paper_page(result: PaperResult) -> html.Page:
         note = f"{order.low:.2f} to {order.high:.2f} over the seeds"
         headline.insert(0, Fact("Kendall's τ of the averages", f"{order.tau:.2f}", note))
     head, *rows = result.cells()
-    notes: list[html.Block] = [Note(f"{name}: {order_line(o)}") for name, o in orders.items()]
-    notes += [Note(f"{name} is left out: {why}") for name, why in result.left_out.items()]
+    notes: list[html.Block] = []
+    if orders:
+        shown = [
+            [name, f"{o.tau:.2f}", f"{o.low:.2f} to {o.high:.2f}"] for name, o in orders.items()
+        ]
+        below = "1: the rows are in the published order; -1: in the opposite one."
+        columns = ["", "Kendall's τ", "over the seeds"]
+        notes.append(
+            PageTable(columns, shown, numeric=(1, 2), caption=f"The order of rows. {below}")
+        )
+    if result.left_out:
+        reasons = "; ".join(f"{name} ({why})" for name, why in result.left_out.items())
+        notes.append(Note(f"Left out: {reasons}."))
     notes += [Note(f"{name} failed: {why}", "fault") for name, why in result.failed.items()]
     caption = f"{CAPTION[0].upper()}{CAPTION[1:]}."
     blocks = [PageTable(head, rows, numeric=range(1, len(head)), caption=caption), *notes]
-    sections = [Section("Scores", blocks, lead=" ".join(filter(None, [result.scale, table.note])))]
+    lead = f"{result.scale[0].upper()}{result.scale[1:]}. {table.note}".strip()
+    sections = [Section("Scores", blocks, lead=lead)]
     if result.table.runs:
         sections.append(Section("Along the way", [Figures(_along(result), columns=2)]))
     elif pictures := _spreads(result):

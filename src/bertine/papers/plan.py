@@ -288,7 +288,9 @@ def _pretraining(
     if row.begins_with is None and (verb == "pretrain" or row.new_weights):
         arguments["config"] = config_to_huggingface(config)
     if verb == "pretrain" and row.begins_with is None:
-        arguments.setdefault("initialization", "mimetic")
+        # Those begin behind a linear layer, where the heads that mimetic weights are for read.
+        narrow = hasattr(config, "embedding_size")
+        arguments.setdefault("initialization", "normal" if narrow else "mimetic")
     step = Step(f"pretrained/{row.name}", verb, arguments, given, inside, tuple(needs))
     return before, step, config.num_parameters
 
@@ -324,6 +326,8 @@ def _with_checkpoints(step: Step, table: PaperTable, options: PaperOptions) -> S
     arguments |= {
         "steps": steps,
         "checkpoint_every": steps // len(points),
+        # There is a checkpoint of each evaluation too.
+        "evaluate_every": steps // len(points),
         # The last one may come on top, where the steps are no multiple.
         "keep_checkpoints": len(points) + 1,
     }

@@ -167,4 +167,4 @@ def _cell(values: Sequence[float], published: float | None, *, percent: bool) ->
         text = f"{factor * statistics.fmean(values):.1f}"
         if len(values) > 1:
             text += f" ± {factor * statistics.stdev(values):.1f}"
-    return text if published is None else f"{text} ({published:g})"
+    return text if published is None else f"{text} ({round(published, 2):g})"

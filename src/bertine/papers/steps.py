@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from bertine.data.preparation.prepare import prepare
 from bertine.errors import BertineError
@@ -26,7 +27,7 @@ from bertine.system import workers
 from bertine.text.vocab import train_vocab
 from bertine.training.distillation.distill import distill
 from bertine.training.finetuning.finetune import finetune
-from bertine.training.loop.checkpoint import checkpoint_path, load_weights
+from bertine.training.loop.checkpoint import checkpoint_path
 from bertine.training.pretraining.pretrain import pretrain
 from bertine.training.search.search import search
 from bertine.version import __version__
@@ -202,7 +203,13 @@ def _snapshot(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     """Write the model of a run as it was after some of its steps."""
     run = Path(arguments["run"])
     loaded = load_model(run / "model")
-    load_weights(checkpoint_path(run / "checkpoints", arguments["step"]), loaded.model)
+    checkpoint = checkpoint_path(run / "checkpoints", arguments["step"])
+    with os_errors(checkpoint, "reading it"):
+        stored = load_file(checkpoint / "model.safetensors")
+    # A generator has its weights there too, which are not the model's.
+    with torch.no_grad():
+        for name, weights in loaded.model.named_parameters():
+            weights.copy_(stored[name])
     shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
     folder.mkdir(parents=True)
     save_model(folder / "model", loaded.model, loaded.tokenizer, task=loaded.task)

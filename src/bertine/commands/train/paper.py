@@ -58,7 +58,7 @@ PAPER = Command(
     run=_run,
     examples="bertine paper\n"
     "bertine paper bert-5 --corpus texts/ --data data/ --out table\n"
-    "bertine paper bert-5 --corpus texts/ --data data/ --out table --resume --seeds 5",
+    "bertine paper bert-5 --corpus texts/ --data data/ --out table --resume",
     common="--corpus --data --out --model --hours --tokens --steps --seeds --rows --columns "
     "--processes --resume --again --config",
 )
