@@ -19,7 +19,6 @@ class Measure:
         arguments: of the verb, beside data and model.
         data: where its data stand in the folder of all data, the first that is there.
         percent: whether the score is a share, written times 100.
-        lower: whether a lower score is better.
     """
 
     verb: Literal["finetune", "pretrain"]
@@ -27,7 +26,6 @@ class Measure:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     data: tuple[str, ...] = ()
     percent: bool = True
-    lower: bool = False
 
     def find(self, data: Path) -> Path | None:
         """Return where its data are below `data`; None where they are not there."""
@@ -69,7 +67,7 @@ MEASURES = {
     "SQuAD 2.0 EM": _squad("2.0", "exact_match"),
     "SWAG": Measure("finetune", "accuracy", {"task": "swag"}, ("swag", "swag-format-codah")),
     "NER": Measure("finetune", "f1", {"task": "tagging"}, ("ner", "conll2003", "wnut17")),
-    "LM perplexity": _held_out("perplexity", percent=False, lower=True),
+    "LM perplexity": _held_out("perplexity", percent=False),
     "MLM": _held_out("mlm_accuracy"),
     "NSP": _held_out("nsp_accuracy"),
     "SOP": _held_out("sop_accuracy"),

@@ -74,18 +74,6 @@ class Plan:
             groups[level[name]].append(step)
         return groups
 
-    def with_needed(self, cells: tuple[Cell, ...]) -> Plan:
-        """Return the plan with some cells alone, and the steps that they need."""
-        wanted: set[str] = set()
-        waiting = [name for cell in cells for name in cell.steps]
-        while waiting:
-            name = waiting.pop()
-            if name not in wanted:
-                wanted.add(name)
-                waiting += self.steps[name].needs
-        steps = {name: step for name, step in self.steps.items() if name in wanted}
-        return dataclasses.replace(self, steps=steps, cells=cells)
-
 
 def plan_of(
     table: PaperTable, corpus: list[Path], data: Path | None, options: PaperOptions
