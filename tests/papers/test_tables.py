@@ -53,7 +53,7 @@ def test_rows_have_names_for_folders_and_name_each_other(table: PaperTable) -> N
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names)
     for row in table.rows:
-        for other in (row.begins_with, row.teacher, row.model_of):
+        for other in (row.teacher, row.model_of):
             assert other is None or other in names
             assert other != row.name
 

@@ -148,11 +148,7 @@ def _before(table: PaperTable, rows: list[str]) -> list[str]:
     waiting = list(rows)
     while waiting:
         row = table.row(waiting.pop())
-        others = [
-            name
-            for name in (row.begins_with, row.teacher, row.model_of, row.snapshot_of)
-            if name is not None
-        ]
+        others = [name for name in (row.teacher, row.model_of, row.snapshot_of) if name is not None]
         before += others
         waiting += others
     return before
@@ -266,16 +262,13 @@ def _pretraining(
     before, given, inside = texts.of(row, "store" if verb == "pretrain" else "data")
     needs = [step.name for step in before if step.verb == "prepare"]
     config = config_of(row.sizes, sizes).replace(vocab_size=options.vocab_size)
-    if row.begins_with is not None:
-        inside["model" if verb == "pretrain" else "student"] = f"pretrained/{row.begins_with}/model"
-        needs.append(f"pretrained/{row.begins_with}")
     if row.teacher is not None:
         inside["teacher"] = f"pretrained/{row.teacher}/model"
         needs.append(f"pretrained/{row.teacher}")
     arguments = {**_length(options), **_COMMON, **row.arguments.get(verb, {})}
-    if row.begins_with is None and (verb == "pretrain" or row.new_weights):
+    if verb == "pretrain" or row.new_weights:
         arguments["config"] = config_to_huggingface(config)
-    if verb == "pretrain" and row.begins_with is None:
+    if verb == "pretrain":
         # Those begin behind a linear layer, where the heads that mimetic weights are for read.
         narrow = hasattr(config, "embedding_size")
         arguments.setdefault("initialization", "normal" if narrow else "mimetic")

@@ -18,11 +18,10 @@ Keys:
 - ``rows``: a list; each has a ``name``, a ``title``, ``published`` (scores by column, and
   ``average``, where the paper has one), and anything that ``common`` may have. ``sizes`` are those
   of the model: its ``type`` and fields of its configuration; ``layers``, ``width``, ``heads`` and
-  ``embedding`` are relative to the sizes that the user chose. ``begins_with`` names another row
-  whose model is trained on, in place of new weights; ``teacher`` the row that a model is distilled
-  from, and ``new_weights`` says that it begins with random weights, not with the teacher's.
-  ``model_of`` names the row whose pre-trained model this one has too, to be fine-tuned in another
-  way.
+  ``embedding`` are relative to the sizes that the user chose. ``teacher`` names the row that a
+  model is distilled from, and ``new_weights`` says that it begins with random weights, not with the
+  teacher's. ``model_of`` names the row whose pre-trained model this one has too, to be fine-tuned
+  in another way.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class TableRow:
         published: the scores of the paper by column.
         arguments: of the verbs of :data:`VERBS` by their names.
         sizes: of the model; see the module's text.
-        begins_with: the row whose model it goes on from.
         teacher: the row that it is distilled from.
         new_weights: whether one that is distilled begins with random weights.
         model_of: the row whose pre-trained model it has.
@@ -68,7 +66,6 @@ class TableRow:
     published: Mapping[str, float] = field(default_factory=dict)
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    begins_with: str | None = None
     teacher: str | None = None
     new_weights: bool = False
     model_of: str | None = None
