@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from typing import Any
 import pytest
 
 import glue_files
+import tagged
 import toys
 from bertine import BertineError, paper
+from bertine.modeldir import load_model
+from bertine.models.model import weights_fingerprint
 from bertine.papers.result import PaperResult
 from bertine.papers.table import read_table, table_names
 from bertine.text.tokenizer import Tokenizer
@@ -228,26 +232,113 @@ def test_rows_can_have_vocabularies_of_their_own(
         paper(out=tmp_path / "other", **{**arguments, "corpus": ran.out / "store"})
 
 
+def with_entities(data: Path, folder: Path) -> Path:
+    """Copy labelled data to `folder`, and tagged sentences beside them."""
+    shutil.copytree(data, folder)
+    (folder / "ner").mkdir()
+    for seed, name in enumerate(["train", "dev"]):
+        tagged.write_columns(folder / f"ner/{name}.conll", 24, seed=seed)
+    return folder
+
+
 @pytest.mark.parametrize("name", [name for name in table_names() if not read_table(name).given])
 def test_every_table_runs(
     given: dict[str, Any], ran: PaperResult, tmp_path: Path, name: str
 ) -> None:
     table = read_table(name)
-    own = any("train_vocab" in row.arguments for row in table.rows)
+    said = {verb for row in table.rows for verb in row.arguments}
     arguments = {**given, "name": name, "seeds": 1, "steps": 5 if table.runs else 2}
-    if own:
+    arguments["data"] = with_entities(given["data"], tmp_path / "data")
+    if said & {"train_vocab", "prepare", "pretrain_elmo"}:
         arguments["vocab_size"] = 400
     else:
         arguments |= {"corpus": ran.out / "store", "held_out": ran.out / "held-out-store"}
+    if "pretrain_elmo" in said:
+        arguments["model"] = "elmo-tiny"
     with toys.one_thread():
         result = paper(out=tmp_path / "table", **arguments)
     assert result.ok, result.failed
     assert [row.name for row in table.rows] == list(result.scores)
-    assert "SST-2" in result.columns
-    assert all(len(by["SST-2"]) == 1 for by in result.scores.values())
+    for column in ("SST-2", "NER"):
+        if column in table.columns:
+            assert all(len(by[column]) == 1 for by in result.scores.values())
+    assert {"SST-2", "NER"} & set(result.columns)
     # What each line says, and the page, can be made of it.
     assert len(result.lines()) > len(table.rows)
     assert (tmp_path / "table/paper.html").stat().st_size > 5000
+
+
+def test_deeper_models_begin_with_the_weights_of_shallower_ones(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments = {**given, "name": "albert-11", "seeds": 1, "columns": ["SST-2"], "rows": ["l3"]}
+    arguments |= {"corpus": ran.out / "store", "out": tmp_path / "table"}
+    with toys.one_thread():
+        result = paper(**arguments)
+    assert result.ok, result.failed
+    # The row that it begins with is trained too, but has no cells.
+    assert list(result.scores) == ["l3"]
+    out = tmp_path / "table"
+    one, begun, three = (
+        load_model(out / name / "model") for name in ("pretrained/l1", "begun/l3", "pretrained/l3")
+    )
+    layers = [len(loaded.config.passes) for loaded in (one, begun, three)]
+    assert layers == [1, 3, 3]
+    assert weights_fingerprint(one.model) == weights_fingerprint(begun.model)
+    assert weights_fingerprint(three.model) != weights_fingerprint(begun.model)
+
+
+def test_pairs_are_told_apart_in_both_exercises(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments = {**given, "name": "albert-5", "seeds": 1, "columns": ["MLM", "NSP", "SOP"]}
+    arguments |= {"corpus": ran.out / "store", "data": None, "out": tmp_path / "table"}
+    with pytest.raises(BertineError, match=r"no column can be run .MLM: needs held_out"):
+        paper(**arguments)
+    arguments["held_out"] = ran.out / "held-out-store"
+    with toys.one_thread():
+        result = paper(**arguments)
+    assert result.ok, result.failed
+    for row in ("nsp", "sop"):
+        assert 0 < result.scores[row]["NSP"][0] < 1
+        assert 0 < result.scores[row]["SOP"][0] < 1
+    # Without such a head nothing is answered.
+    assert list(result.scores["none"]["NSP"]) == []
+    # In its own exercise the accuracy is that of pre-training.
+    record = json.loads((tmp_path / "table/pretrained/sop.json").read_text())
+    own = record["result"]["scores"]["sop_accuracy"]
+    assert result.scores["sop"]["SOP"][0] == pytest.approx(own, abs=0.02)
+
+
+def test_an_elmo_needs_texts_and_words(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments = {**given, "name": "elmo-2", "out": tmp_path / "table"}
+    for change, told in (
+        ({"corpus": ran.out / "store"}, "is a token store, but an ELMo reads letters; give texts"),
+        ({"steps": None, "hours": 1.0}, "an ELMo is trained for so many words; give steps or"),
+    ):
+        with pytest.raises(BertineError, match=told):
+            paper(**{**arguments, **change})
+    assert not (tmp_path / "table").exists()
+
+
+def test_the_time_of_an_answer_is_measured(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    glue_files.write_glue(tmp_path / "data/glue", "STS-B")
+    with toys.one_thread():
+        result = paper(
+            "distilbert-3",
+            data=tmp_path / "data",
+            weights=[ran.out / "pretrained/mlm/model"],
+            out=tmp_path / "table",
+            seeds=2,
+        )
+    assert result.ok, result.failed
+    assert all(0 < seconds < 60 for seconds in result.scores["mlm-model"]["seconds"])
+    assert len(result.scores["mlm-model"]["seconds"]) == 2
+    assert "BERT-base, 110 million parameters" in "\n".join(result.lines())
 
 
 def test_weights_that_are_there_are_fine_tuned(

@@ -9,17 +9,20 @@ import pytest
 
 from bertine import BertineError
 from bertine.interop.family import family_of
+from bertine.models.elmo.config import PRESETS as ELMO_PRESETS
 from bertine.models.model import Model
 from bertine.objectives import choose
 from bertine.options.corpus import PrepareOptions, VocabOptions
 from bertine.options.distillation import DistillOptions
+from bertine.options.elmo import ElmoOptions
+from bertine.options.feature_based import FeatureBasedOptions
 from bertine.options.fields import declared
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.papers.listing import paper_tables
 from bertine.papers.measures import MEASURES
+from bertine.papers.model_steps import config_of
 from bertine.papers.order import compare_order, kendall
-from bertine.papers.plan import config_of
 from bertine.papers.result import AVERAGE
 from bertine.papers.table import PaperTable, read_table, table_names
 from bertine.presets import preset
@@ -30,6 +33,8 @@ OPTIONS: dict[str, Any] = {
     "pretrain": PretrainOptions,
     "finetune": FinetuneOptions,
     "distill": DistillOptions,
+    "pretrain_elmo": ElmoOptions,
+    "feature_based": FeatureBasedOptions,
 }
 
 
@@ -53,14 +58,16 @@ def test_rows_have_names_for_folders_and_name_each_other(table: PaperTable) -> N
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names)
     for row in table.rows:
-        for other in (row.teacher, row.model_of):
+        for other in (row.teacher, row.model_of, row.begins_with):
             assert other is None or other in names
             assert other != row.name
 
 
 def test_arguments_are_those_of_the_verbs(table: PaperTable) -> None:
     for row in table.rows:
-        for verb, arguments in row.arguments.items():
+        for verb, given in row.arguments.items():
+            # The size of an ELMo is no option.
+            arguments = {key: value for key, value in given.items() if key != "model"}
             known = {entry.name for entry in declared(OPTIONS[verb])}
             assert set(arguments) <= known, (row.name, verb)
             OPTIONS[verb](**arguments)
@@ -69,6 +76,9 @@ def test_arguments_are_those_of_the_verbs(table: PaperTable) -> None:
 def test_every_model_can_be_built_and_has_its_objective(table: PaperTable) -> None:
     base = preset("bert-mini")
     for row in table.rows:
+        if "pretrain_elmo" in row.arguments:
+            assert row.arguments["pretrain_elmo"]["model"] in ELMO_PRESETS
+            continue
         config = config_of(row.sizes, base)
         assert config.hidden_size % config.num_attention_heads == 0
         chosen = row.arguments.get("pretrain", {})
@@ -81,7 +91,7 @@ def test_the_tables_are_listed() -> None:
     lines = paper_tables().lines()
     assert len(lines) == len(table_names())
     assert any(re.match(r"bert-5 .* 3 rows +Devlin et al. 2018", line) for line in lines)
-    with pytest.raises(BertineError, match="there is no table 'bert-55'; there are albert-12"):
+    with pytest.raises(BertineError, match="there is no table 'bert-55'; there are albert-11"):
         read_table("bert-55")
 
 

@@ -288,3 +288,15 @@ def test_padding_changes_no_text() -> None:
         torch.testing.assert_close(together[0], module(states[:2], lengths[:2])[0])
         short = states[2:, :5]
         torch.testing.assert_close(together[1], module(short, lengths[2:])[0])
+
+
+def test_a_mix_at_the_output_alone_reads_the_words_by_themselves() -> None:
+    torch.manual_seed(0)
+    tagger = BiLstmTagger(5, 3, 4, lstm_size=6, mix_output=True, mix_input=False).eval()
+    states, lengths = torch.randn(2, 4, 3, 5), torch.tensor([4, 2])
+    other = states.clone()
+    other[:, :, 1:] = torch.randn(2, 4, 2, 5)
+    plain, changed = tagger.read(states, lengths), tagger.read(other, lengths)
+    torch.testing.assert_close(changed[0, :, :12], plain[0, :, :12])
+    assert not torch.allclose(changed[0, :, 12:], plain[0, :, 12:])
+    assert list(tagger.layer_weights()) == ["output"]

@@ -65,9 +65,10 @@ class FeatureBasedOptions(
         None,
         "of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four, "
         "sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the "
-        "BiLSTM); of vectors of words word-vectors, bag-of-vectors",
-        otherwise="all of an encoder but the mixes; of an ELMo embeddings, second-to-last, last "
-        "and the mixes",
+        "BiLSTM), mix-output (there alone, over the words by themselves); of vectors of words "
+        "word-vectors, bag-of-vectors",
+        otherwise="all of an encoder but the mixes; of an ELMo embeddings, second-to-last, last, "
+        "mix and mix-both",
     )
     word_vectors: Path | str | None = declare(
         None,

@@ -13,15 +13,16 @@ class Measure:
     """A way to score a model.
 
     Attributes:
-        verb: what is run: ``finetune`` for every seed, or nothing more than ``pretrain``, which
-            has scored its held-out text.
+        verb: what is run: ``finetune``, or ``feature_based`` on frozen states, for every seed;
+            ``pairs`` answers pairs of held-out text; ``time`` measures how long answering takes;
+            ``pretrain`` is nothing more, since that has scored its held-out text.
         score: the name of the score among those of the verb.
         arguments: of the verb, beside data and model.
         data: where its data stand in the folder of all data, the first that is there.
         percent: whether the score is a share, written times 100.
     """
 
-    verb: Literal["finetune", "pretrain"]
+    verb: Literal["finetune", "feature_based", "pairs", "time", "pretrain"]
     score: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     data: tuple[str, ...] = ()
@@ -41,6 +42,15 @@ def _glue(name: str, score: str = "accuracy") -> Measure:
 def _squad(version: str, score: str) -> Measure:
     file = f"train-v{version}.json"
     return Measure("finetune", score, {"task": "squad"}, (f"squad/{file}", file))
+
+
+#: Folders of sentences with tagged entities.
+_ENTITIES = ("ner", "conll2003", "wnut17")
+
+
+def _texts(columns: list[str], label: str, data: tuple[str, ...]) -> Measure:
+    arguments = {"task": "text", "text_columns": columns, "label_column": label}
+    return Measure("finetune", "accuracy", arguments, data)
 
 
 def _held_out(score: str, **more: Any) -> Measure:
@@ -66,9 +76,18 @@ MEASURES = {
     "SQuAD 2.0": _squad("2.0", "f1"),
     "SQuAD 2.0 EM": _squad("2.0", "exact_match"),
     "SWAG": Measure("finetune", "accuracy", {"task": "swag"}, ("swag", "swag-format-codah")),
-    "NER": Measure("finetune", "f1", {"task": "tagging"}, ("ner", "conll2003", "wnut17")),
+    "NER": Measure("finetune", "f1", {"task": "tagging"}, _ENTITIES),
+    "NER by features": Measure(
+        "feature_based",
+        "f1",
+        {"task": "tagging", "rows": ["concat-last-four"], "lstm_size": 128},
+        _ENTITIES,
+    ),
+    "topics": _texts(["text"], "category", ("sib200", "single-sib200")),
+    "OCNLI": _texts(["sentence1", "sentence2"], "label", ("ocnli",)),
     "LM perplexity": _held_out("perplexity", percent=False),
     "MLM": _held_out("mlm_accuracy"),
-    "NSP": _held_out("nsp_accuracy"),
-    "SOP": _held_out("sop_accuracy"),
+    "NSP": Measure("pairs", "accuracy", {"input_format": "segment-pair"}),
+    "SOP": Measure("pairs", "accuracy", {"input_format": "sentence-order"}),
+    "seconds": Measure("time", "seconds", {}, _glue("STS-B").data, percent=False),
 }

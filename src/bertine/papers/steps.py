@@ -22,15 +22,23 @@ from bertine.data.preparation.prepare import prepare
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_json_object, write_json
 from bertine.modeldir import load_model, save_model
+from bertine.models.model import Model
+from bertine.options.elmo import ElmoOptions
+from bertine.papers.scoring import answering_seconds, pair_accuracy
 from bertine.papers.splitting import split_text
 from bertine.system import workers
 from bertine.text.vocab import train_vocab
 from bertine.training.distillation.distill import distill
+from bertine.training.elmo.pretrain_elmo import pretrain_elmo
+from bertine.training.feature_based.feature_based import feature_based
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.loop.checkpoint import checkpoint_path
 from bertine.training.pretraining.pretrain import pretrain
 from bertine.training.search.search import search
 from bertine.version import __version__
+
+#: What an ELMo is trained with where nothing is said.
+_ELMO = ElmoOptions()
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,14 @@ def _distill(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return _of_pretraining(distill(out=folder, resume=resume, **arguments))
 
 
+def _pretrain_elmo(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    resume = (folder / "run.json").exists()
+    result = pretrain_elmo(out=folder, resume=resume, **arguments)
+    scores = {} if result.held_out is None else result.held_out.scores()
+    of_step = arguments.get("batch_size", _ELMO.batch_size) * arguments.get("window", _ELMO.window)
+    return {"scores": scores, "final": {"loss": result.loss, "tokens": result.steps * of_step}}
+
+
 def _write_config(folder: Path, arguments: dict[str, Any], name: str) -> None:
     """Write the configuration among the arguments, if there is one, to a file beside the folder,
     and put that in its place, as the argument `name`."""
@@ -168,6 +184,18 @@ def _finetune(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     for file in (folder / "model").glob("*.safetensors"):
         file.unlink()
     return {"scores": result.metrics, "elapsed": result.elapsed}
+
+
+def _feature_based(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    (row,) = arguments["rows"]
+    # It has one row, and nothing to go on with.
+    shutil.rmtree(folder, ignore_errors=True)
+    report = feature_based(out=folder, **arguments)
+    # They can be computed again.
+    shutil.rmtree(folder / "states", ignore_errors=True)
+    made = report.rows[row]
+    result = {"scores": made["validation"]}
+    return result | ({"layer_weights": made["layer_weights"]} if "layer_weights" in made else {})
 
 
 def _search(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -216,14 +244,40 @@ def _snapshot(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"scores": {}, "final": {}}
 
 
+def _deepen(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Write a model whose layers share their weights with another number of layers."""
+    loaded = load_model(arguments["model"])
+    layers = {"num_hidden_layers": arguments["layers"]}
+    deeper = Model(loaded.config.replace(**layers), dict(loaded.model.heads))
+    deeper.load_state_dict(loaded.model.state_dict())
+    shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
+    folder.mkdir(parents=True)
+    save_model(folder / "model", deeper, loaded.tokenizer, task=loaded.task)
+    return {}
+
+
+def _pairs(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    accuracy = pair_accuracy(arguments["model"], arguments["held_out"], arguments["input_format"])
+    return {"scores": {"accuracy": accuracy}}
+
+
+def _time(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"scores": {"seconds": answering_seconds(**arguments)}}
+
+
 _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "split": _split,
     "train_vocab": _train_vocab,
     "prepare": _prepare,
     "pretrain": _pretrain,
+    "pretrain_elmo": _pretrain_elmo,
+    "deepen": _deepen,
     "snapshot": _snapshot,
     "distill": _distill,
     "finetune": _finetune,
+    "feature_based": _feature_based,
+    "pairs": _pairs,
+    "time": _time,
     "search": _search,
 }
 

@@ -21,7 +21,8 @@ Keys:
   ``embedding`` are relative to the sizes that the user chose. ``teacher`` names the row that a
   model is distilled from, and ``new_weights`` says that it begins with random weights, not with the
   teacher's. ``model_of`` names the row whose pre-trained model this one has too, to be fine-tuned
-  in another way.
+  in another way. ``begins_with``
+  names the row whose pre-trained model this one begins with, grown to its own number of layers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ from bertine.errors import BertineError
 
 _FOLDER = Path(__file__).with_name("tables")
 #: The verbs whose arguments a row may have.
-VERBS = ("train_vocab", "prepare", "pretrain", "finetune", "distill")
+VERBS = (
+    *("train_vocab", "prepare", "pretrain", "pretrain_elmo", "distill"),
+    *("finetune", "feature_based"),
+)
 _OF_ROWS = (*VERBS, "sizes")
 
 
@@ -56,6 +60,7 @@ class TableRow:
         teacher: the row that it is distilled from.
         new_weights: whether one that is distilled begins with random weights.
         model_of: the row whose pre-trained model it has.
+        begins_with: the row whose pre-trained model it begins with.
         snapshot_of: of a curve, the name of the run that it is a point of.
         share: of the steps of that run after which it is taken.
         weights: the model directory that was given for it.
@@ -69,6 +74,7 @@ class TableRow:
     teacher: str | None = None
     new_weights: bool = False
     model_of: str | None = None
+    begins_with: str | None = None
     snapshot_of: str | None = None
     share: float = 1.0
     weights: str | None = None
@@ -78,6 +84,12 @@ class TableRow:
         """The name of the step that makes its model."""
         whole = self.snapshot_of if self.share == 1 else None
         return f"pretrained/{self.model_of or whole or self.name}"
+
+    @property
+    def answers_pairs(self) -> bool:
+        """Whether its model was pre-trained on pairs of texts."""
+        objective = self.arguments.get("pretrain", {}).get("objective")
+        return objective in ("mlm-nsp", "mlm-sop")
 
 
 @dataclass(frozen=True)

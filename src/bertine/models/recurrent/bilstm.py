@@ -51,6 +51,8 @@ class BiLstmStates(nn.Module):
         dropout: on what goes into each layer and comes out of the last.
         mix_output: join another weighted sum of the S states to what comes out (ELMo's section
             5.2).
+        mix_input: read their weighted sum; else the first of the S states alone, which are the
+            words by themselves where all layers are read.
 
     Attributes:
         size: U + H with `mix_output`, else U.
@@ -66,9 +68,12 @@ class BiLstmStates(nn.Module):
         lstm_layers: int = 2,
         dropout: float = 0.5,
         mix_output: bool = False,
+        mix_input: bool = True,
     ) -> None:
         super().__init__()
-        self.mix = None if concatenate or num_states == 1 else LayerMix(num_states)
+        single = concatenate or num_states == 1 or not mix_input
+        self.mix = None if single else LayerMix(num_states)
+        self._first_alone = not mix_input
         self.dropout = nn.Dropout(dropout)
         self.lstm = nn.LSTM(
             hidden_size * (num_states if concatenate else 1),
@@ -91,7 +96,8 @@ class BiLstmStates(nn.Module):
         Returns:
             fp32 [B, W, `size`], after dropout; those at padding have no meaning.
         """
-        x = states.flatten(2) if self.mix is None else self.mix(states)
+        read = states[:, :, :1] if self._first_alone else states
+        x = read.flatten(2) if self.mix is None else self.mix(read)
         packed = pack_padded_sequence(
             self.dropout(x), lengths, batch_first=True, enforce_sorted=False
         )

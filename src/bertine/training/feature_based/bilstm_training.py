@@ -49,6 +49,7 @@ def train_row(
             len(layers),
             concatenate=row.concatenate,
             mix_output=row.mix_output,
+            mix_input=row.mix_input,
         ).to(how.device)
         optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate, fused=True)
         steps = recipe.epochs * -(-len(full) // recipe.batch_size)

@@ -19,13 +19,14 @@ FINE_TUNING = "fine-tuning"
 @dataclass(frozen=True)
 class StatesRow:
     """A row of the table: which states are read (of a model of L layers; 0 are the words by
-    themselves), whether they are joined or summed, and whether they are summed once more, for the
-    output of the BiLSTM."""
+    themselves), whether they are joined or summed, whether they are summed once more, for the
+    output of the BiLSTM, and whether it reads their sum or the words by themselves."""
 
     title: str
     layers: Callable[[int], list[int]]
     concatenate: bool = False
     mix_output: bool = False
+    mix_input: bool = True
 
 
 #: The rows in the paper's order, by the names of the command line.
@@ -40,11 +41,17 @@ ROWS: dict[str, StatesRow] = {
 
 
 #: Rows of all layers, the words by themselves among them, as ELMo's paper has them: summed with
-#: learned weights at the input of the BiLSTM, or there and at its output.
+#: learned weights at the input of the BiLSTM, there and at its output, or at the output alone.
 MIX_ROWS: dict[str, StatesRow] = {
     "mix": StatesRow("mix of all layers", lambda count: list(range(count + 1))),
     "mix-both": StatesRow(
         "mix at input and output", lambda count: list(range(count + 1)), mix_output=True
+    ),
+    "mix-output": StatesRow(
+        "words at input, mix at output",
+        lambda count: list(range(count + 1)),
+        mix_output=True,
+        mix_input=False,
     ),
 }
 
@@ -60,7 +67,7 @@ _OF_KINDS: dict[str, tuple[list[str], list[str]]] = {
     "encoder": ([FINE_TUNING, *ROWS, *MIX_ROWS], [FINE_TUNING, *ROWS]),
     "elmo": (
         ["embeddings", "second-to-last", "last", *MIX_ROWS],
-        ["embeddings", "second-to-last", "last", *MIX_ROWS],
+        ["embeddings", "second-to-last", "last", "mix", "mix-both"],
     ),
     "word-vectors": ([], []),
 }

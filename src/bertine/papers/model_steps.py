@@ -1,0 +1,335 @@
+"""The steps that make the model of a row: from texts by a token store, or as letters, or out of
+another row's model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.data.store import is_store
+from bertine.errors import BertineError
+from bertine.interop.family import config_to_huggingface, family_of
+from bertine.models.config import Config
+from bertine.models.elmo.config import PRESETS as ELMO_PRESETS
+from bertine.options.elmo import ElmoOptions
+from bertine.options.names import option
+from bertine.options.papers import PaperOptions
+from bertine.papers.splitting import HELD_OUT, TRAINING
+from bertine.papers.steps import Step
+from bertine.papers.table import PaperTable, TableRow
+from bertine.registry import FAMILIES
+from bertine.training.pretraining.initial_weights import architecture_of
+
+#: Tokens of pre-training for each row, where nobody says.
+_TOKENS = 30_000_000
+#: What pre-training and distilling have where a table says nothing; new weights are mimetic ones
+#: then, with which small models learn soonest.
+_COMMON: dict[str, Any] = {
+    "max_seq_length": 128,
+    "batch_size": 64,
+    "learning_rate": 1e-3,
+    "warmup_ratio": 0.05,
+}
+#: What an ELMo has where a table says nothing: its size, and how often it is scored.
+_ELMO: dict[str, Any] = {"model": "elmo-mini"}
+_TEXT, _VOCABULARY, _STORE, _HELD = "text", "vocabulary", "store", "held-out-store"
+#: The verbs that make of texts what a model reads.
+_OF_TEXT = ("train_vocab", "prepare")
+
+
+@dataclass(frozen=True)
+class ModelSteps:
+    """How a row comes to its model.
+
+    Attributes:
+        before: the steps that make its text, and that which makes what it begins with.
+        step: makes its model.
+        parameters: that the model has.
+    """
+
+    before: tuple[Step, ...]
+    step: Step
+    parameters: int
+
+
+class Texts:
+    """The steps from texts to the token stores that rows are trained on.
+
+    Args:
+        corpus: texts, or one token store.
+    """
+
+    def __init__(self, corpus: list[Path], options: PaperOptions) -> None:
+        self._options = options
+        self._store = corpus[0] if len(corpus) == 1 and is_store(corpus[0]) else None
+        if self._store is None and options.held_out is not None:
+            raise BertineError(
+                f"{options.held_out}: a store is held out of a store; of texts documents are held "
+                f"out by themselves, so leave {option('held_out')} out"
+            )
+        texts = [str(path.absolute()) for path in corpus]
+        self._split = Step(_TEXT, "split", given={"corpus": texts})
+        #: What vocabularies and stores are made with, as JSON → what their folders are called.
+        self._known: dict[str, str] = {}
+
+    def of(self, row: TableRow, data: str) -> tuple[list[Step], dict[str, str], dict[str, str]]:
+        """Return how the text of a row is made.
+
+        Args:
+            data: the name of the argument that takes the store.
+
+        Returns:
+            The steps; the arguments that are paths of the user's; those that are below the
+            table's folder.
+
+        Raises:
+            BertineError: the row has a vocabulary of its own, but a store is given.
+        """
+        own = {verb: row.arguments[verb] for verb in _OF_TEXT if verb in row.arguments}
+        if self._store is not None:
+            if own:
+                raise BertineError(
+                    f"{self._store}: is a token store, but rows have vocabularies of their own; "
+                    "give texts"
+                )
+            given = {data: str(self._store.absolute())}
+            if self._options.held_out is not None:
+                given["held_out"] = str(Path(self._options.held_out).absolute())
+            return [], given, {}
+        key = json.dumps(own, sort_keys=True)
+        name = self._known.setdefault(key, f"-{row.name}" if own else "")
+        vocabulary, store, held_out = f"{_VOCABULARY}{name}", f"{_STORE}{name}", f"{_HELD}{name}"
+        steps = [
+            self._split,
+            Step(
+                vocabulary,
+                "train_vocab",
+                {"vocab_size": self._options.vocab_size, **own.get("train_vocab", {})},
+                inside={"corpus": [f"{_TEXT}/{TRAINING}"]},
+                needs=(_TEXT,),
+            ),
+            *(
+                Step(
+                    made,
+                    "prepare",
+                    own.get("prepare", {}),
+                    inside={"corpus": [f"{_TEXT}/{file}"], "tokenizer": vocabulary},
+                    needs=(_TEXT, vocabulary),
+                )
+                for made, file in ((store, TRAINING), (held_out, HELD_OUT))
+            ),
+        ]
+        return steps, {}, {data: store, "held_out": held_out}
+
+    @property
+    def has_held_out(self) -> bool:
+        """Whether pre-training can be scored."""
+        return self._store is None or self._options.held_out is not None
+
+    def as_letters(self) -> Step:
+        """Return the step that makes the text of a model that reads letters.
+
+        Raises:
+            BertineError: a store is given, which has pieces alone.
+        """
+        if self._store is not None:
+            raise BertineError(
+                f"{self._store}: is a token store, but an ELMo reads letters; give texts"
+            )
+        return self._split
+
+
+def elmo_size(row: TableRow, options: PaperOptions) -> str | None:
+    """Return the size of a row that is an ELMo; None of one that is none."""
+    own = row.arguments.get("pretrain_elmo")
+    if own is None:
+        return None
+    if options.model in ELMO_PRESETS:
+        return options.model
+    return str(own.get("model", _ELMO["model"]))
+
+
+def model_steps(
+    row: TableRow, table: PaperTable, texts: Texts, options: PaperOptions
+) -> ModelSteps:
+    """Plan how a row comes to its model.
+
+    Raises:
+        BertineError: a size that cannot be; a length that is said in two ways, or that this kind of
+            model cannot have; texts are needed, but there is a store alone.
+    """
+    size = elmo_size(row, options)
+    if size is not None:
+        return _elmo_steps(row, size, texts, options)
+    base = architecture_of(options.model)
+    config = config_of(row.sizes, base).replace(vocab_size=options.vocab_size)
+    made = _of_store(row, config, texts, options)
+    if row in table.runs:
+        made = dataclasses.replace(made, step=_with_checkpoints(made.step, table, options))
+    return made
+
+
+def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions) -> ModelSteps:
+    """Plan a model that learns from a token store."""
+    verb = "pretrain" if row.teacher is None else "distill"
+    before, given, inside = texts.of(row, "store" if verb == "pretrain" else "data")
+    needs = [step.name for step in before if step.verb == "prepare"]
+    arguments = {**_length(options), **_COMMON, **row.arguments.get(verb, {})}
+    if row.teacher is not None:
+        inside["teacher"] = f"pretrained/{row.teacher}/model"
+        needs.append(f"pretrained/{row.teacher}")
+    if row.begins_with is not None:
+        first = Step(
+            f"begun/{row.name}",
+            "deepen",
+            {"layers": config.num_hidden_layers},
+            inside={"model": f"pretrained/{row.begins_with}/model"},
+            needs=(f"pretrained/{row.begins_with}",),
+        )
+        before.append(first)
+        inside["model"] = f"{first.name}/model"
+        needs.append(first.name)
+    elif verb == "pretrain" or row.new_weights:
+        arguments["config"] = config_to_huggingface(config)
+    if verb == "pretrain" and row.begins_with is None:
+        # Those begin behind a linear layer, where the heads that mimetic weights are for read.
+        narrow = hasattr(config, "embedding_size")
+        arguments.setdefault("initialization", "normal" if narrow else "mimetic")
+    step = Step(f"pretrained/{row.name}", verb, arguments, given, inside, tuple(needs))
+    return ModelSteps(tuple(before), step, config.num_parameters)
+
+
+def _elmo_steps(row: TableRow, size: str, texts: Texts, options: PaperOptions) -> ModelSteps:
+    """Plan an ELMo, which reads letters and so needs no vocabulary and no store."""
+    if size not in ELMO_PRESETS:
+        raise BertineError(f"there is no ELMo {size!r}; there are {', '.join(ELMO_PRESETS)}")
+    split = texts.as_letters()
+    arguments = {**_ELMO, **row.arguments["pretrain_elmo"], "model": size}
+    length = _length(options)
+    if "hours" in length:
+        raise BertineError(
+            f"an ELMo is trained for so many words; give {option('steps')} or {option('tokens')} "
+            f"in place of {option('hours')}"
+        )
+    usual = ElmoOptions()
+    of_step = arguments.get("batch_size", usual.batch_size) * arguments.get("window", usual.window)
+    arguments["steps"] = length.get("steps") or max(1, length["tokens"] // of_step)
+    step = Step(
+        f"pretrained/{row.name}",
+        "pretrain_elmo",
+        arguments,
+        inside={"corpus": [f"{_TEXT}/{TRAINING}"], "held_out": f"{_TEXT}/{HELD_OUT}"},
+        needs=(split.name,),
+    )
+    return ModelSteps((split,), step, ELMO_PRESETS[size].num_parameters)
+
+
+def _steps_of_curve(run: TableRow, options: PaperOptions) -> int:
+    """Return how many steps a run has whose model is taken along the way.
+
+    Raises:
+        BertineError: it is not known before it ends.
+    """
+    if options.hours is not None:
+        raise BertineError(
+            f"a curve needs to know its steps beforehand; give {option('steps')} or "
+            f"{option('tokens')} in place of {option('hours')}"
+        )
+    if options.steps is not None:
+        return options.steps
+    arguments = {**_COMMON, **run.arguments.get("pretrain", {})}
+    return max(
+        1,
+        (options.tokens or _TOKENS) // (arguments["batch_size"] * arguments["max_seq_length"]),
+    )
+
+
+def _with_checkpoints(step: Step, table: PaperTable, options: PaperOptions) -> Step:
+    """Return the pre-training of a curve, which keeps a checkpoint for each of its points."""
+    run = table.row(step.name.removeprefix("pretrained/"))
+    points = [row.share for row in table.rows if row.snapshot_of == run.name]
+    steps = _steps_of_curve(run, options)
+    if steps < len(points):
+        raise BertineError(f"a curve of {len(points)} points needs as many steps at least")
+    arguments = {name: value for name, value in step.arguments.items() if name != "tokens"}
+    arguments |= {
+        "steps": steps,
+        "checkpoint_every": steps // len(points),
+        # There is a checkpoint of each evaluation too.
+        "evaluate_every": steps // len(points),
+        # The last one may come on top, where the steps are no multiple.
+        "keep_checkpoints": len(points) + 1,
+    }
+    return dataclasses.replace(step, arguments=arguments)
+
+
+def snapshot_step(row: TableRow, table: PaperTable, options: PaperOptions) -> Step:
+    """Return the step that takes the model of a run along its way."""
+    run = table.row(str(row.snapshot_of))
+    points = [other.share for other in table.rows if other.snapshot_of == run.name]
+    every = _steps_of_curve(run, options) // len(points)
+    return Step(
+        row.pretrained,
+        "snapshot",
+        {"step": round(row.share * len(points)) * every},
+        inside={"run": run.pretrained},
+        needs=(run.pretrained,),
+    )
+
+
+def _length(options: PaperOptions) -> dict[str, Any]:
+    """Return how long each row is pre-trained, as arguments of ``pretrain``.
+
+    Raises:
+        BertineError: it is said in two ways.
+    """
+    said = {
+        name: value
+        for name in ("hours", "steps", "tokens")
+        if (value := getattr(options, name)) is not None
+    }
+    if len(said) > 1:
+        raise BertineError(f"give one of {' and '.join(option(name) for name in said)}")
+    return said or {"tokens": _TOKENS}
+
+
+def config_of(sizes: Mapping[str, Any], base: Config) -> Config:
+    """Make the configuration of a row.
+
+    Args:
+        sizes: ``type`` of the model; ``layers``, ``width``, ``heads`` as shares of those of
+            `base`, ``embedding`` as a share of the width; others are fields of the configuration.
+        base: the model whose sizes stand for those of the paper's base model.
+
+    Raises:
+        BertineError: a size that cannot be.
+    """
+    sizes = dict(sizes)
+    kind = sizes.pop("type", base.model_type)
+    heads = max(1, round(base.num_attention_heads * sizes.pop("heads", 1)))
+    width = heads * max(1, round(base.hidden_size * sizes.pop("width", 1) / heads))
+    layers = max(1, round(base.num_hidden_layers * sizes.pop("layers", 1)))
+    known: dict[str, Any] = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": round(base.intermediate_size * width / base.hidden_size),
+    }
+    if sizes.get("num_hidden_groups") == "own":
+        sizes["num_hidden_groups"] = layers
+    if "embedding" in sizes:
+        known["embedding_size"] = max(8, round(width * sizes.pop("embedding")))
+    whole = base
+    if kind != base.model_type:
+        if kind not in FAMILIES:
+            raise BertineError(f"there are no models of type {kind!r}")
+        whole = next(iter(family_of(kind).presets.values()))
+    if whole.encodes_and_decodes:
+        # As many layers in all, as the paper compares them.
+        known["num_hidden_layers"] = known["decoder_layers"] = max(1, layers // 2)
+        known |= {"decoder_attention_heads": heads, "decoder_ffn_dim": known["intermediate_size"]}
+    return whole.replace(**{**known, **sizes})
