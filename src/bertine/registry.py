@@ -17,6 +17,7 @@ FAMILIES = {
     "deberta-v2": "bertine.interop.deberta:FAMILY",
     "modernbert": "bertine.interop.modernbert:FAMILY",
     "openai-gpt": "bertine.interop.openai_gpt:FAMILY",
+    "gpt-lstm": "bertine.interop.gpt_lstm:FAMILY",
     "bart": "bertine.interop.bart:FAMILY",
     "xlnet": "bertine.interop.xlnet:FAMILY",
 }
@@ -63,6 +64,8 @@ PRESETS = {
     "gpt-tiny": "openai-gpt",
     "gpt-mini": "openai-gpt",
     "gpt-small": "openai-gpt",
+    "lstm-mini": "gpt-lstm",
+    "gpt-mini-bilstm": "gpt-lstm",
     "bart-base": "bart",
     "bart-large": "bart",
     "bart-tiny": "bart",

@@ -700,8 +700,9 @@ def feature_based(
         glue_task: with the task glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
             sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the
-            BiLSTM); of vectors of words word-vectors, bag-of-vectors; None: all of an encoder but
-            the mixes; of an ELMo embeddings, second-to-last, last and the mixes.
+            BiLSTM), mix-output (there alone, over the words by themselves); of vectors of words
+            word-vectors, bag-of-vectors; None: all of an encoder but the mixes; of an ELMo
+            embeddings, second-to-last, last, mix and mix-both.
         word_vectors: vectors of words for a row more, in the place of states (of texts also their
             mean, with logistic regression): a folder of word2vec, or a .bin, .txt or .vec file;
             None: no such row.

@@ -27,8 +27,9 @@ from bertine.training.search.grid import PAPER_GRID
 
 pytestmark = pytest.mark.slow
 
-#: Of 3 rows, 2 tasks and 2 seeds: 4 steps of preparing, 3 of pre-training, 12 of fine-tuning.
-ALL_STEPS = 19
+#: Of 4 rows, 2 tasks and 2 seeds: 4 steps of preparing, 3 of pre-training, one that puts a BiLSTM
+#: on a model, 16 of fine-tuning.
+ALL_STEPS = 24
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,12 @@ def ran(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pape
 
 def records(out: Path) -> dict[str, int]:
     """The records of the steps that are done, and when each was written."""
-    files = [*out.glob("*.json"), *out.glob("pretrained/*.json"), *out.glob("finetuned/**/*.json")]
+    files = [
+        *out.glob("*.json"),
+        *out.glob("pretrained/*.json"),
+        *out.glob("begun/*.json"),
+        *out.glob("finetuned/**/*.json"),
+    ]
     inside = ("run.json", "scores.json", "worst.json", "start.json", "data.json", "paper.json")
     return {
         str(file.relative_to(out)): file.stat().st_mtime_ns
@@ -73,7 +79,7 @@ def steps_of(out: Path) -> dict[str, int]:
 
 def test_a_table_has_all_its_cells(ran: PaperResult) -> None:
     assert ran.ok
-    assert list(ran.scores) == ["mlm-nsp", "mlm", "left-to-right"]
+    assert list(ran.scores) == ["mlm-nsp", "mlm", "left-to-right", "bilstm"]
     assert ran.columns == ("MRPC", "SST-2")
     assert all(len(values) == 2 for by in ran.scores.values() for values in by.values())
     assert set(ran.left_out) == {"MNLI-m", "QNLI", "SQuAD 1.1", "CoLA", "STS-B", "RTE"}
@@ -101,12 +107,12 @@ def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult)
         again = paper(out=out, resume=True, **given)
     assert again.scores == ran.scores
     assert records(out) == before
-    # Another seed is three rows times two tasks more.
+    # Another seed is four rows times two tasks more.
     more = {**given, "seeds": 3}
     with toys.one_thread():
         result = paper(out=out, resume=True, **more)
     after = records(out)
-    assert len(after) == len(before) + 6
+    assert len(after) == len(before) + 8
     assert {name: after[name] for name in before} == before
     assert result.scores["mlm"]["SST-2"][:2] == list(ran.scores["mlm"]["SST-2"])
     # A cell of one's choice is run anew, and no other.
@@ -130,7 +136,7 @@ def test_mistakes_are_told_before_anything_is_done(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
     for change, told in (
-        ({"rows": ["mlm", "ltr"]}, "bert-5 has no row 'ltr'; it has mlm-nsp, mlm, left-to-right"),
+        ({"rows": ["mlm", "ltr"]}, "bert-5 has no row 'ltr'; it has mlm-nsp, mlm, left-to-right,"),
         ({"columns": ["SST"]}, "bert-5 has no column 'SST'; it has MNLI-m"),
         ({"columns": ["QNLI"]}, "no column can be run .QNLI: there is no glue/QNLI in"),
         ({"data": None}, "no column can be run .MNLI-m: needs data"),

@@ -39,5 +39,6 @@ def check_same_family(source: Path, names: Iterable[str], family: Family) -> Non
 
 def _has_layers(names: Iterable[str], family: Family) -> bool:
     table = family.names
-    known = next(iter(family.presets.values()))
-    return table.has_layers((name.removeprefix(table.prefix) for name in names), known)
+    bare = [name.removeprefix(table.prefix) for name in names]
+    # Presets of one family may have layers of several kinds.
+    return any(table.has_layers(bare, known) for known in family.presets.values())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertine.interop.bert import PLAIN_ENCODER
+from bertine.interop.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
 from bertine.interop.names import HeadNames, WeightNames
@@ -54,6 +54,7 @@ FAMILY = Family(
         heads={
             "lm": HeadNames("lm_head"),
             "classifier": HeadNames("", (("out", "score"),)),
+            "spans": TASK_HEADS["spans"],
             "choice": HeadNames("multiple_choice_head.summary", (("out", ""),)),
         },
         copies=(("lm_head.weight", "tokens_embed.weight"),),

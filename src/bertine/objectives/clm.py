@@ -9,6 +9,7 @@ from torch import nn
 
 from bertine.data.batch import Batch
 from bertine.data.corruption.following import FollowingTokens
+from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.heads import new_head
@@ -36,7 +37,16 @@ class Clm(LossDefaults):
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make the head for `config`."""
+        """Make the head for `config`.
+
+        Raises:
+            BertineError: the model sees the token that it is to guess.
+        """
+        if getattr(config, "bilstm_layers", 0):
+            raise BertineError(
+                f"{config.title} reads in both directions where bilstm_layers is not 0, so there "
+                "is no next token to guess; put them above a model that is pre-trained"
+            )
         return new_head(config, "lm")
 
     def counts(self, batch: Batch) -> dict[str, int]:

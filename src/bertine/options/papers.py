@@ -38,7 +38,7 @@ class PaperScale(OptionGroup):
 class GivenWeights(OptionGroup):
     """Options of the tables that fine-tune weights that are there."""
 
-    title = "tables of given weights (bert-1 to bert-4)"
+    title = "tables of given weights (bert-1 to bert-4, distilbert-1, -3)"
 
     weights: Sequence[Path | str] | None = declare(
         None,

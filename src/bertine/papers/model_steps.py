@@ -183,13 +183,7 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
         inside["teacher"] = f"pretrained/{row.teacher}/model"
         needs.append(f"pretrained/{row.teacher}")
     if row.begins_with is not None:
-        first = Step(
-            f"begun/{row.name}",
-            "deepen",
-            {"layers": config.num_hidden_layers},
-            inside={"model": f"pretrained/{row.begins_with}/model"},
-            needs=(f"pretrained/{row.begins_with}",),
-        )
+        first = _grown(row.begun, row.begins_with, config)
         before.append(first)
         inside["model"] = f"{first.name}/model"
         needs.append(first.name)
@@ -201,6 +195,25 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
         arguments.setdefault("initialization", "normal" if narrow else "mimetic")
     step = Step(f"pretrained/{row.name}", verb, arguments, given, inside, tuple(needs))
     return ModelSteps(tuple(before), step, config.num_parameters)
+
+
+def grown_step(row: TableRow, options: PaperOptions) -> tuple[Step, int]:
+    """Return the step that gives layers more to the model of another row, to be fine-tuned, and how
+    many parameters it has then."""
+    sizes = {**row.sizes, **row.grown}
+    config = config_of(sizes, architecture_of(options.model)).replace(vocab_size=options.vocab_size)
+    assert row.model_of is not None
+    return _grown(row.begun, row.model_of, config), config.num_parameters
+
+
+def _grown(name: str, of: str, config: Config) -> Step:
+    return Step(
+        name,
+        "grow",
+        {"config": config_to_huggingface(config)},
+        inside={"model": f"pretrained/{of}/model"},
+        needs=(f"pretrained/{of}",),
+    )
 
 
 def _elmo_steps(row: TableRow, size: str, texts: Texts, options: PaperOptions) -> ModelSteps:
@@ -302,7 +315,8 @@ def config_of(sizes: Mapping[str, Any], base: Config) -> Config:
 
     Args:
         sizes: ``type`` of the model; ``layers``, ``width``, ``heads`` as shares of those of
-            `base`, ``embedding`` as a share of the width; others are fields of the configuration.
+            `base`, ``embedding`` and ``lstm`` as shares of the width; others are fields of the
+            configuration.
         base: the model whose sizes stand for those of the paper's base model.
 
     Raises:
@@ -321,6 +335,8 @@ def config_of(sizes: Mapping[str, Any], base: Config) -> Config:
     }
     if sizes.get("num_hidden_groups") == "own":
         sizes["num_hidden_groups"] = layers
+    if "lstm" in sizes:
+        known["lstm_size"] = max(1, round(width * sizes.pop("lstm")))
     if "embedding" in sizes:
         known["embedding_size"] = max(8, round(width * sizes.pop("embedding")))
     whole = base

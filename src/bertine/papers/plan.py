@@ -11,7 +11,7 @@ from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.options.papers import PaperOptions
 from bertine.papers.measures import MEASURES, Measure
-from bertine.papers.model_steps import Texts, model_steps, snapshot_step
+from bertine.papers.model_steps import Texts, grown_step, model_steps, snapshot_step
 from bertine.papers.steps import Step
 from bertine.papers.table import PaperTable, TableRow
 from bertine.training.pretraining.initial_weights import architecture_of
@@ -88,6 +88,9 @@ def plan_of(
         else:
             made = model_steps(row, table, texts, options)
             parameters[row.name] = made.parameters
+            if row.grown:
+                grown, parameters[row.name] = grown_step(row, options)
+                steps[grown.name] = grown
             if row.model_of is None:
                 steps |= {step.name: step for step in (*made.before, made.step)}
     for row in table.rows:
@@ -175,7 +178,8 @@ def _scoring(
     inside: dict[str, Any] = {}
     needs: tuple[str, ...] = ()
     if row.weights is None:
-        inside["model"], needs = f"{row.pretrained}/model", (row.pretrained,)
+        made = row.begun if row.grown else row.pretrained
+        inside["model"], needs = f"{made}/model", (made,)
     else:
         # A name of a model in the package is no path.
         there = Path(row.weights).exists()

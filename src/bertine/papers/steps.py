@@ -21,8 +21,10 @@ from safetensors.torch import load_file
 from bertine.data.preparation.prepare import prepare
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_json_object, write_json
+from bertine.interop.family import read_config
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
+from bertine.models.seeding import seeded
 from bertine.options.elmo import ElmoOptions
 from bertine.papers.scoring import answering_seconds, pair_accuracy
 from bertine.papers.splitting import split_text
@@ -244,15 +246,22 @@ def _snapshot(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"scores": {}, "final": {}}
 
 
-def _deepen(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Write a model whose layers share their weights with another number of layers."""
+def _grow(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Write a model with the layers of another configuration: those that it lacks are new ones."""
     loaded = load_model(arguments["model"])
-    layers = {"num_hidden_layers": arguments["layers"]}
-    deeper = Model(loaded.config.replace(**layers), dict(loaded.model.heads))
-    deeper.load_state_dict(loaded.model.state_dict())
+    _write_config(folder, arguments, "config_file")
+    config = read_config(Path(arguments["config_file"])).config
+    # One of another type guesses no words: it sees them.
+    same = config.model_type == loaded.config.model_type
+    with seeded(0, "new layers", ""):
+        grown = Model(config, dict(loaded.model.heads) if same else {})
+    weights = loaded.model.state_dict()
+    grown.load_state_dict(
+        {name: weights[name] for name in grown.state_dict() if name in weights}, strict=False
+    )
     shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
     folder.mkdir(parents=True)
-    save_model(folder / "model", deeper, loaded.tokenizer, task=loaded.task)
+    save_model(folder / "model", grown, loaded.tokenizer, task=loaded.task)
     return {}
 
 
@@ -271,7 +280,7 @@ _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "prepare": _prepare,
     "pretrain": _pretrain,
     "pretrain_elmo": _pretrain_elmo,
-    "deepen": _deepen,
+    "grow": _grow,
     "snapshot": _snapshot,
     "distill": _distill,
     "finetune": _finetune,

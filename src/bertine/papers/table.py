@@ -17,12 +17,13 @@ Keys:
   verbs under their names) and ``sizes``.
 - ``rows``: a list; each has a ``name``, a ``title``, ``published`` (scores by column, and
   ``average``, where the paper has one), and anything that ``common`` may have. ``sizes`` are those
-  of the model: its ``type`` and fields of its configuration; ``layers``, ``width``, ``heads`` and
-  ``embedding`` are relative to the sizes that the user chose. ``teacher`` names the row that a
-  model is distilled from, and ``new_weights`` says that it begins with random weights, not with the
-  teacher's. ``model_of`` names the row whose pre-trained model this one has too, to be fine-tuned
-  in another way. ``begins_with``
-  names the row whose pre-trained model this one begins with, grown to its own number of layers.
+  of the model: its ``type`` and fields of its configuration; ``layers``, ``width``, ``heads``,
+  ``embedding`` and ``lstm`` are relative to the sizes that the user chose. ``teacher`` names the
+  row that a model is distilled from, and ``new_weights`` says that it begins with random weights,
+  not with the teacher's. ``model_of`` names the row whose pre-trained model this one has too, to be
+  fine-tuned in another way. ``begins_with`` names the row whose pre-trained model this one begins
+  with, grown to its own number of layers; ``grown``, beside ``model_of``, has the sizes of a model
+  with layers more, new ones, which is fine-tuned without being pre-trained again.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class TableRow:
         new_weights: whether one that is distilled begins with random weights.
         model_of: the row whose pre-trained model it has.
         begins_with: the row whose pre-trained model it begins with.
+        grown: sizes that the model of `model_of` gets before it is fine-tuned.
         snapshot_of: of a curve, the name of the run that it is a point of.
         share: of the steps of that run after which it is taken.
         weights: the model directory that was given for it.
@@ -75,6 +77,7 @@ class TableRow:
     new_weights: bool = False
     model_of: str | None = None
     begins_with: str | None = None
+    grown: Mapping[str, Any] = field(default_factory=dict)
     snapshot_of: str | None = None
     share: float = 1.0
     weights: str | None = None
@@ -84,6 +87,11 @@ class TableRow:
         """The name of the step that makes its model."""
         whole = self.snapshot_of if self.share == 1 else None
         return f"pretrained/{self.model_of or whole or self.name}"
+
+    @property
+    def begun(self) -> str:
+        """The name of the step that grows the model that it begins with, or is fine-tuned from."""
+        return f"begun/{self.name}"
 
     @property
     def answers_pairs(self) -> bool:

@@ -70,26 +70,35 @@ def _direction(lstm: nn.LSTM, name: str, x: Tensor, sizes: Tensor) -> Tensor:
     weights = (getattr(lstm, f"{part}_{name}") for part in ("weight_ih", "weight_hh"))
     of_input, of_state = (weight.to(x.dtype) for weight in weights)
     bias = getattr(lstm, f"bias_ih_{name}") + getattr(lstm, f"bias_hh_{name}")
-    gates = F.linear(x, of_input, bias.to(x.dtype))
-    out: Tensor = _Recurrence.apply(gates, of_state, sizes.tolist())
-    return out
+    return recur(F.linear(x, of_input, bias.to(x.dtype)), of_state, sizes.tolist())
+
+
+def recur(gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+    """Compute the states of an LSTM from step to step.
+
+    Args:
+        gates: [N, 4 S], W x + b of the input, forget, cell and output gate, in the type to compute
+            in.
+        weight: [4 S, S], of the states, in that type.
+        sizes: words of each step, never more than of the one before.
+
+    Returns:
+        fp32 [N, S].
+    """
+    states: Tensor = _Recurrence.apply(gates, weight, sizes)
+    return states
 
 
 class _Recurrence(torch.autograd.Function):
-    """What an LSTM does from step to step.
-
-    gates: [N, 4 S], W x + b of the input, forget, cell and output gate, in the type to compute in.
-    weight: [4 S, S], of the states, in that type.
-    sizes: words of each step, never more than of the one before.
-    Returns fp32 [N, S], the states.
-    """
+    """What :func:`recur` does, and its gradient."""
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
         rows, units = len(gates), weight.shape[1]
         product = product_with(weight, sizes[0])
-        acts = torch.empty(rows, 4 * units)
-        cells, states = torch.empty(rows, units), torch.empty(rows, units)
+        device = gates.device
+        acts = torch.empty(rows, 4 * units, device=device)
+        cells, states = (torch.empty(rows, units, device=device) for _ in range(2))
         rounded = states if gates.dtype == states.dtype else states.to(gates.dtype)
         before = slice(0, 0)
         for here in steps_of(sizes):
@@ -124,20 +133,19 @@ class _Recurrence(torch.autograd.Function):
         rows, units = cells.shape
         steps = steps_of(sizes)
         product = product_with(weight.t().contiguous(), sizes[0])
-        previous = previous_rows(sizes)
+        previous = previous_rows(sizes).to(weight.device)
         first = sizes[0]
         # What an error of the cell, or of the state, is worth in each gate: of all steps at once.
         enter, keep, new, show = acts.chunk(4, 1)
         shown = cells.tanh()
-        worth = torch.empty(rows, 4, units)
+        worth = torch.empty(rows, 4, units, device=weight.device)
         torch.mul(new, enter - enter * enter, out=worth[:, 0])
         torch.mul(of_word_before(cells, previous, first), keep - keep * keep, out=worth[:, 1])
         torch.sub(enter, enter * new * new, out=worth[:, 2])
         torch.mul(shown, show - show * show, out=worth[:, 3])
         to_cell = show * (1 - shown * shown)
-        errors = torch.empty(rows, 4 * units, dtype=weight.dtype)
-        of_state = torch.zeros(first, units)
-        of_cell = torch.zeros(first, units)
+        errors = torch.empty(rows, 4 * units, dtype=weight.dtype, device=weight.device)
+        of_state, of_cell = (torch.zeros(first, units, device=weight.device) for _ in range(2))
         for here in reversed(steps):
             size = here.stop - here.start
             state = of_state[:size].add_(grad[here])
