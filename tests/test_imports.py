@@ -92,7 +92,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "papers": {
         *BASE,
-        *("text", "data", *MODEL, "objectives", "tasks", "training", "runs", "reports"),
+        *("text", "data", *MODEL, "objectives", "tasks", "datasets", "inference", "training"),
+        *("runs", "reports"),
     },
     "serving": {*BASE, "text", "records", "data", *MODEL, "tasks", "inference"},
     "demo": {
