@@ -777,6 +777,7 @@ def finetune(
     pairs: PairReading = "joined",
     lm_weight: float | None = None,
     lm_softmax: LmSoftmax = "tokens",
+    calibrate: bool = True,
     patience: int | None = None,
     baselines: bool = True,
     precision: Precision = "auto",
@@ -899,6 +900,12 @@ def finetune(
             guess it.
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
+        calibrate: at the end fit a temperature on the validation examples and divide the head by
+            it, so that answers are right as often as their probability says; with fewer than 50
+            examples, and of tasks without probabilities of labels or choices, nothing is fitted.
+            Answers stay the same, their probabilities change: in files, the server, exported models
+            and other programs, since the weights of the head have it. Guo et al. 2017
+            (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
@@ -1266,6 +1273,7 @@ def predict(
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    abstain_below: float | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     format: TextFormat | None = None,
@@ -1299,6 +1307,8 @@ def predict(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        abstain_below: of a model that chooses one label or choice: leave the answer open where its
+            probability is lower, and count how often; None: every text is answered.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1889,6 +1899,7 @@ def serve(
     port: int = 8000,
     api_key_file: Path | str | None = None,
     allowed_hosts: Sequence[str] | str | None = None,
+    abstain_below: float | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     max_wait_ms: float = 5.0,
@@ -1912,6 +1923,8 @@ def serve(
             BERTINE_API_KEY, else no key. They have it as ``Authorization: Bearer KEY``.
         allowed_hosts: host names the server answers to, besides localhost, its own and IP
             addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
+        abstain_below: of a model that chooses one label or choice: leave the answer open where its
+            probability is lower, and count how often; None: every text is answered.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 import tagged
 import toys
 from bertine.inference import losses as losses_of_examples
+from bertine.inference.answering import Answering
 from bertine.inference.compute.running import run_features
 from bertine.inference.losses import write_worst
 from bertine.inference.ranking import ranked
@@ -231,7 +232,9 @@ def test_the_file_is_short_and_whole(tmp_path: Path) -> None:
     items = [Example(("cat " * 300,), "animal" if n % 2 else "dish") for n in range(30)]
     examples = Examples("toy", ("text",), "label", items)
     task = TextClassification(("animal", "dish"), ("text",), "label", 16)
-    write_worst(tmp_path, model_of(task), task, examples, toys.tokenizer())
+    answering = Answering(model_of(task), task, toys.tokenizer())
+    features = answering.prepare(examples).features
+    write_worst(tmp_path, task, examples, features, answering.compute(features))
     told = json.loads((tmp_path / "worst.json").read_text(encoding="utf-8"))
     assert told["num_examples"] == 30
     assert len(told["examples"]) == 20
@@ -246,7 +249,7 @@ def test_the_file_is_short_and_whole(tmp_path: Path) -> None:
 def test_nothing_is_written_of_no_examples(tmp_path: Path) -> None:
     task = TextClassification(("animal", "dish"), ("text",), "label", 16)
     empty = Examples("toy", ("text",), "label", [])
-    write_worst(tmp_path, model_of(task), task, empty, toys.tokenizer())
+    write_worst(tmp_path, task, empty, [], [])
     assert not list(tmp_path.iterdir())
 
 

@@ -65,19 +65,18 @@ def worst_examples(
 
 def write_worst(
     folder: Path,
-    model: Computing,
     task: Task[Any],
     examples: Examples[Any],
-    tokenizer: Tokenizer,
-    **others: Any,
+    features: Sequence[Features],
+    outputs: Sequence[np.ndarray],
 ) -> None:
     """Write the worst examples into a run's `folder`, as ``worst.json``: ``mean_loss`` and
     ``num_examples`` of all, and at most 20 under ``examples``, their texts cut at 400 characters.
     Nothing where there are no labelled examples.
 
-    The arguments are those of :func:`worst_examples`.
+    The other arguments are those of :func:`worst_of`.
     """
-    worst, losses = worst_examples(model, task, examples, tokenizer, _KEPT, **others)
+    worst, losses = worst_of(task, examples, features, outputs, _KEPT)
     if not worst:
         return
     shown = [each.to_dict() for each in worst]

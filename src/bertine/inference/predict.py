@@ -63,7 +63,8 @@ class PredictReport(TextReport):
 
     def counts(self) -> dict[str, int]:
         """Return what was counted so far, for a process that goes on."""
-        return {name: getattr(self, name) for name in ("rows", "cut", "pieces_lost", "empty")}
+        names = ("rows", "cut", "pieces_lost", "empty", "abstained")
+        return {name: getattr(self, name) for name in names}
 
     def go_on(self, table: UnfinishedTable) -> None:
         """Take over what an earlier process has counted."""
@@ -232,7 +233,8 @@ def predict(
 def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
     """Load the model, unless it is loaded, to answer texts of so many bytes."""
     chosen = unmeasured(model, size, options.device, options.precision)
-    return Predictor.opened(model, options.device, **chosen)
+    predictor = Predictor.opened(model, options.device, **chosen)
+    return predictor.abstaining(options.abstain_below)
 
 
 class _TablePrediction:
@@ -307,6 +309,7 @@ class _TablePrediction:
             values = [value(prediction) for value in self._values]
             writer.write(joined(name, row, dict(zip(report.columns, values, strict=True))))
         report.count(len(rows), features)
+        report.abstained += sum(prediction.abstains for prediction in predictions)
         report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
@@ -32,6 +33,7 @@ from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.names import AnswerPrecision, ExplanationMethod
+from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.records.examples import Examples
 from bertine.tables.given import as_table, is_frame
@@ -216,11 +218,13 @@ class Predictor(Shown):
     def fingerprint(self) -> dict[str, Any]:
         """Return what answers depend on: hashes of weights and tokenizer, the task, the precision.
         Takes about a third of a second for bert-base."""
+        below = getattr(self.task, "abstain_below", 0.0)
         return {
             "weights": self.model.fingerprint(),
             "tokenizer": self.tokenizer.fingerprint,
             "task": self.task.task_info().to_dict(),
             "precision": str(self.dtype).removeprefix("torch."),
+            **({"abstain_below": below} if below else {}),
         }
 
     @property
@@ -337,6 +341,24 @@ class Predictor(Shown):
         while part := list(islice(waiting, hold)):
             yield from self._answers(part, done + 1)
             done += len(part)
+
+    def abstaining(self, below: float | None) -> Predictor:
+        """Return the same model, which leaves its answer open where the probability is lower than
+        `below`; None or 0: itself.
+
+        Raises:
+            BertineError: its task does not choose one of several answers.
+        """
+        if not below:
+            return self
+        if not hasattr(self.task, "abstain_below"):
+            raise BertineError(
+                f"{option('abstain_below')} is for models that choose one label or choice, but the "
+                f"task is {self.task.name!r}"
+            )
+        other = copy.copy(self)
+        other.task = dataclasses.replace(cast(Any, self.task), abstain_below=below)
+        return other
 
     def over(self, columns: Sequence[str]) -> Predictor:
         """Return the same model over a table with these text columns: of multiple choice with as

@@ -12,7 +12,7 @@ from bertine.names import (
     TextFormat,
     VectorType,
 )
-from bertine.options.fields import NOT_KNOWN, declare, like
+from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
 from bertine.options.machine import AnsweringMachine, Device, ScoringMachine, VectorMachine
 from bertine.options.reading import (
     Mending,
@@ -94,7 +94,22 @@ class BlimpOptions(Device):
     )
 
 
-class PredictOptions(KnownTexts, AnsweringMachine):
+class Abstaining(OptionGroup):
+    """Options that say which answers are left open."""
+
+    abstain_below: float | None = declare(
+        None,
+        "of a model that chooses one label or choice: leave the answer open where its probability "
+        "is lower, and count how often",
+        otherwise="every text is answered",
+        metavar="P",
+        title="probabilities",
+        least=0,
+        most=1,
+    )
+
+
+class PredictOptions(KnownTexts, Abstaining, AnsweringMachine):
     """Options of ``predict`` that say how it reads and where it computes."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")

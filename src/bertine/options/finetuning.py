@@ -157,6 +157,24 @@ class FinetuneLoading(Loading):
     )
 
 
+class Calibrating(OptionGroup):
+    """Options that say what the probabilities of answers are made to mean."""
+
+    title = "probabilities"
+
+    calibrate: bool = declare(
+        True,
+        "at the end fit a temperature on the validation examples and divide the head by it, so "
+        "that answers are right as often as their probability says; with fewer than 50 examples, "
+        "and of tasks without probabilities of labels or choices, nothing is fitted",
+        more="Answers stay the same, their probabilities change: in files, the server, exported "
+        "models and other programs, since the weights of the head have it. Guo et al. 2017 "
+        "(:mod:`bertine.tasks.calibration`).",
+        recorded=True,
+        not_in=("search", "lr-find"),
+    )
+
+
 class FinetuneOptions(
     FreshWeights,
     GlueChoice,
@@ -175,6 +193,7 @@ class FinetuneOptions(
     DropoutRate,
     Layers,
     LanguageModelBeside,
+    Calibrating,
     Patience,
     Judging,
     Machine,

@@ -233,6 +233,54 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
         return to_svg(figure, salt=repr(table.tolist()))
 
 
+def reliability(bins: Sequence[tuple[float, float, int]]) -> bytes:
+    """Draw how often answers are right over the probability that they are given with, and the line
+    where both are equal, as SVG. The more answers a point stands for, the larger it is.
+
+    Args:
+        bins: mean probability, share that is right, number of answers.
+    """
+    with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
+        if not bins:
+            return nothing_logged(figure, axes)
+        chances, right, counts = (
+            np.asarray(column, dtype=np.float64) for column in zip(*bins, strict=True)
+        )
+        axes.plot((0, 1), (0, 1), linewidth=1.5, **DASHED)
+        axes.plot(chances, right, color=ACCENT, linewidth=1.2, alpha=0.5)
+        sizes = 18 + 160 * counts / counts.max()
+        axes.scatter(chances, right, s=sizes, color=ACCENT, alpha=0.8, linewidths=0)
+        low = min(0.95, float(min(chances.min(), right.min())))
+        ends = (max(0.0, low - 0.06), 1.02)
+        axes.set(xlim=ends, ylim=ends, aspect="equal")
+        axes.set(xlabel="probability of the answer", ylabel="answers that are right")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+            label_ticks(axis, True)
+        return to_svg(figure, salt=repr(bins))
+
+
+def coverage(points: Sequence[tuple[float, float, float]]) -> bytes:
+    """Draw how often answers are right over the share of the texts that are answered, the most
+    certain ones first, as SVG.
+
+    Args:
+        points: share that is answered, share of these that is right, lowest probability.
+    """
+    with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
+        if not points:
+            return nothing_logged(figure, axes)
+        answered, right, _ = zip(*points, strict=True)
+        axes.plot(answered, right, color=ACCENT, linewidth=1.8, marker="o", markersize=3.5)
+        axes.set(xlim=(0, 1.02), xlabel="texts that are answered", ylabel="answers that are right")
+        room = 0.1 * (max(right) - min(right)) or 0.02
+        axes.set_ylim(min(right) - room, min(1.0, max(right)) + room)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5))
+            label_ticks(axis, True)
+        return to_svg(figure, salt=repr(points))
+
+
 def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
     """Draw the scores of each setting of a search as points in a row, their mean as a line across,
     as SVG. The first setting stands out.

@@ -9,7 +9,7 @@ from typing import Any
 
 from bertine.reports import html
 from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
-from bertine.reports.plots import scatter
+from bertine.reports.plots import coverage, reliability, scatter
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
 from bertine.runs.files import RunFolder, naming_damage
 from bertine.scores import score_name, score_text
@@ -24,6 +24,8 @@ _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicted"}
 #: Of more labels than that the most frequent ones are listed.
 _LABELS = 30
+#: Shares of answered texts that are listed.
+_ANSWERED = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
 #: Scores in the table of baselines.
 _SCORES = 4
 _LENGTHS = {"median": "median", "p95": "95th percentile", "longest": "longest"}
@@ -170,6 +172,7 @@ def validation(run: RunFolder) -> Section | None:
     final = run.scores.get("final", {})
     with naming_damage(run.path / "scores.json"):
         blocks = _details(final)
+        blocks += _calibration(run.scores.get("calibration") or {})
     saved = ""
     if evaluations:
         epochs, total = run.settings.get("epochs"), run.total_steps
@@ -208,6 +211,7 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
     for key in ("per_label", "types"):
         if final.get(key):
             blocks.append(_labels(final[key]))
+    blocks += _reliability(final.get("reliability") or {})
     blocks += _answerable(final)
     if "mean_words" in final:
         written = [[str(text) for text in pair] for pair in final["examples"]]
@@ -216,6 +220,65 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
     if points:
         blocks.append(_points(points, int(final.get("num_examples") or 0)))
     return blocks
+
+
+def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
+    """Plot how far the probabilities can be trusted, and what is gained by answering fewer
+    texts."""
+    bins = [(float(a), float(b), int(count)) for a, b, count in found.get("bins") or ()]
+    points = [(float(a), float(b), float(c)) for a, b, c in found.get("coverage") or ()]
+    if not bins or not points:
+        return []
+    rows = [
+        [f"{share:.0%}", f"{right:.1%}", f"{lowest:.1%}"]
+        for share, right, lowest in points
+        if any(abs(share - wanted) < 0.02 for wanted in _ANSWERED)
+    ]
+    alt = "; ".join(f"{chance:.0%}: {right:.0%} of {count}" for chance, right, count in bins)
+    of_texts = "; ".join(f"{share:.0%}: {right:.1%}" for share, right, _ in points)
+    return [
+        Figures(
+            [
+                Figure(
+                    "Are probabilities right?",
+                    reliability(bins),
+                    f"How often answers are right by their probability: {alt}",
+                    f"On the line they are. They are off by {100 * float(found['error']):.1f} "
+                    "points on average (expected calibration error); if they were exact, so many "
+                    f"examples would show {100 * float(found['error_by_chance']):.1f}.",
+                ),
+                Figure(
+                    "Fewer answers, surer ones",
+                    coverage(points),
+                    f"How often answers are right, by the share that is answered: {of_texts}",
+                    "The most certain answers first.",
+                ),
+            ],
+            columns=2,
+        ),
+        PageTable(
+            ["answered", "right", "lowest probability"],
+            rows,
+            numeric=(0, 1, 2),
+            caption="Where texts below the lowest probability are left to people "
+            "(--abstain-below).",
+        ),
+    ]
+
+
+def _calibration(found: Mapping[str, Any]) -> list[html.Block]:
+    """Say which temperature was fitted, and what it is worth."""
+    if not found:
+        return []
+    return [
+        Note(
+            f"A temperature of {float(found['temperature']):.2f} was fitted on "
+            f"{int(found['num_examples']):,} validation examples and is in the head. On examples "
+            "that it was not fitted on, probabilities are off by "
+            f"{100 * float(found['error_after']):.1f} points on average, before by "
+            f"{100 * float(found['error_before']):.1f}."
+        )
+    ]
 
 
 def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:

@@ -157,6 +157,7 @@ _SETTINGS: Shape = {
 _SCORES: Shape = {
     "instead_of?": {"*?": NUMBER},
     "cross_validated?": {"*?": NUMBER},
+    "calibration?": {"*?": NUMBER},
     "final?": {
         "source?": TEXT,
         "num_answerable?": COUNT,
@@ -171,6 +172,12 @@ _SCORES: Shape = {
         "per_label?": {"*?": {"*?": NUMBER}},
         "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
         "confusion?": [[COUNT]],
+        "reliability?": {
+            "error?": NUMBER,
+            "error_by_chance?": NUMBER,
+            "bins?": [[NUMBER]],
+            "coverage?": [[NUMBER]],
+        },
     },
     "step?": COUNT,
     "scores?": [{"step": COUNT}],

@@ -36,7 +36,7 @@ class AnswerSchema(BaseModel):
 class LabelAnswer(AnswerSchema):
     """Task `text`: the most probable label of a text or a pair of texts."""
 
-    label: str
+    label: str | None = Field(description="null: its probability is below the server's bound")
     probability: Probability
     probabilities: dict[str, Probability] | None = None
 
@@ -57,8 +57,10 @@ class LabelsAnswer(AnswerSchema):
 class ChoiceAnswer(AnswerSchema):
     """Task `choice`: the number of the most probable choice, from 0 on, and its label."""
 
-    choice: int = Field(ge=0)
-    label: str = Field(
+    choice: int | None = Field(
+        ge=0, description="null: its probability is below the server's bound"
+    )
+    label: str | None = Field(
         description="the choice as the training file writes it: its column, or its number"
     )
     probability: Probability

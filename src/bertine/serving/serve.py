@@ -105,7 +105,14 @@ def _serve_at(
     try:
         loaded = computing.run(
             lambda: [
-                Served.load(name, path, limits, device=options.device, precision=options.precision)
+                Served.load(
+                    name,
+                    path,
+                    limits,
+                    device=options.device,
+                    precision=options.precision,
+                    abstain_below=options.abstain_below,
+                )
                 for name, path in paths.items()
             ]
         )

@@ -112,6 +112,7 @@ class Served:
         *,
         device: str | None,
         precision: AnswerPrecision,
+        abstain_below: float | None = None,
     ) -> Served:
         """Read a model directory and say what was loaded.
 
@@ -126,6 +127,7 @@ class Served:
         computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(path, device, precision, loaded=loaded)
+            predictor = predictor.abstaining(abstain_below)
             for line in predictor.lines():
                 say(line)
             engine = predictor.engine

@@ -28,6 +28,10 @@ class Answer(Shown):
     #: come with the probability of everything that was not chosen.
     written: ClassVar[tuple[str, ...]]
     detailed: ClassVar[tuple[str, ...]] = ()
+    #: Those of `written` that are left open where it abstains.
+    left_open: ClassVar[tuple[str, ...]] = ()
+    #: Whether its probability is below the bound from which on the model is to answer.
+    abstains: bool = False
 
     @classmethod
     def names(cls, details: bool) -> tuple[str, ...]:
@@ -37,7 +41,14 @@ class Answer(Shown):
     def to_json(self, details: bool) -> dict[str, Any]:
         """Return the answer as JSON values; with `details` also the probability of everything
         that was not chosen."""
-        return {name: json_value(getattr(self, name)) for name in self.names(details)}
+        return {name: self.value_of(name) for name in self.names(details)}
+
+    def value_of(self, name: str) -> Any:
+        """Return one of the attributes that are written as a JSON value; None for what it decides
+        where it abstains."""
+        if self.abstains and name in self.left_open:
+            return None
+        return json_value(getattr(self, name))
 
     @property
     def decision(self) -> Any:

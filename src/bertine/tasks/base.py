@@ -204,6 +204,22 @@ class Task(UserSide, ABC, Generic[Prediction]):
         evaluation (None: it was not judged); may change the weights of its heads."""
         return self
 
+    def choices(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Any]
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """Return what a temperature is fitted to, of the outputs of labelled examples: for each
+        choice that was made the logits, fp64 [K], and the number of the right one. None of a task
+        whose answers have no such probabilities."""
+        return [], []
+
+    def divide_outputs(self, model: Model, divisor: float) -> None:
+        """Divide the weights of the head of `model`, in place, so that its outputs are divided."""
+        out = model.heads[self.head].out
+        assert isinstance(out, nn.Linear)
+        with torch.no_grad():
+            for weights in out.parameters():
+                weights.div_(divisor)
+
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:

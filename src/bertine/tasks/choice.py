@@ -29,6 +29,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.tasks.answer import Answer
+from bertine.tasks.calibration import Reliability
 from bertine.tasks.choice_columns import ChoiceColumns
 from bertine.tasks.features import Features, by_example
 from bertine.tasks.input_lengths import check_room
@@ -54,11 +55,13 @@ class ChoicePrediction(Answer):
 
     written = ("choice", "label", "probability")
     detailed = ("probabilities",)
+    left_open = ("choice", "label")
     noun = "choice"
 
     choice: int
     probabilities: tuple[float, ...]
     label: str
+    abstains: bool = False
 
     @property
     def probability(self) -> float:
@@ -66,6 +69,8 @@ class ChoicePrediction(Answer):
         return self.probabilities[self.choice]
 
     def cells(self) -> tuple[str, str]:
+        if self.abstains:
+            return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
         return visible(self.label), f"{self.probability:.1%}"
 
     @property
@@ -157,8 +162,21 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             exp = np.exp(scores - scores.max())
             choice = int(scores.argmax())
             probabilities = tuple((exp / exp.sum()).tolist())
-            answers.append(ChoicePrediction(choice, probabilities, self.label_of(choice)))
+            unsure = probabilities[choice] < self.abstain_below
+            answers.append(ChoicePrediction(choice, probabilities, self.label_of(choice), unsure))
         return answers
+
+    def choices(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """Return the scores of the choices of each example, and the number of the right one."""
+        logits, truth = [], []
+        for scores, choices in by_example(outputs, features):
+            marks = [choice.label for choice in choices]
+            if 1.0 in marks:
+                logits.append(np.array(list(map(float, scores))))
+                truth.append(marks.index(1.0))
+        return logits, truth
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
         """Compute the cross-entropy of the softmax over each example's choices."""
@@ -208,11 +226,19 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         """
         require_some(predictions)
         confusion = np.zeros((len(self.choice_columns),) * 2, dtype=np.int64)
-        for prediction, right in zip(predictions, self._truth(labels), strict=True):
-            confusion[right, prediction.choice] += 1
+        truth = self._truth(labels)
+        for prediction, number in zip(predictions, truth, strict=True):
+            confusion[number, prediction.choice] += 1
         metrics = self.metrics(predictions, labels)
         labels = tuple(map(self.label_of, range(len(self.choice_columns))))
-        return ClassificationReport(labels, metrics, confusion.tolist())
+        right = [
+            prediction.choice == number
+            for prediction, number in zip(predictions, truth, strict=True)
+        ]
+        chances = [prediction.probability for prediction in predictions]
+        return ClassificationReport(
+            labels, metrics, confusion.tolist(), reliability=Reliability.of(chances, right)
+        )
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``choice`` (as the training file writes labels: the name of its column, or its

@@ -40,6 +40,7 @@ class ChoiceColumns(Task[Prediction]):
             usual names; then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, and not its number.
+        abstain_below: an answer with a lower probability abstains.
 
     Raises:
         BertineError: fewer than two columns of choices, not one or two of what is given, a column
@@ -56,6 +57,7 @@ class ChoiceColumns(Task[Prediction]):
     dataset: str | None = None
     named_choices: bool = setting(False)
     answers_by_column: bool = setting(False)
+    abstain_below: float = 0.0
     text_columns: tuple[str, ...] = field(init=False)  # what is given, then the choices
 
     def __post_init__(self) -> None:

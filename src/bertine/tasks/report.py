@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from bertine.errors import BertineError
 from bertine.intervals import wilson_interval
+from bertine.tasks.calibration import Reliability
 from bertine.tasks.worst import WorstExample, worst_lines
 from bertine.terminal.console import aligned, counted, visible
 from bertine.terminal.shown import Shown
@@ -84,6 +85,8 @@ class TaskReport(Shown):
 
 def _json(value: Any) -> Any:
     """Return a value with lists in place of tuples."""
+    if isinstance(value, Reliability):
+        return value.to_dict()
     if isinstance(value, dict):
         return {name: _json(inner) for name, inner in value.items()}
     return [_json(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -128,16 +131,19 @@ class ClassificationReport(TaskReport):
         metrics: scores by name, as fractions of 1; ``loss`` in nats.
         confusion: [K][K] counts, true class by row, predicted class by column.
         training_majority: the most frequent label of the training examples; None: not known.
+        reliability: how often answers are right, by their probability; None: not known.
     """
 
     labels: tuple[str, ...]
     metrics: dict[str, float]
     confusion: list[list[int]]
     training_majority: str | None = None
+    reliability: Reliability | None = None
 
     facts = (
         *("num_examples", "metrics", "accuracy_interval", "majority_label", "majority_share"),
         *("collapsed", "labels", "per_label", "confusion"),
+        "reliability",
     )
 
     @property
@@ -202,6 +208,8 @@ class ClassificationReport(TaskReport):
         if "accuracy" in self.metrics:
             low, high = self.accuracy_interval
             lines.insert(1, f"95% interval of the accuracy: {low:.1%} to {high:.1%}")
+        if self.reliability is not None:
+            lines.append(self.reliability.line())
         if "f1" in self.metrics and len(self.labels) == 2:
             lines.append(f"f1 is that of the class {self.labels[1]!r}")
         if self.collapsed:

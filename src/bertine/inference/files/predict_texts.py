@@ -86,6 +86,7 @@ def predict_texts(
     answers, features = predictor.answers_and_features(texts)
     report = GivenTextsReport(max_length=task.max_length)
     report.count(len(answers), features)
+    report.abstained = sum(answer.abstains for answer in answers)
     shown = [_texts(predictor, text, number) for number, text in enumerate(texts, 1)]
     report.empty = sum(1 for each in shown if not any(text.strip() for text in each))
     if str(output) == "-" and sys.stdout.isatty():

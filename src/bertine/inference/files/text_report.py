@@ -19,6 +19,7 @@ class TextReport(Shown):
         cut: rows of which something was longer than the model's maximum length.
         pieces_lost: pieces cut off from them.
         empty: rows without any text; they were computed all the same.
+        abstained: rows whose answer was left open.
         seconds: of wall time.
         max_length: of what is cut, in pieces.
         cut_texts: what is cut: the texts, or of spans the questions.
@@ -30,6 +31,7 @@ class TextReport(Shown):
     cut: int = 0
     pieces_lost: int = 0
     empty: int = 0
+    abstained: int = 0
     seconds: float = 0.0
     max_length: int = 0
     cut_texts: str = "texts"
@@ -53,6 +55,12 @@ class TextReport(Shown):
             )
         if self.empty:
             lines.append(f"{self.empty} of {self.rows} texts are empty")
+        if self.abstained:
+            share = self.abstained / max(1, self.rows)
+            lines.append(
+                f"{self.abstained} of {self.rows} have no answer ({share:.1%}): the probability of "
+                "the best one is too low"
+            )
         return lines + self.notes
 
 

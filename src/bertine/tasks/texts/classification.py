@@ -25,7 +25,8 @@ from bertine.objectives.base import Term
 from bertine.records.examples import Example, Examples, SoftExample
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import setting
-from bertine.tasks.features import Features
+from bertine.tasks.calibration import Reliability
+from bertine.tasks.features import Features, by_example
 from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
@@ -40,13 +41,16 @@ _SUSPICIOUS = 50
 
 @dataclass(frozen=True, repr=False)
 class Prediction(Answer):
-    """The most probable label, and the probability of each (they sum to 1)."""
+    """The most probable label, and the probability of each (they sum to 1). Where it abstains, the
+    label is left open in files and in JSON, and `label` is the best guess."""
 
     written = ("label", "probability")
     detailed = ("probabilities",)
+    left_open = ("label",)
 
     label: str
     probabilities: dict[str, float]
+    abstains: bool = False
 
     @property
     def probability(self) -> float:
@@ -54,6 +58,8 @@ class Prediction(Answer):
         return self.probabilities[self.label]
 
     def cells(self) -> tuple[str, str]:
+        if self.abstains:
+            return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
         return visible(self.label), f"{self.probability:.1%}"
 
     @property
@@ -85,6 +91,7 @@ class TextClassification(WholeTextTask[Prediction]):
             For training only.
         pair_pooling, shared_pieces, text_pooling: see
             :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
+        abstain_below: an answer with a lower probability abstains.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -110,6 +117,7 @@ class TextClassification(WholeTextTask[Prediction]):
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
+    abstain_below: float = 0.0
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)
@@ -220,9 +228,26 @@ class TextClassification(WholeTextTask[Prediction]):
         exp = np.exp(logits - logits.max(-1, keepdims=True))
         table = exp / exp.sum(-1, keepdims=True)
         return [
-            Prediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
+            Prediction(
+                self.labels[best],
+                dict(zip(self.labels, row, strict=True)),
+                row[best] < self.abstain_below,
+            )
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
+
+    def choices(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """Return the logits of each text, and the number of its label, of soft labels that of the
+        most probable one."""
+        logits, truth = [], []
+        for of_windows, own in by_example(outputs, features):
+            if (label := own[0].label) is None:
+                continue
+            logits.append(np.asarray(np.mean(of_windows, axis=0, dtype=np.float64)))
+            truth.append(int(label.argmax() if isinstance(label, np.ndarray) else label))
+        return logits, truth
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
         """Return the logarithms of probabilities."""
@@ -276,7 +301,13 @@ class TextClassification(WholeTextTask[Prediction]):
         for prediction, label in zip(predictions, labels, strict=True):
             confusion[self.ids[label], self.ids[prediction.label]] += 1
         return ClassificationReport(
-            self.labels, self.metrics(predictions, labels), confusion.tolist()
+            self.labels,
+            self.metrics(predictions, labels),
+            confusion.tolist(),
+            reliability=Reliability.of(
+                [prediction.probability for prediction in predictions],
+                [answer.label == label for answer, label in zip(predictions, labels, strict=True)],
+            ),
         )
 
     def judge(self, predictions: Sequence[Prediction], examples: Examples) -> ClassificationReport:

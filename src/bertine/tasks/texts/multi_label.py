@@ -32,7 +32,7 @@ from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
 from bertine.tasks.answer import Answer, json_value
 from bertine.tasks.base import setting
-from bertine.tasks.features import Features
+from bertine.tasks.features import Features, by_example
 from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import binary_cross_entropies
@@ -237,6 +237,20 @@ class MultiLabel(WholeTextTask[LabelSet]):
             chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
             answers.append(LabelSet(chosen, probabilities))
         return answers
+
+    def choices(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> tuple[list[np.ndarray], list[int]]:
+        """Return for each label of each text the logits of not having and of having it, and
+        whether it has."""
+        logits, truth = [], []
+        for of_windows, own in by_example(outputs, features):
+            if own[0].label is None:
+                continue
+            for logit, has in zip(np.mean(of_windows, axis=0), own[0].label, strict=True):
+                logits.append(np.array([0.0, float(logit)]))
+                truth.append(int(has > 0.5))
+        return logits, truth
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
         """Return the logarithms of the odds."""

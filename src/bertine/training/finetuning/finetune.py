@@ -131,6 +131,7 @@ def finetune(
                 settings,
                 save_best=False if frozen else plan.save_best,
                 baselines=options.baselines,
+                calibrated=options.calibrate,
                 world=world,
                 shard=options.shard,
             )

@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bertine.files import write_json, write_text
+from bertine.inference.answering import Answering
 from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.files import DATA
 from bertine.runs.log import read_log
+from bertine.tasks.base import Task
+from bertine.tasks.calibration import Calibration, calibrate
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
+from bertine.terminal.console import say
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
@@ -71,6 +76,7 @@ def train(
     baselines: bool,
     world: World,
     shard: bool,
+    calibrated: bool = False,
 ) -> Outcome:
     """Train, judge the model on the validation examples after each epoch (where there are any),
     and write it as a model directory.
@@ -83,6 +89,7 @@ def train(
         baselines: measure the task's baselines too, before training.
         world: the processes of the run, which all call this.
         shard: see :func:`~bertine.training.loop.fit.fit`.
+        calibrated: divide the head by a temperature that is fitted on the validation examples.
 
     Raises:
         BertineError: what `fit` raises; the model cannot be written.
@@ -97,7 +104,7 @@ def train(
         world.alone(finetuning.fit_head_alone)
     else:
         finetuning.fit(shard)
-    ended = world.alone(lambda: finetuning.save(settings, save_best))
+    ended = world.alone(lambda: finetuning.save(settings, save_best, calibrated))
     return Outcome(report=finetuning.report, **ended)
 
 
@@ -173,7 +180,9 @@ class _Finetuning:
             entry |= {f"eval_{name}": value for name, value in self.report.metrics.items()}
         write_text(self.run.folder / "log.jsonl", json.dumps(entry) + "\n")
 
-    def save(self, settings: dict[str, Any], save_best: bool | None) -> dict[str, Any]:
+    def save(
+        self, settings: dict[str, Any], save_best: bool | None, calibrated: bool
+    ) -> dict[str, Any]:
         """Write the scores, the worst examples and the model directory, and remove the checkpoints;
         see :func:`train`.
 
@@ -185,6 +194,9 @@ class _Finetuning:
         trained, kept = self.report, self._better_of_both()
         if kept.start.frozen:
             saved_as = "saved: the head alone, on the encoder as it was before training"
+        task = kept.task.finished(kept.loaded.model, self.report)
+        outputs = self._validation_outputs(kept, task)
+        calibration = self._calibrate(kept, outputs) if calibrated else None
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.reading.to_facts()
@@ -206,8 +218,13 @@ class _Finetuning:
             values["cross_validated"] = self.head.cross_validated
         if self.baselines:
             values[BASELINES] = self.baselines
+        if calibration is not None:
+            facts["calibration"] = values["calibration"] = asdict(calibration)
+            say(calibration.line())
         write_json(run.folder / SCORES, values)
-        self._write_model(kept, facts)
+        examples = prepared.validation.examples
+        write_worst(run.folder, task, examples, self.held, outputs)
+        save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)
         return {"scores": scores, "elapsed": elapsed, "final": metrics, "saved": saved_as}
@@ -287,20 +304,24 @@ class _Finetuning:
         kept, self.report, self.head = instead
         return kept
 
-    def _write_model(self, kept: Prepared, facts: dict[str, Any]) -> None:
-        """Write the worst examples and the model directory."""
-        model, tokenizer = kept.loaded.model, kept.loaded.tokenizer
-        task = kept.task.finished(model, self.report)
-        write_worst(
-            self.run.folder,
-            model,
-            task,
-            self.prepared.validation.examples,
-            self.prepared.loaded.tokenizer,
-            features=self.held,
-            dtype=self.dtype,
-        )
-        save_model(self.run.model, model, tokenizer, task=task.task_info(facts))
+    def _validation_outputs(self, kept: Prepared, task: Task[Any]) -> list[np.ndarray]:
+        """Compute the outputs of the model that is saved for the validation examples."""
+        if not self.held:
+            return []
+        loaded = kept.loaded
+        return Answering(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
+
+    def _calibrate(self, kept: Prepared, outputs: list[np.ndarray]) -> Calibration | None:
+        """Fit a temperature to the outputs for the validation examples, divide the head and the
+        outputs by it, and judge the model anew; None where none is fitted."""
+        if not outputs:
+            return None
+        calibration = calibrate(*kept.task.choices(outputs, self.held))
+        if calibration is not None:
+            kept.task.divide_outputs(kept.loaded.model, calibration.temperature)
+            outputs[:] = [output / calibration.temperature for output in outputs]
+            self.report = self._judge(kept)
+        return calibration
 
 
 def counts_of(look: Mapping[str, Any]) -> dict[str, int]:

@@ -1,0 +1,196 @@
+"""How far probabilities can be trusted: how often answers are right that are given with this or
+that probability, and a temperature that makes them so (Guo et al. 2017, arXiv 1706.04599).
+
+Shape legend: N answers, K labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertine.rng import generator
+
+#: Bins of the expected calibration error, of equal width (Guo et al. 2017, section 2).
+BINS = 15
+#: Fewer answers than that say too little of what probabilities are worth.
+LEAST_EXAMPLES = 50
+#: Bounds of a temperature; and how far its logarithm is from 0 in an ordinary run, which counts as
+#: much as a few examples: where all answers are right, the best temperature would be 0.
+_LOWEST, _HIGHEST, _ORDINARY = 0.2, 20.0, 0.5
+#: Parts of the examples, each of which is judged with the temperature of the others.
+_FOLDS = 5
+#: Shares of the texts that are answered, for the accuracy of each.
+_SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How often answers are right, by the probability that they are given with.
+
+    Attributes:
+        error: the expected calibration error: by how much the probability of an answer and how
+            often such answers are right differ on average, over 15 bins.
+        error_by_chance: what it would be on average if all probabilities were right: of few
+            examples it is not 0.
+        bins: of each that is not empty the mean probability, how often answers are right, and how
+            many there are.
+        coverage: of the most certain 5%, 10%, …, 100% of the answers: the share, how often these
+            are right, and the lowest probability among them.
+    """
+
+    error: float
+    error_by_chance: float
+    bins: list[tuple[float, float, int]]
+    coverage: list[tuple[float, float, float]]
+
+    @classmethod
+    def of(cls, probabilities: Sequence[float] | np.ndarray, right: Sequence[bool]) -> Reliability:
+        """Compare the probabilities of N answers with whether they are right."""
+        chances, correct = (
+            np.asarray(probabilities, dtype=np.float64),
+            np.asarray(right, dtype=bool),
+        )
+        order = np.argsort(-chances, kind="stable")
+        shares = correct[order].cumsum() / np.arange(1, len(order) + 1)
+        lowest = chances[order]
+        counts = [max(1, round(share * len(order))) for share in _SHARES]
+        return cls(
+            calibration_error(chances, correct),
+            _by_chance(chances),
+            [
+                (float(chances[inside].mean()), float(correct[inside].mean()), int(inside.sum()))
+                for inside in _bins(chances)
+            ],
+            [
+                (count / len(order), float(shares[count - 1]), float(lowest[count - 1]))
+                for count in dict.fromkeys(counts)
+            ],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "error": self.error,
+            "error_by_chance": self.error_by_chance,
+            "bins": [list(values) for values in self.bins],
+            "coverage": [list(values) for values in self.coverage],
+        }
+
+    def line(self) -> str:
+        """Say how far the probabilities are off."""
+        return (
+            f"probabilities are off by {100 * self.error:.1f} points on average (expected "
+            f"calibration error; {100 * self.error_by_chance:.1f} if they were exact)"
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A temperature that was fitted, and what it is worth.
+
+    Attributes:
+        temperature: that logits are divided by: above 1 where probabilities were too extreme.
+        error_before: the expected calibration error without it.
+        error_after: with it, each fifth of the examples by the temperature of the others.
+        num_examples: that it was fitted on.
+    """
+
+    temperature: float
+    error_before: float
+    error_after: float
+    num_examples: int
+
+    def line(self) -> str:
+        """Say what was done."""
+        return (
+            f"calibrated: a temperature of {self.temperature:.2f}, fitted on "
+            f"{self.num_examples:,} validation examples, is in the head; on examples that it was "
+            f"not fitted on, probabilities are off by {100 * self.error_after:.1f} points on "
+            f"average, before by {100 * self.error_before:.1f}"
+        )
+
+
+def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
+    """Compute the expected calibration error of answers that are given with `probabilities`, fp64
+    [N], and are `right` or not, bool [N] (Guo et al. 2017, equation 3)."""
+    total = sum(
+        abs(float(probabilities[inside].sum()) - float(right[inside].sum()))
+        for inside in _bins(probabilities)
+    )
+    return total / max(1, len(probabilities))
+
+
+def _by_chance(probabilities: np.ndarray) -> float:
+    """Estimate the mean error of answers that are right exactly as often as `probabilities` say,
+    fp64 [N]: how far a sum of so many draws is from its mean, by the normal distribution."""
+    spreads = (
+        math.sqrt(2 / math.pi * float((chances * (1 - chances)).sum()))
+        for chances in (probabilities[inside] for inside in _bins(probabilities))
+    )
+    return sum(spreads) / max(1, len(probabilities))
+
+
+def calibrate(logits: Sequence[np.ndarray], truth: Sequence[int]) -> Calibration | None:
+    """Fit a temperature, and measure what it is worth.
+
+    Args:
+        logits: of N answers, [K] each.
+        truth: which of them is right.
+
+    Returns:
+        None where there are fewer than 50.
+    """
+    if len(logits) < LEAST_EXAMPLES:
+        return None
+    table, right = _table(logits), np.asarray(truth)
+    folds = generator(0, "calibration folds").permutation(len(right)) % _FOLDS
+    divided = np.empty_like(table)
+    for fold in range(_FOLDS):
+        inside = folds == fold
+        divided[inside] = table[inside] / _fitted(table[~inside], right[~inside])
+    return Calibration(
+        _fitted(table, right), _error_of(table, right), _error_of(divided, right), len(right)
+    )
+
+
+def _error_of(table: np.ndarray, right: np.ndarray) -> float:
+    chances = np.exp(_log_softmax(table)).max(1)
+    return calibration_error(chances, table.argmax(1) == right)
+
+
+def _fitted(table: np.ndarray, right: np.ndarray) -> float:
+    """Return the temperature with the lowest loss of `table` [N, K]; far from 1 costs a little."""
+    from scipy.optimize import minimize_scalar
+
+    def cost(exponent: float) -> float:
+        logs = _log_softmax(table / math.exp(exponent))
+        loss = -float(logs[np.arange(len(right)), right].sum())
+        return loss + 0.5 * (exponent / _ORDINARY) ** 2
+
+    bounds = (math.log(_LOWEST), math.log(_HIGHEST))
+    return math.exp(float(minimize_scalar(cost, bounds=bounds, method="bounded").x))
+
+
+def _table(logits: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack logits: fp64 [N, K], -inf where an answer had fewer to choose from."""
+    table = np.full((len(logits), max(map(len, logits))), -np.inf)
+    for row, values in enumerate(logits):
+        table[row, : len(values)] = values
+    return table
+
+
+def _log_softmax(table: np.ndarray) -> np.ndarray:
+    shifted = table - table.max(1, keepdims=True)
+    result: np.ndarray = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return result
+
+
+def _bins(probabilities: np.ndarray) -> list[np.ndarray]:
+    """Return which of N probabilities are in each bin that has any, bool [N]."""
+    numbers = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    return [numbers == number for number in np.unique(numbers)]
