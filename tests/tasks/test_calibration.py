@@ -215,3 +215,39 @@ def test_what_cannot_abstain_says_so(tmp_path: Path) -> None:
     )
     with pytest.raises(BertineError, match="abstain_below is for models that choose one label"):
         bertine.predict(run.model, texts=["a"], abstain_below=0.5)
+
+
+def write_rows(path: Path, header: str, rows: list[str]) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("task", ["multi-label", "choice"])
+def test_other_tasks_are_calibrated_too(task: str, tmp_path: Path) -> None:
+    topics = list(toys.TOPICS)
+    texts = [
+        toys.sentence(topics[n % 8], toys.ADJECTIVES[n // 8 % 4]).replace(",", " ")
+        for n in range(160)
+    ]
+    if task == "choice":
+        header = "context,choice0,choice1,label"
+        rows = [
+            f"{a},{a},{b},{n % 2}"
+            for n, (a, b) in enumerate(zip(texts, texts[1:] + texts, strict=False))
+        ]
+    else:
+        header = "text,label"
+        rows = [f"{a},{'old|cat' if n % 3 else 'cat'}" for n, a in enumerate(texts)]
+    data = tmp_path / "data"
+    data.mkdir()
+    write_rows(data / "train.csv", header, rows[:90])
+    write_rows(data / "dev.csv", header, rows[90:])
+    with toys.one_thread():
+        run = bertine.finetune(
+            task, model=toys.write_model(tmp_path / "model"), data=data, out=tmp_path / "run",
+            **{**SETTINGS, "epochs": 4},
+        )  # fmt: skip
+    fitted = json.loads((tmp_path / "run/scores.json").read_text())["calibration"]
+    assert fitted["num_examples"] == {"choice": 70, "multi-label": 140}[task]
+    again = bertine.evaluate(run.model, data / "dev.csv", precision="fp32")
+    assert again.metrics == pytest.approx(run.metrics, abs=1e-5)
