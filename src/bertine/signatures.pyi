@@ -1227,15 +1227,17 @@ def paper(
         corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
             None: of a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
-            ``squad/``, ``swag/``, ``ner/``. Columns whose data are not there are left out, which is
-            said. None: only columns that need none are run.
-        model: preset, or configuration file, whose sizes stand for those of the paper's base model.
+            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns whose data are not
+            there are left out, which is said. None: only columns that need none are run.
+        model: preset, or configuration file, whose sizes stand for those of the paper's base model;
+            of ELMo's tables elmo-tiny, elmo-mini, ….
         vocab_size: pieces of the vocabulary that is trained.
         hours: of pre-training for each row, instead of tokens; None: tokens decide.
         steps: of pre-training for each row, instead of tokens; None: tokens decide.
         tokens: of pre-training for each row; None: 30 million.
         seeds: runs of fine-tuning for each row and column.
-        epochs: of fine-tuning; None: as finetune by itself.
+        epochs: of fine-tuning, and of what is trained on frozen states; None: as finetune and
+            feature-based by themselves.
         weights: model directories, each a row of the table; None: none; other tables pre-train
             their rows.
         paper_grid: for every cell search as the paper does: batches of 16 and 32, four rates, 2 to
@@ -1748,6 +1750,7 @@ def search(
     freeze_embeddings: bool = False,
     lm_weight: float | None = None,
     lm_softmax: LmSoftmax = "tokens",
+    calibrate: bool = True,
     patience: int | None = None,
     precision: Precision = "auto",
     device: str | None = None,
@@ -1863,6 +1866,12 @@ def search(
             guess it.
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
+        calibrate: at the end fit a temperature on the validation examples and divide the head by
+            it, so that answers are right as often as their probability says; with fewer than 50
+            examples, and of tasks without probabilities of labels or choices, nothing is fitted.
+            Answers stay the same, their probabilities change: in files, the server, exported models
+            and other programs, since the weights of the head have it. Guo et al. 2017
+            (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         precision: number format to compute in; auto is bf16 where the machine has it.

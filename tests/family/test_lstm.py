@@ -141,7 +141,7 @@ def test_one_is_trained_and_answers(tmp_path: Path) -> None:
     assert tuned.metrics["accuracy"] > 0.9
     answers = bertine.Predictor.load(tmp_path / "tuned/model").predict(["the cat sleeps ."])
     assert len(answers) == 1
-    with pytest.raises(BertineError, match="GPT-1 with LSTMs writes no texts"):
+    with pytest.raises(BertineError, match="of type gpt-lstm, which writes no texts; give one"):
         bertine.generate(made.model, ["the"])
 
 
@@ -164,3 +164,28 @@ def test_one_that_reads_both_ways_guesses_no_next_token(tmp_path: Path) -> None:
     loaded = load_model(tmp_path / "model")
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor), name
+
+
+def test_its_fine_tuning_guesses_only_what_it_does_not_see() -> None:
+    assert config(lstm_size=40).task_lm_weight == 0.5
+    assert config(bilstm_layers=1).task_lm_weight == 0.0
+    assert not config(bilstm_layers=1).reads_forward
+
+
+def test_a_gpt_finds_spans(tmp_path: Path) -> None:
+    rows = [
+        f"what {word} ?,the {word} {animal} sleeps in the sofa .,{animal}"
+        for animal in ("cat", "dog", "cow", "horse")
+        for word in ("old", "warm", "brown", "young")
+    ]
+    data = tmp_path / "spans.csv"
+    data.write_text("question,context,answer\n" + "\n".join(rows * 4) + "\n")
+    size = len(toys.tokenizer().tokens)
+    model = model_of(replace(config(bilstm_layers=1), vocab_size=size))
+    save_model(tmp_path / "model", model, toys.tokenizer())
+    with toys.one_thread():
+        run = bertine.finetune(
+            "spans", model=tmp_path / "model", data=data, out=tmp_path / "run", epochs=12,
+            learning_rate=5e-3, baselines=False, max_length=40, max_question_length=8,
+        )  # fmt: skip
+    assert run.metrics["exact_match"] > 0.8

@@ -145,6 +145,10 @@ def test_mistakes_are_told_before_anything_is_done(
         ({"hours": 1.0}, "give one of hours and steps"),
         ({"model": "bert-9"}, "unknown preset 'bert-9'"),
         ({"held_out": tmp_path}, "a store is held out of a store"),
+        (
+            {"paper_grid": True},
+            "bert-5: pre-trains its rows; paper_grid=True is for tables of given",
+        ),
     ):
         with pytest.raises(BertineError, match=told):
             paper(out=tmp_path / "table", **{**given, **change})
@@ -319,14 +323,40 @@ def test_pairs_are_told_apart_in_both_exercises(
 def test_an_elmo_needs_texts_and_words(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
-    arguments = {**given, "name": "elmo-2", "out": tmp_path / "table"}
+    arguments = {**given, "name": "elmo-2", "out": tmp_path / "table", "model": "elmo-tiny"}
     for change, told in (
         ({"corpus": ran.out / "store"}, "is a token store, but an ELMo reads letters; give texts"),
         ({"steps": None, "hours": 1.0}, "an ELMo is trained for so many words; give steps or"),
+        (
+            {"model": "bert-tiny"},
+            "bert-tiny: is no size of an ELMo; give model one of elmo-original",
+        ),
     ):
         with pytest.raises(BertineError, match=told):
             paper(**{**arguments, **change})
     assert not (tmp_path / "table").exists()
+
+
+def test_what_is_run_again_takes_with_it_what_was_made_of_it(
+    given: dict[str, Any], tmp_path: Path, ran: PaperResult
+) -> None:
+    arguments = {**given, "seeds": 1, "columns": ["SST-2"], "corpus": ran.out / "store"}
+    arguments |= {"rows": ["left-to-right", "bilstm"], "out": tmp_path / "table"}
+    with toys.one_thread():
+        paper(**arguments)
+        before = steps_of(tmp_path / "table")
+        paper(**arguments, resume=True, again=["bilstm/SST-2"])
+        cell = steps_of(tmp_path / "table")
+        paper(**arguments, resume=True, again=["left-to-right"])
+        after = steps_of(tmp_path / "table")
+    changed = {name for name, when in cell.items() if before[name] != when}
+    assert changed == {"finetuned/bilstm/SST-2/seed-0.json"}
+    assert {name for name, when in after.items() if cell[name] != when} == {
+        "pretrained/left-to-right.json",
+        "begun/bilstm.json",
+        "finetuned/left-to-right/SST-2/seed-0.json",
+        "finetuned/bilstm/SST-2/seed-0.json",
+    }
 
 
 def test_the_time_of_an_answer_is_measured(

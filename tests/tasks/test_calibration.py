@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import bertine
 import toys
 from bertine import BertineError
 from bertine.modeldir import load_model
-from bertine.tasks.calibration import Reliability, calibrate, calibration_error
+from bertine.tasks.calibration import Decisions, Reliability, calibrate, calibration_error
+from bertine.tasks.features import Features
+from bertine.tasks.texts.multi_label import MultiLabel
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -62,7 +65,7 @@ def test_exact_probabilities_are_off_by_chance_alone(count: int) -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
 def test_the_temperature_of_drawn_answers_is_found(temperature: float) -> None:
     logits, right = drawn(temperature, 4000)
-    found = calibrate(list(logits), right.tolist())
+    found = calibrate(Decisions.of(list(logits), right.tolist()))
     assert found is not None
     assert found.temperature == pytest.approx(temperature, rel=0.08)
     assert found.error_after < 0.03
@@ -72,10 +75,10 @@ def test_the_temperature_of_drawn_answers_is_found(temperature: float) -> None:
 
 def test_few_examples_fit_none_and_right_ones_fit_no_certainty() -> None:
     logits, right = drawn(2.0, 49)
-    assert calibrate(list(logits), right.tolist()) is None
+    assert calibrate(Decisions.of(list(logits), right.tolist())) is None
     # All are right: the best temperature would be 0.
     best = logits.argmax(1)
-    found = calibrate([*logits, *logits], [*best.tolist(), *best.tolist()])
+    found = calibrate(Decisions.of([*logits, *logits], [*best.tolist(), *best.tolist()]))
     assert found is not None
     assert 0.2 <= found.temperature < 1
 
@@ -84,7 +87,7 @@ def test_answers_may_have_different_numbers_of_choices() -> None:
     logits, right = drawn(2.0, 400)
     narrow = [row[:2] for row in logits]
     other = [int(row.argmax()) for row in narrow]
-    found = calibrate([*logits, *narrow], [*right.tolist(), *other])
+    found = calibrate(Decisions.of([*logits, *narrow], [*right.tolist(), *other]))
     assert found is not None
     assert np.isfinite([found.temperature, found.error_before, found.error_after]).all()
 
@@ -248,6 +251,47 @@ def test_other_tasks_are_calibrated_too(task: str, tmp_path: Path) -> None:
             **{**SETTINGS, "epochs": 4},
         )  # fmt: skip
     fitted = json.loads((tmp_path / "run/scores.json").read_text())["calibration"]
-    assert fitted["num_examples"] == {"choice": 70, "multi-label": 140}[task]
+    assert fitted["num_examples"] == 70
     again = bertine.evaluate(run.model, data / "dev.csv", precision="fp32")
     assert again.metrics == pytest.approx(run.metrics, abs=1e-5)
+
+
+def test_a_threshold_that_was_chosen_keeps_its_meaning() -> None:
+    labels = MultiLabel(("a", "b"), threshold=0.5)
+    features = [Features(np.zeros(3), np.zeros(3), row, np.array([1.0, 0.0])) for row in range(60)]
+    outputs = [np.array([2.0, -1.0])] * 60
+    found = labels.decisions(outputs, features)
+    assert found is not None
+    assert found.logits.shape == (120, 2)
+    assert len(set(found.examples.tolist())) == 60
+    assert replace(labels, threshold=0.2).decisions(outputs, features) is None
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_numbers_that_are_none_fit_none(wrong: float) -> None:
+    logits, right = drawn(1.0, 80)
+    logits[3, 1] = wrong
+    assert calibrate(Decisions.of(list(logits), right.tolist())) is None
+
+
+def test_what_does_not_help_is_not_taken() -> None:
+    """Of probabilities that are right, a temperature of 60 examples is mostly noise."""
+    taken = 0
+    for seed in range(40):
+        logits, right = drawn(1.0, 60, seed)
+        found = calibrate(Decisions.of(list(logits), right.tolist()))
+        assert found is not None
+        taken += found.helps
+    assert taken < 20
+    logits, right = drawn(3.0, 60)
+    found = calibrate(Decisions.of(list(logits), right.tolist()))
+    assert found is not None
+    assert found.helps
+
+
+def test_a_bound_is_a_probability(runs: dict[bool, Any]) -> None:
+    predictor = bertine.Predictor.load(runs[True].model, precision="fp32")
+    for below, told in ((1.5, "abstain_below is 1.5, but must be from 0 to 1"), ("a", "below")):
+        with pytest.raises(BertineError, match=told):
+            predictor.abstaining(below)  # type: ignore[arg-type]
+    assert not predictor.abstaining(1.0).abstaining(0).predict("the soup boils .").abstains

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from bertine.data.store import is_store
@@ -177,6 +178,7 @@ def evaluate_examples(
     max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
     worst: int = 0,
+    outputs: Sequence[np.ndarray] | None = None,
 ) -> EvaluationReport:
     """Score `model` on labelled examples.
 
@@ -184,6 +186,7 @@ def evaluate_examples(
         worst: how many of the worst predicted examples the report gets.
         features: of the examples, when they have been made before (an evaluation each epoch);
             None: they are made here.
+        outputs: of the features, when they have been computed before.
 
     The other arguments are those of :meth:`~bertine.inference.answering.Answering.compute`.
 
@@ -192,7 +195,8 @@ def evaluate_examples(
     """
     answering = Answering(model, task, tokenizer, dtype)
     prepared = answering.prepare(examples, features)
-    outputs = answering.compute(prepared.features, max_tokens=max_tokens, on_batch=on_batch)
+    if outputs is None:
+        outputs = answering.compute(prepared.features, max_tokens=max_tokens, on_batch=on_batch)
     report = task.judge(answering.finish(prepared, outputs), examples)
     report.source = examples.source
     if worst:

@@ -69,7 +69,7 @@ class PredictReport(TextReport):
     def go_on(self, table: UnfinishedTable) -> None:
         """Take over what an earlier process has counted."""
         for name in self.counts():
-            setattr(self, name, table.counts[name])
+            setattr(self, name, table.counts.get(name, 0))
         self.rows_before = table.rows_done
 
     def lines(self) -> list[str]:
@@ -234,7 +234,8 @@ def _opened(model: Predictor | Path | str, size: int | None, options: PredictOpt
     """Load the model, unless it is loaded, to answer texts of so many bytes."""
     chosen = unmeasured(model, size, options.device, options.precision)
     predictor = Predictor.opened(model, options.device, **chosen)
-    return predictor.abstaining(options.abstain_below)
+    below = options.abstain_below
+    return predictor if below is None else predictor.abstaining(below)
 
 
 class _TablePrediction:

@@ -342,15 +342,17 @@ class Predictor(Shown):
             yield from self._answers(part, done + 1)
             done += len(part)
 
-    def abstaining(self, below: float | None) -> Predictor:
+    @check_types
+    def abstaining(self, below: float) -> Predictor:
         """Return the same model, which leaves its answer open where the probability is lower than
-        `below`; None or 0: itself.
+        `below`; 0: nowhere.
 
         Raises:
-            BertineError: its task does not choose one of several answers.
+            BertineError: it is not between 0 and 1; the task does not choose one of several
+                answers.
         """
-        if not below:
-            return self
+        if not 0 <= below <= 1:
+            raise BertineError(f"{option('abstain_below')} is {below:g}, but must be from 0 to 1")
         if not hasattr(self.task, "abstain_below"):
             raise BertineError(
                 f"{option('abstain_below')} is for models that choose one label or choice, but the "

@@ -42,10 +42,10 @@ class Clm(LossDefaults):
         Raises:
             BertineError: the model sees the token that it is to guess.
         """
-        if getattr(config, "bilstm_layers", 0):
+        if not config.reads_forward:
             raise BertineError(
-                f"{config.title} reads in both directions where bilstm_layers is not 0, so there "
-                "is no next token to guess; put them above a model that is pre-trained"
+                f"this {config.title} reads in both directions, so there is no next token to "
+                "guess; put layers that do so above a model that is pre-trained"
             )
         return new_head(config, "lm")
 

@@ -171,7 +171,7 @@ class Calibrating(OptionGroup):
         "models and other programs, since the weights of the head have it. Guo et al. 2017 "
         "(:mod:`bertine.tasks.calibration`).",
         recorded=True,
-        not_in=("search", "lr-find"),
+        not_in=("lr-find",),
     )
 
 

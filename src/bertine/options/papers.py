@@ -15,7 +15,8 @@ class PaperScale(OptionGroup):
 
     model: str = declare(
         "bert-mini",
-        "preset, or configuration file, whose sizes stand for those of the paper's base model",
+        "preset, or configuration file, whose sizes stand for those of the paper's base model; of "
+        "ELMo's tables elmo-tiny, elmo-mini, …",
         metavar="PRESET",
     )
     vocab_size: int = declare(8192, "pieces of the vocabulary that is trained", least=100)
@@ -32,7 +33,12 @@ class PaperScale(OptionGroup):
         None, "of pre-training for each row", otherwise="30 million", least=1
     )
     seeds: int = declare(3, "runs of fine-tuning for each row and column", least=1)
-    epochs: int | None = declare(None, "of fine-tuning", otherwise="as finetune by itself", least=1)
+    epochs: int | None = declare(
+        None,
+        "of fine-tuning, and of what is trained on frozen states",
+        otherwise="as finetune and feature-based by themselves",
+        least=1,
+    )
 
 
 class GivenWeights(OptionGroup):

@@ -150,6 +150,11 @@ def elmo_size(row: TableRow, options: PaperOptions) -> str | None:
         return None
     if options.model in ELMO_PRESETS:
         return options.model
+    if options.model != PaperOptions().model:
+        raise BertineError(
+            f"{options.model}: is no size of an ELMo; give {option('model')} one of "
+            f"{', '.join(ELMO_PRESETS)}"
+        )
     return str(own.get("model", _ELMO["model"]))
 
 

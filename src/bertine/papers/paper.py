@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from bertine.options.names import option
 from bertine.options.papers import PaperOptions, PaperScale
 from bertine.options.verbs import takes_options
 from bertine.papers.measures import MEASURES
+from bertine.papers.model_steps import elmo_size
 from bertine.papers.page import paper_page
 from bertine.papers.plan import Plan, plan_of
 from bertine.papers.result import PAGE, TABLE, PaperResult
@@ -50,8 +52,8 @@ def paper(
         corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
             None: of a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
-            ``squad/``, ``swag/``, ``ner/``. Columns whose data are not there are left out, which is
-            said. None: only columns that need none are run.
+            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns whose data are not
+            there are left out, which is said. None: only columns that need none are run.
         options: what the other arguments say.
 
     Returns:
@@ -73,6 +75,11 @@ def paper(
         raise BertineError(f"{name}: pre-trains its rows; {option('weights')} is for other tables")
     elif corpus is None:
         raise BertineError(f"{name}: pre-trains its rows; give the texts with {option('corpus')}")
+    if options.paper_grid and not table.given:
+        raise BertineError(
+            f"{name}: pre-trains its rows; {option('paper_grid', True)} is for tables of given "
+            "weights"
+        )
     listed = [corpus] if isinstance(corpus, str | Path) else list(corpus or ())
     texts = [Path(path) for path in listed]
     for path in texts:
@@ -86,7 +93,7 @@ def paper(
     settings = {"table": name, **{key: v for key, v in scale.items() if key not in _FREE}}
     with _opened(out, settings, options.resume):
         for which in options.again or ():
-            _remove(table, out, which)
+            _remove(plan, table, out, which)
         return _Running(table, plan, out, options, settings).finish()
 
 
@@ -116,8 +123,8 @@ def _opened(out: Path, settings: dict[str, Any], resume: bool) -> Iterator[None]
         yield
 
 
-def _remove(table: PaperTable, out: Path, which: str) -> None:
-    """Remove what is known of a row, or of a cell as ROW/COLUMN.
+def _remove(plan: Plan, table: PaperTable, out: Path, which: str) -> None:
+    """Remove what is known of a row, or of a cell as ROW/COLUMN, and of all that was made with it.
 
     Raises:
         BertineError: there is no such row or column.
@@ -129,8 +136,17 @@ def _remove(table: PaperTable, out: Path, which: str) -> None:
             f"{table.name} has no cell {which!r}; its rows are {rows}, its columns "
             f"{', '.join(table.columns)}"
         )
-    folder = f"finetuned/{row}" + (f"/{column.replace(' ', '-')}" if column else "")
-    for name in [folder, *([] if column else [f"pretrained/{row}"])]:
+    if column:
+        cells = [cell for cell in plan.cells if (cell.row, cell.column) == (row, column)]
+        chosen = {name for cell in cells for name in cell.steps}
+    else:
+        own = re.compile(rf"(pretrained|begun|finetuned|scored)/{re.escape(row)}(/|$)")
+        chosen = {name for name in plan.steps if own.match(name)}
+    # Each step stands behind those that it needs.
+    for step in plan.steps.values():
+        if chosen.intersection(step.needs):
+            chosen.add(step.name)
+    for name in chosen:
         (out / f"{name}.json").unlink(missing_ok=True)
         shutil.rmtree(out / name, ignore_errors=True)
 
@@ -178,6 +194,15 @@ class _Running:
                 self._failed[step.name] = f"needs {missing[0]}, which failed"
             else:
                 ready.append(step)
+        # What is timed has the machine for itself.
+        self._run([step for step in ready if step.verb != "time"])
+        for step in ready:
+            if step.verb == "time":
+                say(f"--- {step.name}")
+                self._ended(step, do_step(step.job(self._out)))
+
+    def _run(self, ready: list[Step]) -> None:
+        """Do steps that need nothing more, one after the other or side by side."""
         if not ready:
             return
         jobs = [step.job(self._out) for step in ready]
@@ -250,11 +275,17 @@ class _Running:
             if name.startswith("pretrained/")
         ]
         seen = [int(value) for value in tokens if value]
-        text = "here: " if self._table.given else f"here: sizes of {options.model}, "
+        sizes = {elmo_size(row, options) or options.model for row in self._table.rows}
+        text = "here: " if self._table.given else f"here: sizes of {', '.join(sorted(sizes))}, "
         if seen:
             few, many = human_count(min(seen)), human_count(max(seen))
             text += f"{few if few == many else f'{few} to {many}'} tokens of pre-training a row, "
-        text += counted(options.seeds, "seed") + " of fine-tuning"
+        timed = all(MEASURES[cell.column].verb == "time" for cell in self._plan.cells)
+        text += (
+            f"{options.seeds} times"
+            if timed
+            else f"{counted(options.seeds, 'seed')} of fine-tuning"
+        )
         return f"{text}; in the paper: {self._table.scale}" if self._table.scale else text
 
     def _curve(self, row: str) -> tuple[list[int], list[float]]:

@@ -17,7 +17,7 @@ from bertine.papers.table import PaperTable, TableRow
 from bertine.training.pretraining.initial_weights import architecture_of
 
 #: What a fine-tuning run of a table has where its file says nothing.
-_FINETUNE: dict[str, Any] = {"save_best": False, "frozen": False}
+_FINETUNE: dict[str, Any] = {"save_best": False, "frozen": False, "calibrate": False}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ AVERAGE = "average"
 #: What the numbers of a cell are.
 CAPTION = (
     "mean ± standard deviation over seeds, shares times 100; in brackets the published scores, "
-    "their average over the paper's own columns"
+    "their average over the paper's own columns; averages are over tasks that are fine-tuned for"
 )
 
 
@@ -59,8 +59,8 @@ class PaperResult(Shown):
         return not self.failed
 
     def averages(self, row: str) -> list[float]:
-        """Return the mean of a row over the columns of shares, one a seed; empty where a cell is
-        missing."""
+        """Return the mean of a row over the columns of tasks that are fine-tuned for, one a seed;
+        empty where a cell is missing."""
         columns = [name for name in self.columns if MEASURES[name].verb == "finetune"]
         of_row = [self.scores.get(row, {}).get(name, ()) for name in columns]
         seeds = min(map(len, of_row), default=0)

@@ -18,7 +18,6 @@ from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import batch_tokens, evaluating
-from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.heldout import EVALUATION_TOKENS
 from bertine.modeldir import load_config, load_model, model_folder
 from bertine.models.model import Model
@@ -76,6 +75,8 @@ def _accuracy(model: Model, head: str, data: PretrainingData, label: str) -> flo
                 pairs += part.num_sequences
             seen += whole.num_tokens
             number += 1
+    if not pairs:
+        raise BertineError("the held-out text has no pair of sentences; hold out more")
     return correct / pairs
 
 
@@ -101,8 +102,8 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     examples = read_glue_file(files[""], task_of_glue)
     task = glue_built(task_of_glue, examples, max_length=128)
     loaded = load_model(model, heads=task.heads(load_config(model_folder(model))))
-    samples = sample_inputs(loaded.tokenizer, task.max_length)
-    engine = Engine(loaded.model, samples=samples)
+    # In one precision for all models: a faster one is chosen by a check that some do not pass.
+    engine = Engine(loaded.model, precision="fp32")
     answering = Answering(engine, task, loaded.tokenizer)
     singles = [replace(examples, items=[item]) for item in examples.items]
     for single in singles[:_WARM]:

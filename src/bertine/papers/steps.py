@@ -203,7 +203,7 @@ def _feature_based(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 def _search(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     score, resume = arguments.pop("score"), (folder / "search.json").exists()
     # The scores say which epochs are best; what is saved does not matter.
-    for name in ("save_best", "frozen"):
+    for name in ("save_best", "frozen", "calibrate"):
         arguments.pop(name, None)
     result = search(out=folder, resume=resume, paper_grid=True, **arguments)
     if result.chosen is None:
@@ -251,7 +251,7 @@ def _grow(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     loaded = load_model(arguments["model"])
     _write_config(folder, arguments, "config_file")
     config = read_config(Path(arguments["config_file"])).config
-    # One of another type guesses no words: it sees them.
+    # A model of another type keeps no head of pre-training: it sees the tokens that those guess.
     same = config.model_type == loaded.config.model_type
     with seeded(0, "new layers", ""):
         grown = Model(config, dict(loaded.model.heads) if same else {})

@@ -3,6 +3,7 @@ baselines, scores by epoch and by label, confusions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     if not bins or not points:
         return []
     rows = [
-        [f"{share:.0%}", f"{right:.1%}", f"{lowest:.1%}"]
+        [f"{share:.0%}", f"{right:.1%}", f"{math.floor(1000 * lowest) / 1000:.3f}"]
         for share, right, lowest in points
         if any(abs(share - wanted) < 0.02 for wanted in _ANSWERED)
     ]

@@ -127,7 +127,11 @@ class Served:
         computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(path, device, precision, loaded=loaded)
-            predictor = predictor.abstaining(abstain_below)
+            if abstain_below is not None:
+                try:
+                    predictor = predictor.abstaining(abstain_below)
+                except BertineError as error:
+                    raise BertineError(f"{name}: {error}") from error
             for line in predictor.lines():
                 say(line)
             engine = predictor.engine

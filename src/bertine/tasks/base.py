@@ -28,6 +28,7 @@ from bertine.objectives.base import Term
 from bertine.objectives.distillation.soft_targets import divergences
 from bertine.records.examples import Examples
 from bertine.taskinfo import TaskInfo
+from bertine.tasks.calibration import Decisions
 from bertine.tasks.features import Features, pad_features, truncation_note
 from bertine.tasks.input_lengths import require_positions
 from bertine.tasks.report import EvaluationReport
@@ -204,13 +205,10 @@ class Task(UserSide, ABC, Generic[Prediction]):
         evaluation (None: it was not judged); may change the weights of its heads."""
         return self
 
-    def choices(
-        self, outputs: Sequence[np.ndarray], features: Sequence[Any]
-    ) -> tuple[list[np.ndarray], list[int]]:
-        """Return what a temperature is fitted to, of the outputs of labelled examples: for each
-        choice that was made the logits, fp64 [K], and the number of the right one. None of a task
-        whose answers have no such probabilities."""
-        return [], []
+    def decisions(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> Decisions | None:
+        """Return what a temperature is fitted to: the logits of labelled examples, and what is
+        right; None where the answers of the task have no such probabilities."""
+        return None
 
     def divide_outputs(self, model: Model, divisor: float) -> None:
         """Divide the weights of the head of `model`, in place, so that its outputs are divided."""

@@ -24,6 +24,8 @@ LEAST_EXAMPLES = 50
 _LOWEST, _HIGHEST, _ORDINARY = 0.2, 20.0, 0.5
 #: Parts of the examples, each of which is judged with the temperature of the others.
 _FOLDS = 5
+#: Of what is written: the last bits of a probability depend on the texts beside it.
+_DIGITS = 6
 #: Shares of the texts that are answered, for the accuracy of each.
 _SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
 
@@ -75,10 +77,10 @@ class Reliability:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
-            "error": self.error,
-            "error_by_chance": self.error_by_chance,
-            "bins": [list(values) for values in self.bins],
-            "coverage": [list(values) for values in self.coverage],
+            "error": round(self.error, _DIGITS),
+            "error_by_chance": round(self.error_by_chance, _DIGITS),
+            "bins": [[round(value, _DIGITS) for value in values] for values in self.bins],
+            "coverage": [[round(value, _DIGITS) for value in values] for values in self.coverage],
         }
 
     def line(self) -> str:
@@ -90,6 +92,31 @@ class Reliability:
 
 
 @dataclass(frozen=True)
+class Decisions:
+    """The logits of decisions, and what is right.
+
+    Attributes:
+        logits: fp64 [N, K]; -inf where there were fewer to choose from.
+        truth: int64 [N], which of them is right.
+        examples: int64 [N], the example that a decision is about; there may be several.
+    """
+
+    logits: np.ndarray
+    truth: np.ndarray
+    examples: np.ndarray
+
+    @classmethod
+    def of(cls, logits: Sequence[np.ndarray], truth: Sequence[int]) -> Decisions | None:
+        """Join those of N examples, one of each, [K] or fewer; None where there are none."""
+        if not logits:
+            return None
+        table = np.full((len(logits), max(map(len, logits))), -np.inf)
+        for row, values in enumerate(logits):
+            table[row, : len(values)] = values
+        return cls(table, np.asarray(truth, dtype=np.int64), np.arange(len(truth)))
+
+
+@dataclass(frozen=True)
 class Calibration:
     """A temperature that was fitted, and what it is worth.
 
@@ -98,15 +125,28 @@ class Calibration:
         error_before: the expected calibration error without it.
         error_after: with it, each fifth of the examples by the temperature of the others.
         num_examples: that it was fitted on.
+        helps: whether the loss of each fifth by the temperature of the others is lower than
+            without one.
     """
 
     temperature: float
     error_before: float
     error_after: float
     num_examples: int
+    helps: bool
+
+    def to_dict(self) -> dict[str, float]:
+        """Return JSON values."""
+        names = ("temperature", "error_before", "error_after", "num_examples")
+        return {name: getattr(self, name) for name in names}
 
     def line(self) -> str:
         """Say what was done."""
+        if not self.helps:
+            return (
+                "no temperature makes the probabilities better on validation examples that it was "
+                "not fitted on; the head stays as it is"
+            )
         return (
             f"calibrated: a temperature of {self.temperature:.2f}, fitted on "
             f"{self.num_examples:,} validation examples, is in the head; on examples that it was "
@@ -135,26 +175,29 @@ def _by_chance(probabilities: np.ndarray) -> float:
     return sum(spreads) / max(1, len(probabilities))
 
 
-def calibrate(logits: Sequence[np.ndarray], truth: Sequence[int]) -> Calibration | None:
+def calibrate(decisions: Decisions | None) -> Calibration | None:
     """Fit a temperature, and measure what it is worth.
 
-    Args:
-        logits: of N answers, [K] each.
-        truth: which of them is right.
-
     Returns:
-        None where there are fewer than 50.
+        None where they are about fewer than 50 examples, or where a number is not finite.
     """
-    if len(logits) < LEAST_EXAMPLES:
+    if decisions is None:
         return None
-    table, right = _table(logits), np.asarray(truth)
-    folds = generator(0, "calibration folds").permutation(len(right)) % _FOLDS
+    table, right, examples = decisions.logits, decisions.truth, decisions.examples
+    known, numbers = np.unique(examples, return_inverse=True)
+    if len(known) < LEAST_EXAMPLES or np.isnan(table).any() or (table == np.inf).any():
+        return None
+    folds = (generator(0, "calibration folds").permutation(len(known)) % _FOLDS)[numbers]
     divided = np.empty_like(table)
     for fold in range(_FOLDS):
         inside = folds == fold
         divided[inside] = table[inside] / _fitted(table[~inside], right[~inside])
     return Calibration(
-        _fitted(table, right), _error_of(table, right), _error_of(divided, right), len(right)
+        _fitted(table, right),
+        _error_of(table, right),
+        _error_of(divided, right),
+        len(known),
+        _loss(divided, right) < _loss(table, right),
     )
 
 
@@ -163,25 +206,20 @@ def _error_of(table: np.ndarray, right: np.ndarray) -> float:
     return calibration_error(chances, table.argmax(1) == right)
 
 
+def _loss(table: np.ndarray, right: np.ndarray) -> float:
+    """Return the summed cross-entropy, in nats."""
+    return -float(_log_softmax(table)[np.arange(len(right)), right].sum())
+
+
 def _fitted(table: np.ndarray, right: np.ndarray) -> float:
     """Return the temperature with the lowest loss of `table` [N, K]; far from 1 costs a little."""
     from scipy.optimize import minimize_scalar
 
     def cost(exponent: float) -> float:
-        logs = _log_softmax(table / math.exp(exponent))
-        loss = -float(logs[np.arange(len(right)), right].sum())
-        return loss + 0.5 * (exponent / _ORDINARY) ** 2
+        return _loss(table / math.exp(exponent), right) + 0.5 * (exponent / _ORDINARY) ** 2
 
     bounds = (math.log(_LOWEST), math.log(_HIGHEST))
     return math.exp(float(minimize_scalar(cost, bounds=bounds, method="bounded").x))
-
-
-def _table(logits: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack logits: fp64 [N, K], -inf where an answer had fewer to choose from."""
-    table = np.full((len(logits), max(map(len, logits))), -np.inf)
-    for row, values in enumerate(logits):
-        table[row, : len(values)] = values
-    return table
 
 
 def _log_softmax(table: np.ndarray) -> np.ndarray:

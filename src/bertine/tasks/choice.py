@@ -29,7 +29,7 @@ from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Examples
 from bertine.tasks.answer import Answer
-from bertine.tasks.calibration import Reliability
+from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.choice_columns import ChoiceColumns
 from bertine.tasks.features import Features, by_example
 from bertine.tasks.input_lengths import check_room
@@ -166,9 +166,9 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             answers.append(ChoicePrediction(choice, probabilities, self.label_of(choice), unsure))
         return answers
 
-    def choices(
+    def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
-    ) -> tuple[list[np.ndarray], list[int]]:
+    ) -> Decisions | None:
         """Return the scores of the choices of each example, and the number of the right one."""
         logits, truth = [], []
         for scores, choices in by_example(outputs, features):
@@ -176,7 +176,7 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             if 1.0 in marks:
                 logits.append(np.array(list(map(float, scores))))
                 truth.append(marks.index(1.0))
-        return logits, truth
+        return Decisions.of(logits, truth)
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
         """Compute the cross-entropy of the softmax over each example's choices."""

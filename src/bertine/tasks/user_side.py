@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from bertine.errors import BertineError
 from bertine.records.examples import Example, Examples
 from bertine.tables.layout import LINE_COLUMN
-from bertine.tasks.answer import Answer, short
+from bertine.tasks.answer import Answer, json_value, short
 from bertine.terminal.console import aligned, counted
 
 
@@ -125,4 +125,9 @@ class UserSide:
 
 
 def _value_under(name: str) -> Callable[[Any], Any]:
-    return lambda answer: answer.value_of(name)
+    def value(answer: Any) -> Any:
+        # What a task decodes may be the inner part of an answer.
+        whole = isinstance(answer, Answer)
+        return answer.value_of(name) if whole else json_value(getattr(answer, name))
+
+    return value

@@ -142,9 +142,10 @@ class Author:
         name = "this model" if isinstance(model, LoadedModel) else str(model)
         config = model.config if isinstance(model, LoadedModel) else load_config(model)
         if not config.writes_with:
+            why = "" if config.reads_forward else ": it sees both sides of a word"
             raise BertineError(
-                f"{name}: is of type {config.model_type}, which writes no texts: it sees both "
-                "sides of a word; give one that guesses the next token, such as openai-gpt or bart"
+                f"{name}: is of type {config.model_type}, which writes no texts{why}; give one of "
+                "a type that does, such as openai-gpt or bart"
             )
         loaded = model if isinstance(model, LoadedModel) else load_model(model)
         if not isinstance(model, LoadedModel):

@@ -28,6 +28,7 @@ class LstmConfig(OpenAIGPTConfig):
 
     model_type: ClassVar[str] = "gpt-lstm"
     title: ClassVar[str] = "GPT-1 with LSTMs"
+    writes_with: ClassVar[str] = ""
 
     lstm_size: int = 0
     bilstm_layers: int = 0
@@ -39,6 +40,23 @@ class LstmConfig(OpenAIGPTConfig):
                 raise BertineError(
                     f"{name} is {getattr(self, name)}, but must be between 0 and 10,000"
                 )
+
+    # What a class of models is, and these are or are not by their layers above.
+
+    @property
+    def reads_forward(self) -> bool:  # type: ignore[override]
+        """Whether a token's states know nothing of what stands behind it."""
+        return not self.bilstm_layers
+
+    @property
+    def task_lm_weight(self) -> float:  # type: ignore[override]
+        """How much guessing the next token counts in fine-tuning; 0 where it is seen."""
+        return OpenAIGPTConfig.task_lm_weight if self.reads_forward else 0.0
+
+    @property
+    def decoder_passes(self) -> int:
+        """How many of the last passes ``num_hidden_layers`` does not count."""
+        return self.bilstm_layers
 
     @property
     def passes(self) -> Sequence[int]:

@@ -9,6 +9,7 @@ the rest as without compiling.
 from __future__ import annotations
 
 from bertine.models import losses
+from bertine.models.causal.recurrent import RecurrentLayer
 from bertine.models.fast.torch_private import allow_recompilations
 from bertine.models.heads import GuessesWords
 from bertine.models.model import Model
@@ -23,7 +24,9 @@ def compile_parts(model: Model) -> None:
     are."""
     allow_recompilations(_WAYS)
     for layer in model.backbone.layers:
-        layer.compile()
+        # The steps of recurrent ones are as many as a batch has: each would be code of its own.
+        if not isinstance(layer, RecurrentLayer):
+            layer.compile()
     for head in model.heads.values():
         if isinstance(head, GuessesWords):
             head.compile()

@@ -71,8 +71,10 @@ class BiLstmStates(nn.Module):
         mix_input: bool = True,
     ) -> None:
         super().__init__()
-        single = concatenate or num_states == 1 or not mix_input
-        self.mix = None if single else LayerMix(num_states)
+        if concatenate and not mix_input:
+            raise ValueError("states are joined, or the first of them is read alone, not both")
+        without_mix = concatenate or num_states == 1 or not mix_input
+        self.mix = None if without_mix else LayerMix(num_states)
         self._first_alone = not mix_input
         self.dropout = nn.Dropout(dropout)
         self.lstm = nn.LSTM(

@@ -25,7 +25,7 @@ from bertine.objectives.base import Term
 from bertine.records.examples import Example, Examples, SoftExample
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import setting
-from bertine.tasks.calibration import Reliability
+from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.features import Features, by_example
 from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
@@ -236,9 +236,9 @@ class TextClassification(WholeTextTask[Prediction]):
             for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
         ]
 
-    def choices(
+    def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
-    ) -> tuple[list[np.ndarray], list[int]]:
+    ) -> Decisions | None:
         """Return the logits of each text, and the number of its label, of soft labels that of the
         most probable one."""
         logits, truth = [], []
@@ -247,7 +247,7 @@ class TextClassification(WholeTextTask[Prediction]):
                 continue
             logits.append(np.asarray(np.mean(of_windows, axis=0, dtype=np.float64)))
             truth.append(int(label.argmax() if isinstance(label, np.ndarray) else label))
-        return logits, truth
+        return Decisions.of(logits, truth)
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
         """Return the logarithms of probabilities."""

@@ -32,6 +32,7 @@ from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
 from bertine.tasks.answer import Answer, json_value
 from bertine.tasks.base import setting
+from bertine.tasks.calibration import Decisions
 from bertine.tasks.features import Features, by_example
 from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.long_text import pooled
@@ -238,19 +239,27 @@ class MultiLabel(WholeTextTask[LabelSet]):
             answers.append(LabelSet(chosen, probabilities))
         return answers
 
-    def choices(
+    def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
-    ) -> tuple[list[np.ndarray], list[int]]:
+    ) -> Decisions | None:
         """Return for each label of each text the logits of not having and of having it, and
-        whether it has."""
+        whether it has. None where a threshold was chosen: it is one of the probabilities as they
+        are."""
+        if self.threshold != 0.5:
+            return None
         logits, truth = [], []
         for of_windows, own in by_example(outputs, features):
-            if own[0].label is None:
-                continue
-            for logit, has in zip(np.mean(of_windows, axis=0), own[0].label, strict=True):
-                logits.append(np.array([0.0, float(logit)]))
-                truth.append(int(has > 0.5))
-        return logits, truth
+            if own[0].label is not None:
+                logits.append(np.mean(of_windows, axis=0, dtype=np.float64))
+                truth.append(own[0].label > 0.5)
+        if not logits:
+            return None
+        having = np.concatenate(logits)
+        return Decisions(
+            np.stack([np.zeros_like(having), having], 1),
+            np.concatenate(truth).astype(np.int64),
+            np.repeat(np.arange(len(logits)), len(self.labels)),
+        )
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
         """Return the logarithms of the odds."""

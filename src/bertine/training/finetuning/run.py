@@ -4,8 +4,8 @@ directory."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -219,8 +219,7 @@ class _Finetuning:
         if self.baselines:
             values[BASELINES] = self.baselines
         if calibration is not None:
-            facts["calibration"] = values["calibration"] = asdict(calibration)
-            say(calibration.line())
+            facts["calibration"] = values["calibration"] = calibration.to_dict()
         write_json(run.folder / SCORES, values)
         examples = prepared.validation.examples
         write_worst(run.folder, task, examples, self.held, outputs)
@@ -239,9 +238,11 @@ class _Finetuning:
             display.note(line)
         return scores
 
-    def _judge(self, judged: Prepared) -> EvaluationReport:
+    def _judge(
+        self, judged: Prepared, outputs: Sequence[np.ndarray] | None = None
+    ) -> EvaluationReport:
         """Return the evaluation of a model on the validation examples, with the metrics of the
-        further ones."""
+        further ones; `outputs` are those for the first, if they are known."""
         loaded = judged.loaded
         report, *others = (
             evaluate_examples(
@@ -251,6 +252,7 @@ class _Finetuning:
                 loaded.tokenizer,
                 features=part.features,
                 dtype=self.dtype,
+                outputs=outputs if part is judged.validation else None,
             )
             for part in (judged.validation, *judged.others.values())
         )
@@ -313,14 +315,18 @@ class _Finetuning:
 
     def _calibrate(self, kept: Prepared, outputs: list[np.ndarray]) -> Calibration | None:
         """Fit a temperature to the outputs for the validation examples, divide the head and the
-        outputs by it, and judge the model anew; None where none is fitted."""
+        outputs by it, and judge the model anew; None where that is no better, or cannot be."""
         if not outputs:
             return None
-        calibration = calibrate(*kept.task.choices(outputs, self.held))
-        if calibration is not None:
-            kept.task.divide_outputs(kept.loaded.model, calibration.temperature)
-            outputs[:] = [output / calibration.temperature for output in outputs]
-            self.report = self._judge(kept)
+        calibration = calibrate(kept.task.decisions(outputs, self.held))
+        if calibration is None:
+            return None
+        say(calibration.line())
+        if not calibration.helps:
+            return None
+        kept.task.divide_outputs(kept.loaded.model, calibration.temperature)
+        outputs[:] = [output / calibration.temperature for output in outputs]
+        self.report = self._judge(kept, outputs)
         return calibration
 
 
