@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bertine.reports.run_page import report
     from bertine.signatures import (
         blimp,
+        check_labels,
         convert,
         distill,
         embed,
@@ -70,6 +71,7 @@ _HOME = {
     "Tokenizer": "bertine.text.tokenizer",
     "WordVectors": "bertine.word_vectors.vectors",
     "blimp": "bertine.inference.minimal_pairs.blimp",
+    "check_labels": "bertine.training.label_check.check_labels",
     "convert": "bertine.inference.convert",
     "distill": "bertine.training.distillation.distill",
     "embed": "bertine.inference.embedding.embed",
@@ -113,6 +115,7 @@ __all__ = [
     "WordVectors",
     "__version__",
     "blimp",
+    "check_labels",
     "convert",
     "distill",
     "embed",

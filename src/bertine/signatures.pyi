@@ -68,6 +68,7 @@ from bertine.training.distillation.result import Distilled
 from bertine.training.elmo.pretrain_elmo import ElmoResult
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
+from bertine.training.label_check.result import LabelCheck
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
@@ -110,6 +111,81 @@ def blimp(
         BertineError: no such model, or it gives words no probability; no such data, a pair that
             lacks a sentence, a sentence that is longer than the model takes; `masked_pieces` is
             given for a model whose pieces are not masked.
+    """
+
+def check_labels(
+    data: Path | str | TableLike,
+    *,
+    model: Path | str,
+    out: Path | str,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    paper: bool = False,
+    max_length: int | None = None,
+    learning_rate: float | None = None,
+    precision: Precision = "auto",
+    device: str | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    folds: int = 5,
+    frozen: bool | None = None,
+    processes: int = 1,
+) -> LabelCheck:
+    """Find labels of texts, or of pairs of texts, that are probably wrong: fine-tune a model on all
+    parts of the examples but one, ask it for that one, and compare its probabilities with the
+    labels, by confident learning (Northcutt et al. 2021, arXiv 1911.00068).
+
+    Args:
+        data: a labelled file, or a table in memory; of a folder the training file.
+        model: the model directory to start from.
+        out: the folder of the check. ``out/checked.csv`` has all examples, with
+            ``suggested_label`` where another one is more probable: correct ``label`` there, and
+            train on that file. ``out/check-labels.json`` has what was found, and
+            ``out/check-labels.html`` the same as a page.
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
+        batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
+        paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
+            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        learning_rate: its highest value; None: by the width of the model.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        seed: random seed.
+        resume: go on with the check in the output folder; parts that are judged are not judged
+            again.
+        folds: parts of the examples; each is judged by a model that was trained on the others.
+        frozen: train no layer: fit the head alone, in seconds, on the vectors that the model gives
+            already; None: all weights are trained, but the head alone is saved where it is better.
+            Of pairs the head is fitted on the vectors of both texts
+            (:mod:`bertine.training.finetuning.frozen_head`). It can be better than training all
+            weights where there are few labels. What is about training (`epochs`, `learning_rate`
+            and the like) is refused beside it. None compares on the validation examples
+            (:mod:`bertine.training.finetuning.head_alone`; not without `baselines`, not with
+            `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
+            whatever it is worth.
+        processes: models that are trained at a time, in processes that share the cores.
+
+    Returns:
+        What was found, the most probably wrong first.
+
+    Raises:
+        BertineError: what reading the data raises; fewer than two labels that occur twice; a model
+            that cannot be trained; `out` holds something else, a check that is not to be resumed,
+            or one with other settings.
     """
 
 def convert(

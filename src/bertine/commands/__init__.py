@@ -18,6 +18,7 @@ from bertine.commands.prepare import PREPARE
 from bertine.commands.report import REPORT
 from bertine.commands.serve import SERVE
 from bertine.commands.similar import SIMILAR
+from bertine.commands.train.check_labels import CHECK_LABELS
 from bertine.commands.train.distill import DISTILL
 from bertine.commands.train.feature_based import FEATURE_BASED
 from bertine.commands.train.finetune import FINETUNE
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Command] = {
         LR_FIND,
         FINETUNE,
         SEARCH,
+        CHECK_LABELS,
         DISTILL,
         REPORT,
         EVALUATE,

@@ -1,0 +1,169 @@
+"""Labels that look wrong: those that were changed on purpose are found."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertine
+import toys
+from bertine import BertineError
+from bertine.cli import main
+from bertine.records.examples import read_examples
+from bertine.training.label_check.confident import find_noise
+from bertine.training.label_check.result import LabelCheck
+
+SETTINGS: dict[str, Any] = {
+    "epochs": 25,
+    "learning_rate": 2e-3,
+    "frozen": False,
+    "folds": 3,
+    "precision": "fp32",
+}
+#: Rows whose labels are changed.
+WRONG = (3, 40, 41, 77, 90, 118)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = toys.write_labelled(tmp_path_factory.mktemp("labels") / "reviews.csv", rows=120)
+    with open(path, encoding="utf-8", newline="") as file:
+        header, *rows = list(csv.reader(file))
+    names = sorted({row[1] for row in rows})
+    for number in WRONG:
+        rows[number - 1][1] = names[rows[number - 1][1] == names[0]]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_model(tmp_path_factory.mktemp("model") / "model")
+
+
+@pytest.fixture(scope="module")
+def check(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelCheck:
+    with toys.one_thread():
+        return bertine.check_labels(
+            data, model=model, out=tmp_path_factory.mktemp("check") / "check", **SETTINGS
+        )
+
+
+def test_the_counts_are_those_of_the_paper() -> None:
+    """Worked out by hand: thresholds 0.8 and 0.7 (means of their own labels)."""
+    chances = np.array([[0.9, 0.1], [0.7, 0.3], [0.3, 0.7], [0.1, 0.9], [0.85, 0.15], [0.05, 0.95]])
+    labels = np.array([0, 0, 1, 1, 1, 1])
+    found = find_noise(chances, labels)
+    # Of label 1 the mean is (0.7 + 0.9 + 0.15 + 0.95) / 4 = 0.675, of label 0 it is 0.8.
+    assert found.counts.tolist() == [[1, 0], [1, 3]]
+    assert found.suggested.tolist() == [0, 0, 1, 1, 0, 1]
+    assert found.suspects.tolist() == [4]
+    assert found.margins[4] == pytest.approx(0.15 - 0.85)
+    # One of four of label 1, and none of label 0.
+    assert found.share == pytest.approx(4 / 6 * 1 / 4)
+
+
+def test_labels_that_were_changed_are_found(check: LabelCheck, data: Path) -> None:
+    lines = {suspect.line - 1 for suspect in check.suspects}
+    assert set(WRONG) <= lines
+    assert len(lines) <= len(WRONG) + 3
+    with open(data, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for suspect in check.suspects:
+        row = rows[suspect.line - 2]
+        assert (row["text"], row["label"]) == (suspect.texts[0], suspect.label)
+        assert suspect.suggested != suspect.label
+        assert suspect.suggested_probability > suspect.probability
+    margins = [each.probability - each.suggested_probability for each in check.suspects]
+    assert margins == sorted(margins)
+    assert 0.02 < check.noise.share < 0.12
+    assert "look wrong" in check.lines()[0]
+
+
+def test_the_file_is_corrected_and_trained_on(check: LabelCheck, data: Path) -> None:
+    with open(check.out / "checked.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 120
+    suggested = {int(row["line"]) for row in rows if row["suggested_label"]}
+    assert suggested == {suspect.line for suspect in check.suspects}
+    stored = json.loads((check.out / "check-labels.json").read_text())
+    assert stored["num_examples"] == 120
+    assert {each["line"] for each in stored["suspects"]} == suggested
+    page = (check.out / "check-labels.html").read_text()
+    assert "Labels to look at" in page
+    assert check.suspects[0].texts[0] in page
+    # As it is, it can be trained on: the columns have the names of the data.
+    assert [example.label for example in read_examples(check.out / "checked.csv").items] == [
+        row["label"] for row in rows
+    ]
+    # What was trained is not kept: the parts' probabilities are.
+    assert sorted(path.name for path in (check.out / "parts").iterdir()) == [
+        f"part-{number}.npy" for number in (1, 2, 3)
+    ]
+
+
+def test_a_check_goes_on_and_comes_to_the_same(
+    check: LabelCheck, data: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "check"
+    settings = {**SETTINGS, "processes": 2}
+    again = bertine.check_labels(data, model=model, out=out, **settings)
+    assert np.array_equal(again.noise.suggested, check.noise.suggested)
+    with pytest.raises(BertineError, match="holds a check already; add resume=True"):
+        bertine.check_labels(data, model=model, out=out, **SETTINGS)
+    with pytest.raises(BertineError, match="the check was begun with folds = 3, not 4"):
+        bertine.check_labels(data, model=model, out=out, **{**SETTINGS, "folds": 4}, resume=True)
+    kept = {path: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
+    (out / "parts/part-2.npy").unlink()
+    with toys.one_thread():
+        third = bertine.check_labels(data, model=model, out=out, **SETTINGS, resume=True)
+    assert np.array_equal(third.noise.suggested, check.noise.suggested)
+    for path, when in kept.items():
+        assert (path.stat().st_mtime_ns == when) == (path.name != "part-2.npy")
+
+
+def test_labels_that_occur_once_are_left_out_and_said(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = toys.write_labelled(tmp_path / "few.csv", rows=40)
+    with open(data, "a", encoding="utf-8") as file:
+        file.write("the odd one,neither\n")
+    settings = {**SETTINGS, "folds": 2, "epochs": 1}
+    with toys.one_thread():
+        found = bertine.check_labels(data, model=model, out=tmp_path / "check", **settings)
+    assert "1 label that occur once" in capsys.readouterr().err.replace("\n", " ")
+    assert len(found.examples) == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"data": "none.csv"}, "none.csv"),
+        ({"label_column": "stars"}, "stars"),
+        ({"folds": 1}, "folds is 1, but must be at least 2"),
+        ({"model": "no-such-model"}, "no-such-model"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(
+    data: Path, model: Path, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    given = {"data": data, "model": model, "out": tmp_path / "check", **SETTINGS, **change}
+    with pytest.raises(BertineError, match=told):
+        bertine.check_labels(given.pop("data"), **given)
+
+
+def test_the_command_prints_what_was_found(
+    check: LabelCheck, data: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--folds", "3", "--epochs", "25", "--learning-rate", "2e-3", "--no-frozen"]
+    options += ["--precision", "fp32", "--resume", "--out", str(check.out)]
+    assert main(["check-labels", str(data), "--model", str(model), *options]) == 0
+    out = capsys.readouterr().out
+    assert f"{len(check.suspects)} of 120 labels look wrong" in out
+    assert "correct 'label' in" in out
