@@ -26,14 +26,20 @@ from bertine.training.pretraining.initial_weights import architecture_of
 
 #: Tokens of pre-training for each row, where nobody says.
 _TOKENS = 30_000_000
-#: What pre-training and distilling have where a table says nothing; new weights are mimetic ones
-#: then, with which small models learn soonest.
+#: What pre-training and distilling have where a table says nothing: what small models learn most by
+#: in a short time (docs/hour.md). New weights are mimetic ones then.
 _COMMON: dict[str, Any] = {
     "max_seq_length": 128,
     "batch_size": 64,
-    "learning_rate": 1e-3,
+    "optimizer": "muon",
+    "learning_rate": 4e-3,
     "warmup_ratio": 0.05,
+    "weight_decay": 0.1,
+    "adam_beta2": 0.98,
+    "dropout": 0.0,
 }
+#: The deviation of new weights that are mimetic ones, of which the tables of words are not.
+_MIMETIC_RANGE = 0.06
 #: What an ELMo has where a table says nothing: its size, and how often it is scored.
 _ELMO: dict[str, Any] = {"model": "elmo-mini"}
 _TEXT, _VOCABULARY, _STORE, _HELD = "text", "vocabulary", "store", "held-out-store"
@@ -198,6 +204,8 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
         # Those begin behind a linear layer, where the heads that mimetic weights are for read.
         narrow = hasattr(config, "embedding_size")
         arguments.setdefault("initialization", "normal" if narrow else "mimetic")
+        if arguments["initialization"] == "mimetic":
+            arguments.setdefault("initializer_range", _MIMETIC_RANGE)
     step = Step(f"pretrained/{row.name}", verb, arguments, given, inside, tuple(needs))
     return ModelSteps(tuple(before), step, config.num_parameters)
 
