@@ -158,6 +158,7 @@ def pretrain(
     return {
         "steps": len(losses),
         "planned": steps,
+        "whole_plan": whole_plan,
         "tokens": tokens,
         "loss": statistics.fmean(losses[-200:]),
     }
@@ -166,7 +167,8 @@ def pretrain(
 def make_model(
     corpus: Sequence[Path], out: Path, minutes: float, *, whole_plan: bool
 ) -> dict[str, float]:
-    """Make the model within the time, and return the seconds of each part and what it saw."""
+    """Make the model within the time, or with `whole_plan` with as many steps as it promised;
+    return the seconds of each part and what it saw."""
     began = time.monotonic()
     tokenizer = train_tokenizer(corpus, out / "vocab")
     vocabulary = time.monotonic() - began

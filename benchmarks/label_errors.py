@@ -74,19 +74,21 @@ def main() -> None:
     parser.add_argument("--frozen", action="store_true")
     args = parser.parse_args()
     print(describe_machine(machine(torch.get_num_threads())), flush=True)
-    file = args.out / "changed.csv"
+    file = args.out / f"changed-{args.size}-{args.seed}.csv"
     changed = write_changed(args.data / "emotion/train.txt", args.size, args.seed, file)
     began = time.monotonic()
     with quietly():
         found = bertine.check_labels(
             file,
             model=args.model or minilm(),
-            out=args.out / "check",
+            out=args.out / f"check-{args.size}-{args.seed}{'-frozen' if args.frozen else ''}",
             processes=args.processes,
-            frozen=bool(args.frozen),
+            frozen=args.frozen,
             resume=True,
         )
     print(f"{time.monotonic() - began:.0f} s; accuracy {100 * found.accuracy:.1f}", flush=True)
+    if len(found.examples) != len(changed):
+        raise SystemExit("a label occurs once; draw more examples")
     noise = found.noise
     order = np.argsort(noise.margins, kind="stable")
     rows = [row("check-labels", noise.wrong, order, changed)]

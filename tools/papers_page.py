@@ -65,11 +65,11 @@ def picture(result: PaperResult) -> bytes:
             lines.append(([x for x, _ in points], [y for _, y in points]))
         return curves(names, lines, label="% of the steps")
     titles = {row.name: row.title for row in result.table.rows}
-    values = {row: result.averages(row) for row in result.scores}
-    if not any(values.values()):
+    shown = {row: result.averages(row) for row in result.scores}
+    if not any(shown.values()):
         first = result.columns[0]
-        values = {row: list(by.get(first, ())) for row, by in result.scores.items()}
-    return spread([titles[row] for row in values], list(values.values()))
+        shown = {row: list(by.get(first, ())) for row, by in result.scores.items()}
+    return spread([titles[row] for row in shown], list(shown.values()))
 
 
 def section(result: PaperResult, settings: dict[str, Any]) -> list[str]:
@@ -105,10 +105,12 @@ def main() -> None:
         name = result.table.name
         written = "\n".join(section(result, settings))
         place = re.compile(rf"<!-- {re.escape(name)} -->.*?<!-- end -->", re.DOTALL)
-        if not place.search(text):
+        found = place.search(text)
+        if found is None:
             raise SystemExit(f"{page}: has no place <!-- {name} --> … <!-- end -->")
         block = f"<!-- {name} -->\n{written}\n<!-- end -->"
-        text = place.sub(lambda _, block=block: block, text)
+        begin, end = found.span()
+        text = text[:begin] + block + text[end:]
         (PICTURES / f"{name}.svg").write_bytes(picture(result))
     page.write_text(text, encoding="utf-8")
 

@@ -133,7 +133,7 @@ def check_labels(
     seed: int = 0,
     resume: bool = False,
     folds: int = 5,
-    frozen: bool | None = None,
+    frozen: bool = False,
     processes: int = 1,
 ) -> LabelCheck:
     """Find labels of texts, or of pairs of texts, that are probably wrong: fine-tune a model on all
@@ -144,9 +144,9 @@ def check_labels(
         data: a labelled file, or a table in memory; of a folder the training file.
         model: the model directory to start from.
         out: the folder of the check. ``out/checked.csv`` has all examples, with
-            ``suggested_label`` where another one is more probable: correct ``label`` there, and
-            train on that file. ``out/check-labels.json`` has what was found, and
-            ``out/check-labels.html`` the same as a page.
+            ``suggested_label`` where another one is more probable: correct the labels there, and
+            train on that file; one that is there already stays as it is. ``out/check-labels.json``
+            has what was found, and ``out/check-labels.html`` the same as a page.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
@@ -169,14 +169,7 @@ def check_labels(
             again.
         folds: parts of the examples; each is judged by a model that was trained on the others.
         frozen: train no layer: fit the head alone, in seconds, on the vectors that the model gives
-            already; None: all weights are trained, but the head alone is saved where it is better.
-            Of pairs the head is fitted on the vectors of both texts
-            (:mod:`bertine.training.finetuning.frozen_head`). It can be better than training all
-            weights where there are few labels. What is about training (`epochs`, `learning_rate`
-            and the like) is refused beside it. None compares on the validation examples
-            (:mod:`bertine.training.finetuning.head_alone`; not without `baselines`, not with
-            `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
-            whatever it is worth.
+            already; mostly the better way with pairs and with few labels.
         processes: models that are trained at a time, in processes that share the cores.
 
     Returns:

@@ -73,6 +73,13 @@ def test_arguments_are_those_of_the_verbs(table: PaperTable) -> None:
             OPTIONS[verb](**arguments)
 
 
+def test_a_rate_is_one_of_an_optimizer(table: PaperTable) -> None:
+    """The usual one is not AdamW, whose rates are others."""
+    for row in table.rows:
+        given = row.arguments.get("pretrain", {})
+        assert "learning_rate" not in given or "optimizer" in given
+
+
 def test_every_model_can_be_built_and_has_its_objective(table: PaperTable) -> None:
     base = preset("bert-mini")
     for row in table.rows:

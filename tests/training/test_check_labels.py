@@ -56,17 +56,33 @@ def check(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_the_counts_are_those_of_the_paper() -> None:
-    """Worked out by hand: thresholds 0.8 and 0.7 (means of their own labels)."""
+    """Worked out by hand: the thresholds are the means of their own labels, 0.8 and 0.675."""
     chances = np.array([[0.9, 0.1], [0.7, 0.3], [0.3, 0.7], [0.1, 0.9], [0.85, 0.15], [0.05, 0.95]])
     labels = np.array([0, 0, 1, 1, 1, 1])
     found = find_noise(chances, labels)
-    # Of label 1 the mean is (0.7 + 0.9 + 0.15 + 0.95) / 4 = 0.675, of label 0 it is 0.8.
     assert found.counts.tolist() == [[1, 0], [1, 3]]
     assert found.suggested.tolist() == [0, 0, 1, 1, 0, 1]
     assert found.suspects.tolist() == [4]
     assert found.margins[4] == pytest.approx(0.15 - 0.85)
     # One of four of label 1, and none of label 0.
     assert found.share == pytest.approx(4 / 6 * 1 / 4)
+
+
+def test_no_label_is_suggested_that_is_less_probable() -> None:
+    """A rare label is never sure of itself, so its threshold is low."""
+    draw = np.random.default_rng(0)
+    labels = np.array([0] * 180 + [1] * 20)
+    first = np.where(labels == 0, draw.uniform(0.5, 1, 200), draw.uniform(0.4, 0.95, 200))
+    found = find_noise(np.stack([first, 1 - first], 1), labels)
+    numbers = np.arange(200)
+    chances = np.stack([first, 1 - first], 1)
+    wrong = found.wrong
+    assert wrong.any()
+    given, other = chances[numbers, labels], chances[numbers, found.suggested]
+    assert (other[wrong] > given[wrong]).all()
+    assert np.array_equal(found.margins, given - other)
+    # The joint counts them all the same, as in the paper.
+    assert found.counts.sum() > 0
 
 
 def test_labels_that_were_changed_are_found(check: LabelCheck, data: Path) -> None:
@@ -137,8 +153,56 @@ def test_labels_that_occur_once_are_left_out_and_said(
     settings = {**SETTINGS, "folds": 2, "epochs": 1}
     with toys.one_thread():
         found = bertine.check_labels(data, model=model, out=tmp_path / "check", **settings)
-    assert "1 label that occur once" in capsys.readouterr().err.replace("\n", " ")
+    assert "1 label that occurs once is not checked" in capsys.readouterr().err.replace("\n", " ")
     assert len(found.examples) == 40
+    # It is in the file all the same: who trains on that loses nothing.
+    with open(tmp_path / "check/checked.csv", encoding="utf-8", newline="") as file:
+        *_, last = list(csv.DictReader(file))
+    assert (last["text"], last["label"], last["suggested_label"]) == ("the odd one", "neither", "")
+
+
+def test_a_file_that_was_corrected_stays(check: LabelCheck, data: Path, model: Path) -> None:
+    file = check.out / "checked.csv"
+    before = file.read_bytes()
+    corrected = before.replace(b"animal", b"dish", 1)
+    file.write_bytes(corrected)
+    with toys.one_thread():
+        bertine.check_labels(data, model=model, out=check.out, **SETTINGS, resume=True)
+    assert file.read_bytes() == corrected
+    file.write_bytes(before)
+
+
+def test_columns_of_the_data_keep_their_names(model: Path, tmp_path: Path) -> None:
+    """Also those that are called as ours are."""
+    data = toys.write_labelled(tmp_path / "few.csv", rows=40)
+    data.write_text(data.read_text().replace("text,label", "line,suggested_label", 1))
+    settings = {**SETTINGS, "folds": 2, "epochs": 1, "frozen": True}
+    del settings["epochs"], settings["learning_rate"]
+    columns = {"text_columns": ["line"], "label_column": "suggested_label"}
+    with toys.one_thread():
+        found = bertine.check_labels(
+            data, model=model, out=tmp_path / "check", **columns, **settings
+        )
+    with open(tmp_path / "check/checked.csv", encoding="utf-8", newline="") as file:
+        header = next(csv.reader(file))
+    assert header[:2] == ["line", "suggested_label"]
+    assert len(set(header)) == 5
+    assert "'suggested_label'" in found.lines()[-1]
+
+
+def test_pairs_in_a_table_in_memory(model: Path, tmp_path: Path) -> None:
+    path = toys.write_pairs(tmp_path / "pairs.csv", rows=48)
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts = [name for name in rows[0] if name != "label"]
+    settings = {**SETTINGS, "folds": 2, "epochs": 1}
+    with toys.one_thread():
+        found = bertine.check_labels(
+            rows, model=model, out=tmp_path / "check", text_columns=texts, label_column="label",
+            **settings,
+        )  # fmt: skip
+    assert len(found.examples) == 48
+    assert all(len(each.texts) == 2 for each in found.suspects)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +211,7 @@ def test_labels_that_occur_once_are_left_out_and_said(
         ({"data": "none.csv"}, "none.csv"),
         ({"label_column": "stars"}, "stars"),
         ({"folds": 1}, "folds is 1, but must be at least 2"),
+        ({"folds": 121}, "folds is 121, but there are only 120 examples"),
         ({"model": "no-such-model"}, "no-such-model"),
     ],
 )
@@ -156,12 +221,14 @@ def test_mistakes_are_said_in_a_line(
     given = {"data": data, "model": model, "out": tmp_path / "check", **SETTINGS, **change}
     with pytest.raises(BertineError, match=told):
         bertine.check_labels(given.pop("data"), **given)
+    # Nothing is left that would be in the way of the right call.
+    assert not (tmp_path / "check").exists()
 
 
 def test_the_command_prints_what_was_found(
     check: LabelCheck, data: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--folds", "3", "--epochs", "25", "--learning-rate", "2e-3", "--no-frozen"]
+    options = ["--folds", "3", "--epochs", "25", "--learning-rate", "2e-3"]
     options += ["--precision", "fp32", "--resume", "--out", str(check.out)]
     assert main(["check-labels", str(data), "--model", str(model), *options]) == 0
     out = capsys.readouterr().out

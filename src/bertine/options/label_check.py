@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bertine.options.fields import declare, like
-from bertine.options.finetuning import FinetuneRecipe, InputLength, Layers
+from bertine.options.finetuning import FinetuneRecipe, InputLength
 from bertine.options.machine import Machine
 from bertine.options.optimization import Rate
 from bertine.options.reading import TableColumns, TableReading
@@ -21,7 +21,12 @@ class LabelCheckOptions(
         least=2,
         title="check",
     )
-    frozen: bool | None = like(Layers, "frozen", title="recipe", recorded=False)
+    frozen: bool = declare(
+        False,
+        "train no layer: fit the head alone, in seconds, on the vectors that the model gives "
+        "already; mostly the better way with pairs and with few labels",
+        title="recipe",
+    )
     processes: int = declare(
         1, "models that are trained at a time, in processes that share the cores", least=1,
         title="check",

@@ -26,8 +26,9 @@ from bertine.training.pretraining.initial_weights import architecture_of
 
 #: Tokens of pre-training for each row, where nobody says.
 _TOKENS = 30_000_000
-#: What pre-training and distilling have where a table says nothing: what small models learn most by
-#: in a short time (docs/hour.md). New weights are mimetic ones then.
+#: What pre-training and distilling have where a table says nothing: the recipe of the hour
+#: (docs/hour.md), by which small models learn most in a short time. New weights of BERT's layers
+#: are mimetic ones then, those of other types as published.
 _COMMON: dict[str, Any] = {
     "max_seq_length": 128,
     "batch_size": 64,
@@ -38,7 +39,8 @@ _COMMON: dict[str, Any] = {
     "adam_beta2": 0.98,
     "dropout": 0.0,
 }
-#: The deviation of new weights that are mimetic ones, of which the tables of words are not.
+#: The deviation of new weights beside the mimetic ones (docs/results.md, "What a healthy run looks
+#: like").
 _MIMETIC_RANGE = 0.06
 #: What an ELMo has where a table says nothing: its size, and how often it is scored.
 _ELMO: dict[str, Any] = {"model": "elmo-mini"}

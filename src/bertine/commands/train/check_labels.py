@@ -30,8 +30,8 @@ CHECK_LABELS = Command(
     summary="find labels that are probably wrong",
     description="Find labels of texts, or of pairs, that are probably wrong: fine-tune a model on\n"
     "all parts of the examples but one, ask it for that one, and compare what it is sure of with\n"
-    "the labels. DIR/checked.csv has all examples with a suggested label where there is one:\n"
-    "correct it, and train on it.",
+    "the labels. DIR/checked.csv has all examples, with a suggested label where one is more\n"
+    "probable: correct the labels there, and train on that file.",
     add_arguments=_add_arguments,
     run=_run,
     examples="bertine check-labels reviews.csv --model bertine-en --out check\n"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,17 +27,17 @@ from bertine.files import (
     write_text,
 )
 from bertine.inference.predictor import Predictor
+from bertine.modeldir import load_model
 from bertine.options.label_check import LabelCheckOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Example, Examples, find_splits, read_examples
 from bertine.rng import generator
 from bertine.tables.given import GivenTable, Source, TableLike, as_data
-from bertine.tasks.labels import check_labels as check_label_names
 from bertine.terminal.console import counted, say, warn
 from bertine.training.label_check.confident import find_noise
 from bertine.training.label_check.page import check_page
-from bertine.training.label_check.result import CHECK, PAGE, LabelCheck
+from bertine.training.label_check.result import CHECK, CHECKED, PAGE, LabelCheck
 from bertine.training.run import refuse_changes
 from bertine.training.search.runs import run_here, run_processes
 
@@ -46,7 +47,7 @@ _OF_FINETUNE = (
     *("device", "precision", "seed"),
 )
 #: Those that may change when a check is resumed.
-_FREE = ("processes", "resume", "device")
+_FREE = ("processes", "resume")
 
 
 @takes_options()
@@ -65,9 +66,9 @@ def check_labels(
         data: a labelled file, or a table in memory; of a folder the training file.
         model: the model directory to start from.
         out: the folder of the check. ``out/checked.csv`` has all examples, with
-            ``suggested_label`` where another one is more probable: correct ``label`` there, and
-            train on that file. ``out/check-labels.json`` has what was found, and
-            ``out/check-labels.html`` the same as a page.
+            ``suggested_label`` where another one is more probable: correct the labels there, and
+            train on that file; one that is there already stays as it is. ``out/check-labels.json``
+            has what was found, and ``out/check-labels.html`` the same as a page.
         options: what the other arguments say.
 
     Returns:
@@ -83,16 +84,17 @@ def check_labels(
     source = _training_part(data)
     names = ("text_columns", "label_column", "format", "quotes", "strict")
     examples = read_examples(source, **{name: getattr(options, name) for name in names})
-    check = _Check(_judged(examples), Path(out).absolute(), options)
-    place = str(source) if isinstance(source, str | Path) else "a table in memory"
+    for note in examples.notes:
+        say(note)
+    check = _Check(examples, Path(out).absolute(), options)
     settings = {
-        "model": str(model),
-        "examples": check.examples.fingerprint(),
+        "examples_fingerprint": examples.fingerprint(),
+        "weights_fingerprint": load_model(model, heads={}).model.fingerprint(),
         **{name: value for name, value in options.changed().items() if name not in _FREE},
     }
     with check.opened(settings):
         check.train(model)
-        return check.finish(settings, place)
+        return check.finish(settings)
 
 
 def _training_part(data: Path | str | TableLike) -> Source:
@@ -115,17 +117,16 @@ def _judged(examples: Examples[Example]) -> Examples[Example]:
     counts = Counter(item.label for item in examples.items)
     rare = sorted(str(label) for label, count in counts.items() if count < 2)
     if rare:
+        occurring = counted(len(rare), "label", "that occurs once is", "that occur once are")
         warn(
-            f"{examples.source}: {counted(len(rare), 'label')} that occur once cannot be checked "
-            f"and are left out: {', '.join(rare[:10])}{', …' if len(rare) > 10 else ''}"
+            f"{examples.source}: {occurring} not checked: {', '.join(rare[:10])}"
+            f"{', …' if len(rare) > 10 else ''}"
         )
     items = [item for item in examples.items if counts[item.label] > 1]
-    labels = sorted({str(item.label) for item in items})
-    if len(labels) < 2:
+    if len({item.label for item in items}) < 2:
         raise BertineError(
-            f"{examples.source}: has not two labels that occur twice; there is nothing to compare"
+            f"{examples.source}: needs at least two labels that each occur at least twice"
         )
-    check_label_names("classification", tuple(labels))
     return dataclasses.replace(examples, items=items)
 
 
@@ -133,39 +134,64 @@ class _Check:
     """A check under way.
 
     Attributes:
+        every: example that was read.
         examples: that are checked.
         labels: of them, sorted.
         folds: int64 [N], the part that each example is in.
     """
 
-    def __init__(self, examples: Examples[Example], out: Path, options: LabelCheckOptions) -> None:
-        self.examples, self.out, self._options = examples, out, options
-        self.labels = sorted({str(item.label) for item in examples.items})
-        self.folds = _folds([str(item.label) for item in examples.items], options)
-        self._columns = ("text", "second_text")[: len(examples.text_columns)]
+    def __init__(self, every: Examples[Example], out: Path, options: LabelCheckOptions) -> None:
+        self.every, self.examples = every, _judged(every)
+        self.out, self._options = out, options
+        if options.folds > len(self.examples):
+            raise BertineError(
+                f"{option('folds')} is {options.folds}, but there are only "
+                f"{counted(len(self.examples), 'example')}"
+            )
+        self.labels = sorted({str(item.label) for item in self.examples.items})
+        self.folds = _folds([str(item.label) for item in self.examples.items], options)
+        self._columns = ("text", "second_text")[: len(every.text_columns)]
 
-    def opened(self, settings: dict[str, Any]) -> Any:
-        """Begin a check in its folder, or find how far it was; keep other processes out."""
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Begin a check in its folder, or find how far it was; keep other processes out. One that
+        could not even judge a part leaves nothing."""
         file = self.out / CHECK
         if self.out.exists() and not self.out.is_dir():
             raise BertineError(f"{self.out}: is a file; choose another folder for the check")
-        if file.exists():
-            if not self._options.resume:
-                raise BertineError(
-                    f"{self.out}: holds a check already; add {option('resume', True)} to go on "
-                    "with it, or choose another folder"
-                )
-            known = read_json_object(file, lenient=True).get("settings", {})
-            refuse_changes(file, "check was begun", known, json.loads(json.dumps(settings)))
-        elif self.out.exists() and any(self.out.iterdir()):
-            raise BertineError(
-                f"{self.out}: is not empty and holds no check; choose another folder"
-            )
+        new = not self.out.exists()
         with os_errors(self.out, "writing it"):
             self.out.mkdir(parents=True, exist_ok=True)
-        if not file.exists():
-            write_json(file, {"settings": settings})
-        return lock_folder(self.out, "another process is at this check; wait for it")
+        with lock_folder(self.out, "another process is at this check; wait for it"):
+            if file.exists():
+                self._go_on(file, settings)
+            elif any(not entry.name.startswith(f".{CHECK}.tmp-") for entry in self.out.iterdir()):
+                raise BertineError(
+                    f"{self.out}: is not empty and holds no check; choose another folder"
+                )
+            else:
+                write_json(file, {"settings": settings})
+            try:
+                yield
+            except BertineError:
+                if not any(self._answers(fold).exists() for fold in range(self._options.folds)):
+                    file.unlink(missing_ok=True)
+                    for name in ("parts", "logs"):
+                        shutil.rmtree(self.out / name, ignore_errors=True)
+                    if new:
+                        self.out.rmdir()
+                raise
+
+    def _go_on(self, file: Path, settings: dict[str, Any]) -> None:
+        if not self._options.resume:
+            raise BertineError(
+                f"{self.out}: holds a check already; add {option('resume', True)} to go on with "
+                "it, or choose another folder"
+            )
+        known = read_json_object(file, lenient=True).get("settings")
+        if not isinstance(known, dict):
+            raise BertineError(f"{file}: is damaged; choose another folder for the check")
+        refuse_changes(file, "check was begun", known, json.loads(json.dumps(settings)))
 
     def train(self, model: Path | str) -> None:
         """Train a model without each part that is not judged yet, and judge it."""
@@ -180,9 +206,16 @@ class _Check:
             return
 
         def on_end(number: int, message: dict[str, Any]) -> None:
+            part = f"part {waiting[number] + 1} of {self._options.folds}"
             if "done" not in message:
-                raise BertineError(str(message.get("error") or message["lost"]))
+                reason = message.get("error")
+                if reason is None:
+                    reason = f"{message['lost']} (more in {jobs[number]['log']})"
+                raise BertineError(f"{part}: {reason}")
+            if message["done"].get("collapsed"):
+                warn(f"{part}: its model gives the same label to every text, so it says nothing")
             self._judge(waiting[number])
+            say(f"{part}: judged")
 
         do = run_here
         if self._options.processes > 1 and len(jobs) > 1:
@@ -190,22 +223,32 @@ class _Check:
             do = partial(run_processes, processes=count, device=device)
         do(jobs, on_end)
 
-    def finish(self, settings: dict[str, Any], source: str) -> LabelCheck:
+    def finish(self, settings: dict[str, Any]) -> LabelCheck:
         """Compare the probabilities with the labels, and write what was found."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         given = np.array([numbers[str(item.label)] for item in self.examples.items])
         probabilities = np.zeros((len(given), len(self.labels)))
         for fold in range(self._options.folds):
             probabilities[self.folds == fold] = np.load(self._answers(fold), allow_pickle=False)
+            # What a killed process left.
+            shutil.rmtree(self._folder(fold), ignore_errors=True)
         noise = find_noise(probabilities, given)
-        result = LabelCheck(self.examples, self.labels, noise, probabilities, self.out, source)
-        result.write()
+        result = LabelCheck(
+            self.examples, self.labels, noise, probabilities, self.out, every=self.every
+        )
+        if (self.out / CHECKED).exists():
+            say(f"{self.out / CHECKED}: is there already, and stays as it is")
+        else:
+            result.write()
         write_json(self.out / CHECK, {"settings": settings, **result.to_dict()})
         check_page(result).write(self.out / PAGE)
         return result
 
     def _folder(self, fold: int) -> Path:
         return self.out / "parts" / f"part-{fold + 1}"
+
+    def _run(self, fold: int) -> Path:
+        return self._folder(fold) / f"part-{fold + 1}"
 
     def _answers(self, fold: int) -> Path:
         return self.out / "parts" / f"part-{fold + 1}.npy"
@@ -231,7 +274,7 @@ class _Check:
                 "task": "text",
                 "model": os.path.abspath(path) if Path(path).exists() else str(model),
                 "data": str(data),
-                "out": str(self._folder(fold) / "run"),
+                "out": str(self._run(fold)),
                 "text_columns": list(self._columns),
                 "label_column": "label",
                 "save_best": False,
@@ -244,8 +287,10 @@ class _Check:
 
     def _judge(self, fold: int) -> None:
         """Ask the model that was trained without a part, and keep its probabilities alone."""
-        run = self._folder(fold) / "run"
-        predictor = Predictor.load(run / "model", self._options.device, self._options.precision)
+        # In the precision of training: a faster one would be chosen for each part anew.
+        predictor = Predictor.for_scores(
+            self._run(fold) / "model", self._options.device, self._options.precision
+        )
         items = [
             item for item, part in zip(self.examples.items, self.folds, strict=True) if part == fold
         ]
@@ -262,9 +307,12 @@ def _folds(labels: Sequence[str], options: LabelCheckOptions) -> np.ndarray:
     folds = np.empty(len(labels), dtype=np.int64)
     draw = generator(options.seed, "parts of a label check")
     begin = 0
-    for label in sorted(set(labels)):
-        own = np.array([number for number, other in enumerate(labels) if other == label])
-        order = draw.permutation(own)
+    numbers: dict[str, list[int]] = {}
+    for number, label in enumerate(labels):
+        numbers.setdefault(label, []).append(number)
+    for label in sorted(numbers):
+        own = numbers[label]
+        order = draw.permutation(np.array(own))
         folds[order] = (begin + np.arange(len(own))) % options.folds
         begin += len(own)
     return folds

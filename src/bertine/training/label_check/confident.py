@@ -19,8 +19,9 @@ class LabelNoise:
         given: int64 [N], the labels.
         counts: int64 [K, K], the confident joint: examples with a label (a row) for which a model
             is as sure of some label (a column) as it is on average of examples that have it.
-        suggested: int64 [N], that label of each example; its own where there is no such.
-        margins: fp64 [N], the probability of the label less that of the best other one: the lower,
+        suggested: int64 [N], that label of each example where it is more probable than its own,
+            else its own.
+        margins: fp64 [N], the probability of the label less that of the suggested one: the lower,
             the more probably the label is wrong.
         share: the estimated share of wrong labels.
     """
@@ -57,13 +58,14 @@ def find_noise(probabilities: np.ndarray, labels: np.ndarray) -> LabelNoise:
     # How sure a model is on average of a label where it is given (equation 2 of the paper).
     thresholds = np.array([own[labels == kind].mean() for kind in range(kinds)])
     sure = np.where(probabilities >= thresholds, probabilities, -1.0)
-    suggested = np.where(sure.max(1) >= 0, sure.argmax(1), labels)
-    counts = np.zeros((kinds, kinds), dtype=np.int64)
     confident = sure.max(1) >= 0
-    np.add.at(counts, (labels[confident], suggested[confident]), 1)
-    others = probabilities.copy()
-    others[numbers, labels] = -1.0
-    return LabelNoise(labels, counts, suggested, own - others.max(1), _share(counts, labels))
+    best = sure.argmax(1)
+    counts = np.zeros((kinds, kinds), dtype=np.int64)
+    np.add.at(counts, (labels[confident], best[confident]), 1)
+    # A rare label has a low threshold: it is suggested only where it is the more probable one too.
+    suggested = np.where(confident & (probabilities[numbers, best] > own), best, labels)
+    margins = own - probabilities[numbers, suggested]
+    return LabelNoise(labels, counts, suggested, margins, _share(counts, labels))
 
 
 def _share(counts: np.ndarray, labels: np.ndarray) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bertine.reports import html
 from bertine.reports.html import Fact, Heat, Note, PageTable, Section
 from bertine.tasks.answer import short
-from bertine.training.label_check.result import CHECKED, WEAK, LabelCheck
+from bertine.training.label_check.result import CHECKED, LabelCheck
 from bertine.version import __version__
 
 #: Rows of the list, characters of a text, labels of a matrix.
@@ -31,7 +31,7 @@ def check_page(result: LabelCheck) -> html.Page:
         ]
         for each in result.suspects[:_ROWS]
     ]
-    columns = ["line", "label", "suggested", "of the label", "of the suggestion", "text"]
+    columns = ["line", "label", "suggested", "probability", "of the suggestion", "text"]
     blocks: list[html.Block] = [Note("No label looks wrong.", "good")]
     if rows:
         more = f" The first {_ROWS} of {found:,}." if found > _ROWS else ""
@@ -43,7 +43,7 @@ def check_page(result: LabelCheck) -> html.Page:
                 caption=f"The surest first; the probabilities of both labels.{more}",
             )
         ]
-    if result.accuracy < WEAK:
+    if result.weak:
         text = (
             "The models do not know the task well, so most of these labels may be right: read the "
             "list from the top, and do not trust the share."
@@ -67,7 +67,7 @@ def check_page(result: LabelCheck) -> html.Page:
         sections.append(Section("Which label is taken for which", [matrix]))
     return html.Page(
         title="Labels that look wrong",
-        lead=f"{result.source}. By confident learning (Northcutt et al. 2021).",
+        lead=f"{result.every.source}. By confident learning (Northcutt et al. 2021).",
         headline=headline,
         sections=sections,
         footer=f"Made by bertine {__version__} with 'bertine check-labels'.",

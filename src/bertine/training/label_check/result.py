@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bertine.inference.files.rows import unused
 from bertine.records.examples import Example, Examples
 from bertine.records.table_writer import open_writer
 from bertine.tables.layout import TableLayout
@@ -18,8 +19,11 @@ from bertine.training.label_check.confident import LabelNoise
 
 #: In the folder of a check: what was found, the same as a page, and all examples to be corrected.
 CHECK, PAGE, CHECKED = "check-labels.json", "check-labels.html", "checked.csv"
-#: Where models agree with fewer labels than that, they do not know the task well enough.
-WEAK = 0.8
+#: Where models agree with fewer labels than that, or with no more than that beyond those that are
+#: the most frequent one, they do not know the task well enough.
+_WEAK, _BEYOND = 0.8, 0.02
+#: Characters of a text in the JSON, and labels of a matrix there.
+_TEXT, _LABELS = 400, 200
 #: In the terminal.
 _SHOWN, _CONFUSIONS = 10, 5
 
@@ -47,7 +51,7 @@ class SuspectLabel:
         """Return JSON values."""
         return {
             "line": self.line,
-            "texts": list(self.texts),
+            "texts": [short(text, _TEXT) for text in self.texts],
             "label": self.label,
             "suggested_label": self.suggested,
             "probability": round(self.probability, 6),
@@ -65,7 +69,7 @@ class LabelCheck(Shown):
         noise: what the probabilities say of the labels.
         probabilities: fp64 [N, K], by models that have not seen the example.
         out: the folder.
-        source: of the examples.
+        every: all examples, those among them that could not be checked.
         suspects: the examples whose label is probably wrong, the surest first.
     """
 
@@ -74,7 +78,7 @@ class LabelCheck(Shown):
     noise: LabelNoise
     probabilities: np.ndarray
     out: Path
-    source: str
+    every: Examples[Example]
     suspects: list[SuspectLabel] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +108,13 @@ class LabelCheck(Shown):
         return sorted(((a, b, n) for (a, b), n in counts.items()), key=lambda each: -each[2])
 
     @property
+    def weak(self) -> bool:
+        """Whether the models do not know the task well: they agree with fewer than 80% of the
+        labels, or hardly with more than have the most frequent one."""
+        frequent = float(np.bincount(self.noise.given).max() / len(self.noise.given))
+        return self.accuracy < max(_WEAK, frequent + _BEYOND)
+
+    @property
     def accuracy(self) -> float:
         """How often the most probable label is the given one."""
         return float((self.probabilities.argmax(1) == self.noise.given).mean())
@@ -117,7 +128,7 @@ class LabelCheck(Shown):
             f"{self.noise.share:.1%}",
             f"models that have not seen an example give its label to {self.accuracy:.1%} of them",
         ]
-        if self.accuracy < WEAK:
+        if self.weak:
             lines.append(
                 "they do not know the task well, so most of these labels may be right: read the "
                 "list from the top, and do not trust the share"
@@ -128,49 +139,62 @@ class LabelCheck(Shown):
                 visible(each.label),
                 visible(each.suggested),
                 f"{each.suggested_probability:.0%}",
-                short(each.texts[0]),
+                short(" / ".join(each.texts)),
             ]
             for each in self.suspects[:_SHOWN]
         ]
         if rows:
-            lines += aligned([["", "label", "suggested", "", "text"], *rows], left=(0, 1, 2, 4))
+            lines += aligned(
+                [["", "label", "suggested", "its probability", "text"], *rows], left=(0, 1, 2, 4)
+            )
         lines += [
-            f"{counted(number, 'time')} {other!r} for {label!r}"
+            f"given {label!r}, suggested {other!r}: {counted(number, 'time')}"
             for label, other, number in self.confusions[:_CONFUSIONS]
         ]
         return [
             *lines,
-            f"correct 'label' in {self.out / CHECKED}, and train on it; page: {self.out / PAGE}",
+            f"correct {self._label!r} in {self.out / CHECKED}, and train on that file; page: "
+            f"{self.out / PAGE}",
         ]
+
+    @property
+    def _label(self) -> str:
+        return self.examples.label_column or "label"
 
     def write(self) -> None:
         """Write all examples, with what is suggested, as a file to correct and train on."""
         texts = list(self.examples.text_columns)
-        label = self.examples.label_column or "label"
-        names = [*texts, label, "suggested_label", "label_probability", "line"]
-        wrong = self.noise.wrong
+        own = [*texts, self._label]
+        suggested, chance, line = (
+            unused(name, own, "check_") for name in ("suggested_label", "label_probability", "line")
+        )
+        numbers = {id(item): number for number, item in enumerate(self.examples.items)}
         layout = TableLayout("csv", ",", True)
-        with open_writer(self.out / CHECKED, layout, names) as writer:
-            for number, item in enumerate(self.examples.items):
-                own, other = int(self.noise.given[number]), int(self.noise.suggested[number])
-                writer.write(
-                    {
-                        **dict(zip(texts, item.texts, strict=True)),
-                        label: self.labels[own],
-                        "suggested_label": self.labels[other] if wrong[number] else None,
-                        "label_probability": round(float(self.probabilities[number, own]), 4),
-                        "line": item.line,
-                    }
-                )
+        with open_writer(self.out / CHECKED, layout, [*own, suggested, chance, line]) as writer:
+            for item in self.every.items:
+                number = numbers.get(id(item))
+                row: dict[str, Any] = dict(zip(own, [*item.texts, item.label], strict=True))
+                row |= {suggested: None, chance: None, line: item.line}
+                if number is not None:
+                    given = int(self.noise.given[number])
+                    row[chance] = round(float(self.probabilities[number, given]), 4)
+                    if self.noise.wrong[number]:
+                        row[suggested] = self.labels[int(self.noise.suggested[number])]
+                writer.write(row)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
-            "source": self.source,
+            "source": self.every.source,
+            "num_not_checked": len(self.every) - len(self.examples),
             "num_examples": len(self.examples),
             "labels": list(self.labels),
             "accuracy": self.accuracy,
             "estimated_share": self.noise.share,
-            "confident_joint": self.noise.counts.tolist(),
+            **(
+                {"confident_joint": self.noise.counts.tolist()}
+                if len(self.labels) <= _LABELS
+                else {}
+            ),
             "suspects": [suspect.to_dict() for suspect in self.suspects],
         }
