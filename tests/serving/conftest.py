@@ -134,13 +134,14 @@ def running(
     api_key: str | None = None,
     hosts: Hosts | None = None,
     send_buffer: int | None = None,
+    abstain_below: float | None = None,
     **limits: Any,
 ) -> Iterator[Client]:
     """A server in this process, on a free port, in a thread of its own; the kernel's buffer of
     answers may be made small."""
     bounds = Limits(**limits)
     served = [
-        Served.load(name, path, bounds, device="cpu", precision="fp32")
+        Served.load(name, path, bounds, device="cpu", precision="fp32", abstain_below=abstain_below)
         for name, path in models.items()
     ]
     service = Service(served, bounds)

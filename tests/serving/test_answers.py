@@ -404,3 +404,20 @@ def test_the_page_has_a_form_for_every_task() -> None:
     shown = {"text": "label", "regression": "label", "multi-label": "label", "seq2seq": "written"}
     assert names >= TASKS.keys() | {"fill-mask", "embed"}
     assert {shown.get(name, name) for name in names} == views
+
+
+def test_unsure_answers_are_null(models: dict[str, Path]) -> None:
+    chosen = {name: models[name] for name in ("text", "choice")}
+    with running(chosen, abstain_below=1.0) as client:
+        for name in chosen:
+            answer = client("/predict", {"texts": TEXTS[name], "model": name})
+            assert answer.status == 200, answer.body
+            for found in answer.json["predictions"]:
+                assert found["label"] is None
+                assert 0 < found["probability"] < 1
+                assert found.get("choice") is None
+    with (
+        pytest.raises(BertineError, match="tagging: abstain_below is for models that choose"),
+        running({"tagging": models["tagging"]}, abstain_below=0.5),
+    ):
+        pass
