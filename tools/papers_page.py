@@ -89,6 +89,8 @@ def section(result: PaperResult, settings: dict[str, Any]) -> list[str]:
     lines.append(f"- {result.scale}")
     lines.append(f"- all steps together took {human_time(result.seconds)}")
     said = {key: value for key, value in settings.items() if key != "table" and value is not None}
+    if "model" in said:  # where it lies is nobody's business
+        said["model"] = Path(str(said["model"])).name
     options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in said.items())
     lines.append(f"- `bertine paper {name} --corpus TEXTS --data DATA --out OUT {options}`")
     return lines

@@ -85,7 +85,7 @@ def test_a_table_has_all_its_cells(ran: PaperResult) -> None:
     assert set(ran.left_out) == {"MNLI-m", "QNLI", "SQuAD 1.1", "CoLA", "STS-B", "RTE"}
     text = "\n".join(ran.lines())
     assert "(86.7)" in text
-    assert "here: sizes of" in text
+    assert "here: 2 layers of 32, " in text
     assert "tokens of pre-training a row, 2 seeds of fine-tuning; in the paper: BERT-base" in text
     assert len(steps_of(ran.out)) == ALL_STEPS
     kept = json.loads((ran.out / "paper.json").read_text())

@@ -22,6 +22,7 @@ from bertine.papers.splitting import HELD_OUT, TRAINING
 from bertine.papers.steps import Step
 from bertine.papers.table import PaperTable, TableRow
 from bertine.registry import FAMILIES
+from bertine.terminal.console import counted
 from bertine.training.pretraining.initial_weights import architecture_of
 
 #: Tokens of pre-training for each row, where nobody says.
@@ -164,6 +165,13 @@ def elmo_size(row: TableRow, options: PaperOptions) -> str | None:
             f"{', '.join(ELMO_PRESETS)}"
         )
     return str(own.get("model", _ELMO["model"]))
+
+
+def sizes_of(options: PaperOptions) -> str:
+    """Say what stands for the sizes of the paper's base model."""
+    config = architecture_of(options.model)
+    sizes = f"{counted(config.num_hidden_layers, 'layer')} of {config.hidden_size}"
+    return sizes if Path(options.model).exists() else f"sizes of {options.model} ({sizes})"
 
 
 def model_steps(

@@ -16,7 +16,7 @@ from bertine.options.names import option
 from bertine.options.papers import PaperOptions, PaperScale
 from bertine.options.verbs import takes_options
 from bertine.papers.measures import MEASURES
-from bertine.papers.model_steps import elmo_size
+from bertine.papers.model_steps import elmo_size, sizes_of
 from bertine.papers.page import paper_page
 from bertine.papers.plan import Plan, plan_of
 from bertine.papers.result import PAGE, TABLE, PaperResult
@@ -275,8 +275,8 @@ class _Running:
             if name.startswith("pretrained/")
         ]
         seen = [int(value) for value in tokens if value]
-        sizes = {elmo_size(row, options) or options.model for row in self._table.rows}
-        text = "here: " if self._table.given else f"here: sizes of {', '.join(sorted(sizes))}, "
+        sizes = {elmo_size(row, options) or sizes_of(options) for row in self._table.rows}
+        text = "here: " if self._table.given else f"here: {' and '.join(sorted(sizes))}, "
         if seen:
             few, many = human_count(min(seen)), human_count(max(seen))
             text += f"{few if few == many else f'{few} to {many}'} tokens of pre-training a row, "
