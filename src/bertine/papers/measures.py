@@ -80,7 +80,7 @@ MEASURES = {
     "NER by features": Measure(
         "feature_based",
         "f1",
-        {"task": "tagging", "rows": ["concat-last-four"], "lstm_size": 128},
+        {"task": "tagging", "rows": ["concat-last-four"]},
         _ENTITIES,
     ),
     "topics": _texts(["text"], "category", ("sib200", "single-sib200")),

@@ -19,6 +19,15 @@ from bertine.training.pretraining.initial_weights import architecture_of
 #: What a fine-tuning run of a table has where its file says nothing.
 _FINETUNE: dict[str, Any] = {"save_best": False, "frozen": False, "calibrate": False}
 
+#: What a BiLSTM on frozen states has there: with the paper's size and its usual dropout of a half,
+#: small sets of tagged words teach it nothing.
+_FEATURES: dict[str, Any] = {
+    "lstm_size": 128,
+    "dropout": 0.2,
+    "learning_rate": 3e-3,
+    "epochs": 15,
+}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -214,7 +223,7 @@ def _training(
     """Return the runs of a cell that trains for its task, one a seed."""
     own = row.arguments.get("feature_based")
     verb = "finetune" if measure.verb == "finetune" and own is None else "feature_based"
-    arguments = {**measure.arguments, **(own or {})}
+    arguments = {**_FEATURES, **measure.arguments, **(own or {})}
     if verb == "finetune":
         arguments = {**_FINETUNE, **measure.arguments, **row.arguments.get("finetune", {})}
     if options.epochs is not None:
