@@ -272,6 +272,11 @@ def test_numbers_that_are_none_fit_none(wrong: float) -> None:
     logits, right = drawn(1.0, 80)
     logits[3, 1] = wrong
     assert calibrate(Decisions.of(list(logits), right.tolist())) is None
+    # Nor do they stand in the way of a report.
+    found = Reliability.of([wrong, 0.5, 0.5], [True, True, False])
+    assert found.error == 0
+    assert [count for _, _, count in found.bins] == [2]
+    assert Reliability.of([wrong], [True]).bins == []
 
 
 def test_what_does_not_help_is_not_taken() -> None:

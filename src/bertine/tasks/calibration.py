@@ -52,11 +52,13 @@ class Reliability:
 
     @classmethod
     def of(cls, probabilities: Sequence[float] | np.ndarray, right: Sequence[bool]) -> Reliability:
-        """Compare the probabilities of N answers with whether they are right."""
-        chances, correct = (
-            np.asarray(probabilities, dtype=np.float64),
-            np.asarray(right, dtype=bool),
-        )
+        """Compare the probabilities of N answers with whether they are right; those that are no
+        numbers, of a model whose weights are none, are left out."""
+        chances = np.asarray(probabilities, dtype=np.float64)
+        finite = np.isfinite(chances)
+        chances, correct = chances[finite], np.asarray(right, dtype=bool)[finite]
+        if not len(chances):
+            return cls(0.0, 0.0, [], [])
         order = np.argsort(-chances, kind="stable")
         shares = correct[order].cumsum() / np.arange(1, len(order) + 1)
         lowest = chances[order]

@@ -86,23 +86,17 @@ def _recurrent(width: int, size: int, directions: int) -> int:
     return directions * of_direction + directions * size * width + width
 
 
+_MINI = LstmConfig(
+    vocab_size=30522,
+    hidden_size=256,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=1024,
+)
+
 #: Preset → architecture: one layer, whose units have the ratio to the width that they have in the
 #: paper of GPT-1, 2,048 to 768; and gpt-mini with a BiLSTM above it.
 PRESETS: Mapping[str, LstmConfig] = {
-    "lstm-mini": LstmConfig(
-        vocab_size=30522,
-        hidden_size=256,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        lstm_size=683,
-    ),
-    "gpt-mini-bilstm": LstmConfig(
-        vocab_size=30522,
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        bilstm_layers=1,
-    ),
+    "lstm-mini": _MINI.replace(num_hidden_layers=1, lstm_size=683),
+    "gpt-mini-bilstm": _MINI.replace(bilstm_layers=1),
 }
