@@ -92,10 +92,11 @@ def encode(corpus: Sequence[Path], tokenizer: Any) -> torch.Tensor:
 
 
 def pretrain(
-    blocks: torch.Tensor, tokenizer: Any, ends: float, out: Path, *, whole_plan: bool
+    blocks: torch.Tensor, tokenizer: Any, ends: float, out: Path, *, steps: int | None
 ) -> dict[str, float]:
-    """Train until the clock shows `ends`, or with `whole_plan` as many steps as there would be time
-    for at the pace of the first ones, and save the model; returns what it saw."""
+    """Train until the clock shows `ends`, as many steps as there is time for at the pace of the
+    first ones, or so many `steps` whatever the clock shows; save the model, and return what it
+    saw."""
     from transformers import (
         BertConfig,
         BertForMaskedLM,
@@ -140,35 +141,35 @@ def pretrain(
     for number in range(_TRIED):
         step(1 + number)
     pace = (time.monotonic() - began) / _TRIED
-    steps = max(1, int((ends - time.monotonic()) / pace))
+    planned = steps or max(1, int((ends - time.monotonic()) / pace))
+    print(f"{planned:,} steps, {pace:.2f} s each", flush=True)
     for group in optimizer.param_groups:
         group["lr"] = LEARNING_RATE
-    schedule = get_linear_schedule_with_warmup(optimizer, round(WARM_UP * steps), steps)
+    schedule = get_linear_schedule_with_warmup(optimizer, round(WARM_UP * planned), planned)
     losses: list[float] = []
     model.train()
-    while len(losses) < steps and (whole_plan or time.monotonic() < ends or not losses):
+    while len(losses) < planned and (steps or time.monotonic() < ends or not losses):
         losses.append(step(1 + _TRIED + len(losses)))
         schedule.step()
         if len(losses) % 200 == 0:
             mean = statistics.fmean(losses[-200:])
-            print(f"step {len(losses)} of {steps}: loss {mean:.3f}", flush=True)
+            print(f"step {len(losses)} of {planned}: loss {mean:.3f}", flush=True)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     tokens = (1 + _TRIED + len(losses)) * BATCH * LENGTH
     return {
         "steps": len(losses),
-        "planned": steps,
-        "whole_plan": whole_plan,
+        "planned": planned,
         "tokens": tokens,
         "loss": statistics.fmean(losses[-200:]),
     }
 
 
 def make_model(
-    corpus: Sequence[Path], out: Path, minutes: float, *, whole_plan: bool
+    corpus: Sequence[Path], out: Path, minutes: float, *, steps: int | None
 ) -> dict[str, float]:
-    """Make the model within the time, or with `whole_plan` with as many steps as it promised;
-    return the seconds of each part and what it saw."""
+    """Make the model within the time, or with so many `steps`; return the seconds of each part and
+    what it saw."""
     began = time.monotonic()
     tokenizer = train_tokenizer(corpus, out / "vocab")
     vocabulary = time.monotonic() - began
@@ -176,7 +177,7 @@ def make_model(
     encoding = time.monotonic() - began - vocabulary
     print(f"vocabulary {vocabulary:.0f} s, encoding {encoding:.0f} s", flush=True)
     ends = began + 60 * minutes
-    seen = pretrain(blocks, tokenizer, ends, out / "model", whole_plan=whole_plan)
+    seen = pretrain(blocks, tokenizer, ends, out / "model", steps=steps)
     seconds = {"vocabulary": vocabulary, "encoding": encoding, "all": time.monotonic() - began}
     return seconds | seen
 
@@ -201,10 +202,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="of fine-tuning")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--whole-plan",
-        action="store_true",
-        help="train as many steps as the pace at the beginning promised, although other work has "
-        "slowed the machine since",
+        "--steps",
+        type=int,
+        help="train so many steps however long they take: as many as a run on a quiet machine "
+        "planned, where other work now slows this one",
     )
     return parser.parse_args()
 
@@ -222,7 +223,7 @@ def main() -> None:
     }
     if not file.exists():
         args.out.mkdir(parents=True, exist_ok=True)
-        made = make_model(args.corpus, args.out, args.minutes, whole_plan=args.whole_plan)
+        made = make_model(args.corpus, args.out, args.minutes, steps=args.steps)
         save_json(file, {"settings": settings, "made": made, "scores": {}})
     result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if result["settings"] != settings:
