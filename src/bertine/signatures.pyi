@@ -265,6 +265,7 @@ def distill(
     word_column: int | None = None,
     tag_column: int | None = None,
     tag_scheme: TagScheme | None = None,
+    calibrate: bool = True,
     epochs: int | None = None,
     paper: bool = False,
     max_length: int | None = None,
@@ -396,6 +397,12 @@ def distill(
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
         tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        calibrate: at the end fit a temperature on the validation examples and divide the head by
+            it, so that answers are right as often as their probability says; not where they have
+            fewer than 50 labels, or are judged by the teacher's answers. Answers stay the same,
+            their probabilities change: in files, the server, exported models and other programs,
+            since the weights of the head have it. Guo et al. 2017
+            (:mod:`bertine.tasks.calibration`).
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
             learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.

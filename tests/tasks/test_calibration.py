@@ -154,6 +154,45 @@ def test_the_head_has_the_temperature(runs: dict[bool, Any], data: Path) -> None
     assert "calibration" not in json.loads((runs[False].model.parent / "scores.json").read_text())
 
 
+def test_a_student_is_calibrated_on_labels_and_not_on_its_teacher(
+    runs: dict[bool, Any], data: Path, tmp_path: Path
+) -> None:
+    teacher = runs[False].model
+    with toys.one_thread():
+        distilled = {
+            word: bertine.distill(
+                source,
+                teacher=teacher,
+                student=teacher,
+                out=tmp_path / word,
+                epochs=2,
+                learning_rate=1e-4,
+                precision="fp32",
+                **more,
+            )
+            for word, source, more in (
+                ("with", data, {}),
+                ("without", data, {"calibrate": False}),
+                ("texts", _texts_of(data / "train.csv", tmp_path), {}),
+            )
+        }
+    fitted = json.loads((tmp_path / "with/scores.json").read_text())["calibration"]
+    assert fitted["num_examples"] == 120 and fitted["temperature"] > 1.2
+    assert distilled["with"].metrics["loss"] < distilled["without"].metrics["loss"]
+    for word in ("without", "texts"):
+        assert "calibration" not in json.loads((tmp_path / word / "scores.json").read_text())
+
+
+def _texts_of(table: Path, folder: Path) -> Path:
+    """Write the texts of a `table` alone, four times, so that 50 of them are held out."""
+    with open(table, encoding="utf-8", newline="") as file:
+        texts = [row[0] for row in csv.reader(file)][1:]
+    path = folder / "texts.txt"
+    lines = [f"{text} {number}" for number in range(4) for text in texts]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
 def test_scores_are_those_of_the_model_that_is_saved(runs: dict[bool, Any], data: Path) -> None:
     for run in runs.values():
         again = bertine.evaluate(run.model, data / "dev.csv", precision="fp32")

@@ -13,7 +13,7 @@ from bertine.names import (
     TokenTypesOfTeacher,
 )
 from bertine.options.fields import OptionGroup, declare, like
-from bertine.options.finetuning import FinetuneRecipe, InputLength
+from bertine.options.finetuning import Calibrating, FinetuneRecipe, InputLength
 from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
@@ -182,6 +182,7 @@ class DistillOptions(
     TableColumns,
     TableReading,
     TaggedColumns,
+    Calibrating,
     FinetuneRecipe,
     InputLength,
     SplitSeed,
@@ -227,6 +228,14 @@ class DistillOptions(
         otherwise="1000; of a task one after each epoch",
         more="Those of a task are removed when the model directory has been written.",
     )
+    calibrate: bool = like(
+        Calibrating,
+        "calibrate",
+        help="at the end fit a temperature on the validation examples and divide the head by it, "
+        "so that answers are right as often as their probability says; not where they have fewer "
+        "than 50 labels, or are judged by the teacher's answers",
+        title=_TASK,
+    )
     compile: bool | None = like(  # type: ignore[assignment]
         Loading, "compile", default=None, otherwise="on a store, not on a task", more=""
     )
@@ -234,4 +243,7 @@ class DistillOptions(
 
 #: The options that say something on a token store alone, and on texts of a task alone.
 ON_STORES = (StoreTerms, Length, InstanceOptions, SecondPhase)
-ON_TASKS = (TaskTerms, TableColumns, TableReading, TaggedColumns, FinetuneRecipe, InputLength)
+ON_TASKS = (
+    *(TaskTerms, TableColumns, TableReading, TaggedColumns),
+    *(Calibrating, FinetuneRecipe, InputLength),
+)

@@ -95,6 +95,8 @@ def distill_on_task(
                 baselines=False,
                 world=world,
                 shard=False,
+                # The teacher's answers do not say how often they are right.
+                calibrated=options.calibrate and not distillation.judged_by_teacher,
             )
         # A run may have been killed just before.
         comparison = TeacherComparison.read(world.alone(lambda: distillation.comparison(run)))
