@@ -177,7 +177,8 @@ def test_a_student_is_calibrated_on_labels_and_not_on_its_teacher(
             )
         }
     fitted = json.loads((tmp_path / "with/scores.json").read_text())["calibration"]
-    assert fitted["num_examples"] == 120 and fitted["temperature"] > 1.2
+    assert fitted["num_examples"] == 120
+    assert fitted["temperature"] > 1.2
     assert distilled["with"].metrics["loss"] < distilled["without"].metrics["loss"]
     for word in ("without", "texts"):
         assert "calibration" not in json.loads((tmp_path / word / "scores.json").read_text())
