@@ -7,6 +7,9 @@ from importlib.util import find_spec
 
 from bertine.errors import BertineError
 
+#: Modules of packages with another name.
+_INSTALLED_BY = {"faiss": "faiss-cpu"}
+
 
 def require_packages(work: str, modules: Sequence[str], otherwise: str = "") -> None:
     """Refuse to begin a piece of work whose packages are missing.
@@ -21,9 +24,13 @@ def require_packages(work: str, modules: Sequence[str], otherwise: str = "") -> 
     """
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        # The names to install differ from those to import in this alone.
-        lacks, all_of_them = (" ".join(names).replace("_", "-") for names in (missing, modules))
+        lacks, all_of_them = (" ".join(map(_to_install, names)) for names in (missing, modules))
         raise BertineError(
             f"{work} needs {lacks.replace(' ', ' and ')}; install what it needs with: pip install "
             f"{all_of_them}" + (f"; or {otherwise}" if otherwise else "")
         )
+
+
+def _to_install(module: str) -> str:
+    """Return the name that a module's package is installed by."""
+    return _INSTALLED_BY.get(module, module.replace("_", "-"))

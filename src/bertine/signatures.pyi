@@ -8,7 +8,9 @@ from bertine.datasets.reading import Labelled
 from bertine.inference.convert import Conversion, VectorConversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.similar import Neighbours
+from bertine.inference.embedding.index_vectors import IndexReport
+from bertine.inference.embedding.nearest import Neighbours
+from bertine.inference.embedding.searches import Searches
 from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export_report import ExportReport
 from bertine.inference.files.given_texts import TextOrDict
@@ -1097,6 +1099,32 @@ def generate(
             raises; an output in which the texts cannot be written.
     """
 
+def index_vectors(
+    vectors: Path | str,
+    *,
+    out: Path | str,
+    show_progress: bool = True,
+    recall: float = 0.95,
+    seed: int = 0,
+) -> IndexReport:
+    """Make an index of a file of vectors, with which :func:`~bertine.similar` searches among
+    millions without reading all of them. Needs the package faiss-cpu.
+
+    The index has a byte for each number. The vectors' file is still needed: the best candidates are
+    compared with it, so scores are exact, and only rows can be missed.
+
+    Args:
+        vectors: a ``.npy`` as :func:`~bertine.embed` writes it.
+        out: the folder of the index, complete or not there at all.
+        show_progress: on stderr.
+        recall: share of the ten nearest rows that a search is to find; higher is slower.
+        seed: of the rows that it learns from and is measured with.
+
+    Raises:
+        BertineError: `vectors` is no ``.npy`` of vectors, or has fewer than 10,000, or a number
+            that is none; `out` holds something else; faiss is missing.
+    """
+
 def inspect(
     path: Path | str,
     *,
@@ -2030,11 +2058,14 @@ def serve(
     """
 
 def similar(
-    query: str,
+    query: str | Sequence[str] | None = None,
     input: Path | str | TableLike | None = None,
     *,
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
+    queries: Path | str | TableLike | None = None,
+    index: Path | str | None = None,
+    output: Path | str | None = None,
     top: int = 10,
     show_progress: bool = True,
     pooling: VectorPooling | None = None,
@@ -2048,12 +2079,12 @@ def similar(
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     word: str | None = None,
-) -> Neighbours | NearestWords:
+) -> Neighbours | NearestWords | Searches:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
 
     Args:
-        query: a text.
+        query: a text, or a list of them, which are searched for at once.
         input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
             that it has written with the same model, pooling and layer, which the JSON file beside
             it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
@@ -2064,6 +2095,14 @@ def similar(
             own settings then hold.
         texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
+        queries: in place of `query` a table of them, in a file or in memory: its column ``query``,
+            ``text``, ``sentence``, or the only one.
+        index: of a ``.npy`` the folder that :func:`~bertine.index_vectors` made of it: the search
+            reads a part of the vectors, and may miss some of the nearest. None: all are compared.
+        output: a .csv, .tsv, .jsonl or .parquet file, complete or not there at all, or ``-``: a
+            row for each query and each of its nearest rows, with ``query_row``, ``query``,
+            ``rank``, ``row``, ``score`` and, where there are texts, ``text``. None: they are
+            returned.
         top: how many.
         show_progress: on stderr.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
@@ -2085,11 +2124,16 @@ def similar(
             whole texts. Of several pieces the mean of their vectors; at its first place in a text.
             Rows without the word are left out and counted.
 
+    Returns:
+        The nearest rows of the query, or the nearest words; of several queries, or where they are
+        written to a file, :class:`~bertine.inference.embedding.searches.Searches`.
+
     Raises:
-        BertineError: no such model; what reading the table raises; an array of another width than
-            the model's vectors, or made with another model, pooling or layer; a table of texts
-            with another number of rows than the array; how to read texts is said of a ``.npy``
-            alone.
+        BertineError: no such model; what reading the tables raises; an array of another width than
+            the model's vectors, or made with another model, pooling or layer; an index of other
+            vectors; a table of texts with another number of rows than the array; how to read texts
+            is said of a ``.npy`` alone; more queries than fit into memory, of texts that have no
+            vectors yet.
     """
 
 def train_vocab(

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-import bertine.inference.embedding.similar as similar_module
+import bertine.inference.embedding.nearest as nearest_module
 import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.nearest import NearestRows
 from bertine.inference.embedding.similar import similar
+from bertine.tables.table import Table
 from bertine.word_vectors.vectors import WordVectors
 
 from .test_predictor import random_texts
@@ -27,7 +31,7 @@ def embedder(pretrained: Path) -> Embedder:
 @pytest.fixture(autouse=True)
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(similar_module, "_ROWS", 6)
+    monkeypatch.setattr(nearest_module, "BLOCK_ROWS", 6)
 
 
 def write(path: Path, texts: list[str]) -> Path:
@@ -55,8 +59,10 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
     in_memory = {"id": list(range(40)), "text": texts}
     rows = [{"text": text} for text in texts]
     for table in (in_memory, rows):
-        given = similar("the cat sat on the mat", table, model=embedder, top=9, show_progress=False)
-        assert given == found
+        answer = similar(
+            "the cat sat on the mat", table, model=embedder, top=9, show_progress=False
+        )
+        assert answer == found
     again = similar(
         "the cat sat on the mat",
         tmp_path / "v.npy",
@@ -191,3 +197,88 @@ def test_mistakes_with_a_word(pretrained: Path, tmp_path: Path) -> None:
             similar(query, texts, model=pretrained, **settings)
     with pytest.raises(BertineError, match="word is for texts"):
         similar("the cat", tmp_path / "v.npy", model=pretrained, word="cat")
+
+
+def test_many_queries_give_what_each_alone_gives(embedder: Embedder, tmp_path: Path) -> None:
+    texts = random_texts(40, seed=5)
+    source = write(tmp_path / "in.txt", texts)
+    embed(embedder, source, tmp_path / "v.npy", show_progress=False)
+    queries = random_texts(9, seed=6)
+    queries = [query or "a cat" for query in queries]
+    options: dict[str, Any] = {"model": embedder, "top": 3, "show_progress": False}
+    alone = [similar(query, source, **options) for query in queries]
+    for where in (source, tmp_path / "v.npy"):
+        several = similar(queries, where, **options)
+        assert several.queries == 9
+        for one, other in zip(alone, several.items, strict=True):
+            assert [each.row for each in one.found] == [each.row for each in other.found]
+            scores = [each.score for each in other.found]
+            assert [each.score for each in one.found] == pytest.approx(scores, abs=1e-5)
+    assert several.items[2].query == queries[2]
+    assert several.lines()[0] == " ".join(queries[0].split())
+    table = similar(None, source, queries={"query": queries, "id": list(range(9))}, **options)
+    assert [item.found for item in table.items] == [
+        item.found for item in similar(queries, source, **options).items
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_nearest_rows_are_written(embedder: Embedder, tmp_path: Path, suffix: str) -> None:
+    source = write(tmp_path / "in.txt", random_texts(12, seed=2))
+    queries = write(tmp_path / "queries.txt", ["a cat", "the dog, it ran"])
+    output = tmp_path / f"near.{suffix}"
+    report = similar(
+        queries=queries, input=source, model=embedder, top=2, output=output, show_progress=False
+    )
+    assert report.lines()[0] == f"answered 2 queries: {output}"
+    assert report.items == []
+    with Table(output) as table:
+        rows = [row.values for row in table]
+    assert [(int(row["query_row"]), int(row["rank"])) for row in rows] == [
+        (1, 1),
+        (1, 2),
+        (2, 1),
+        (2, 2),
+    ]
+    one = similar("the dog, it ran", source, model=embedder, top=1, show_progress=False)
+    assert rows[2]["query"] == "the dog, it ran"
+    assert int(rows[2]["row"]) == one.found[0].row
+    assert rows[2]["text"] == one.found[0].text
+    assert float(rows[2]["score"]) == pytest.approx(one.found[0].score, abs=1e-5)
+
+
+def test_mistakes_with_several_queries(embedder: Embedder, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.txt", ["a cat", "a dog"])
+    with pytest.raises(BertineError, match="give either a query or a table of queries"):
+        similar(input=source, model=embedder)
+    with pytest.raises(BertineError, match="give either a query or a table of queries"):
+        similar("a cat", source, queries=source, model=embedder)
+    with pytest.raises(BertineError, match="there is no query"):
+        similar([], source, model=embedder)
+    with pytest.raises(BertineError, match="query must be a text, a list of texts or None"):
+        similar(["a cat", 5], source, model=embedder)
+    with pytest.raises(BertineError, match=r"near.xyz: nearest rows are csv, tsv, JSON lines or P"):
+        similar("a cat", source, model=embedder, output=tmp_path / "near.xyz")
+    header = tmp_path / "q.csv"
+    header.write_text("id,question\n1,a cat\n")
+    with pytest.raises(BertineError, match="cannot tell which column holds the queries"):
+        similar(queries=header, input=source, model=embedder)
+    with pytest.raises(BertineError, match="word: takes one query"):
+        similar(["a cat", "a dog"], source, model=embedder, word="cat")
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=60),
+    st.integers(1, 12),
+    st.integers(1, 7),
+)
+def test_of_equal_scores_the_earlier_row_comes_first(
+    scores: list[float], top: int, part: int
+) -> None:
+    nearest = NearestRows(1, top)
+    for start in range(0, len(scores), part):
+        nearest.add(np.array([scores[start : start + part]], dtype=np.float32))
+    best = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:top]
+    assert nearest.rows[0].tolist() == best
+    assert nearest.scores[0].tolist() == [scores[row] for row in best]
+    assert nearest.seen == len(scores)

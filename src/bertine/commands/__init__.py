@@ -11,6 +11,7 @@ from bertine.commands.export import EXPORT
 from bertine.commands.fill_mask import FILL_MASK
 from bertine.commands.generate import GENERATE
 from bertine.commands.glue_submission import GLUE_SUBMISSION
+from bertine.commands.index_vectors import INDEX_VECTORS
 from bertine.commands.inspect import INSPECT
 from bertine.commands.options.command import Command
 from bertine.commands.predict import PREDICT
@@ -52,6 +53,7 @@ COMMANDS: dict[str, Command] = {
         FILL_MASK,
         GENERATE,
         EMBED,
+        INDEX_VECTORS,
         SIMILAR,
         EXPORT,
         CONVERT,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bertine.names import PoolingName, VectorPooling
-from bertine.options.fields import NOT_KNOWN, OptionGroup, declare
+from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
 from bertine.options.machine import Device
+from bertine.options.run import Seed
 
 
 class VectorForm(OptionGroup):
@@ -74,3 +75,19 @@ class Prompt(OptionGroup):
 
 class VectorOptions(AnyVectors, Normalizing, Prompt, Device):
     """All options that an :class:`~bertine.Embedder` is loaded with, beside its precision."""
+
+
+class IndexOptions(OptionGroup):
+    """Options of ``index``."""
+
+    title = "index"
+
+    recall: float = declare(
+        0.95,
+        "share of the ten nearest rows that a search is to find; higher is slower",
+        above=0,
+        most=1,
+    )
+    seed: int = like(
+        Seed, "seed", help="of the rows that it learns from and is measured with", title=""
+    )

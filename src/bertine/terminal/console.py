@@ -194,9 +194,16 @@ def aligned(
 def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
     """Return a number of things in words: "1 row", "2 rows"; with what is said of `one` and of
     `more`, "1 row was", "2 rows were"."""
-    words = f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+    words = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
     said = one if count == 1 else more
     return f"{words} {said}" if said else words
+
+
+def _plural(noun: str) -> str:
+    """Return the regular plural of an English noun."""
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
 
 def human_count(value: float) -> str:

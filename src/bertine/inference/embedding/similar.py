@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors
 from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.mean_words import MeanWordEmbedder
+from bertine.inference.embedding.nearest import (
+    NearestRows,
+    Neighbours,
+    cosines_with,
+    search_all,
+)
 from bertine.inference.embedding.opened import holds_word_vectors, open_embedder
+from bertine.inference.embedding.searches import (
+    Searches,
+    check_search_output,
+    open_searches,
+    read_queries,
+)
+from bertine.inference.embedding.vector_files import open_vectors
+from bertine.inference.embedding.vector_index import VectorIndex
 from bertine.inference.embedding.vector_origin import VectorOrigin
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
-from bertine.inference.files.rows import (
-    open_texts,
-    text_chunks,
-    text_progress,
-)
+from bertine.inference.files.rows import open_texts, text_chunks, text_progress
 from bertine.inference.files.text_report import TextReport
 from bertine.options.answering import PlainTexts, SimilarOptions
 from bertine.options.names import option
@@ -27,95 +36,31 @@ from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.terminal.console import counted
-from bertine.terminal.shown import Shown
 from bertine.word_vectors.vectors import NearestWords
 
-#: Vectors that are read at once.
-_ROWS = 1 << 14
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A row of the file.
-
-    Attributes:
-        row: its number among the texts, from 1 on.
-        score: the cosine of its vector and the query's, at most 1.
-        text: None where only vectors were given.
-    """
-
-    row: int
-    score: float
-    text: str | None
-
-
-@dataclass(repr=False)
-class Neighbours(Shown):
-    """The nearest rows, best first; of equals the earlier one first.
-
-    Attributes:
-        query: the text that was asked for.
-        rows: compared.
-        found: the best of them.
-        notes: what was cut, or mended in the input.
-    """
-
-    query: str
-    rows: int
-    found: list[Neighbour]
-    notes: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """Return a line for each: score, row, text."""
-        return [
-            f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
-            + ("" if row.text is None else f"  {' '.join(row.text.split())}")
-            for row in self.found
-        ] + self.notes
-
-
-class _Best:
-    """The rows with the highest scores so far."""
-
-    def __init__(self, top: int) -> None:
-        self._top = top
-        self.scores = np.empty(0, dtype=np.float32)
-        self.rows = np.empty(0, dtype=np.int64)
-        self.texts: dict[int, str] = {}
-        self.seen = 0
-
-    def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
-        """Add the scores [N] of the next N rows."""
-        rows = np.arange(self.seen, self.seen + len(scores))
-        merged = np.concatenate([self.scores, scores])
-        numbers = np.concatenate([self.rows, rows])
-        # Stable: of equals the row that came first stays first.
-        order = np.argsort(-merged, kind="stable")[: self._top]
-        self.scores, self.rows = merged[order], numbers[order]
-        if texts is not None:
-            self.texts = {
-                row: texts[row - self.seen] if row >= self.seen else self.texts[row]
-                for row in self.rows.tolist()
-            }
-        self.seen += len(scores)
+#: Queries that are compared at once.
+_QUERIES = 1 << 12
 
 
 @takes_options()
 def similar(
-    query: str,
+    query: str | Sequence[str] | None = None,
     input: Path | str | TableLike | None = None,
     *,
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None = None,
+    queries: Path | str | TableLike | None = None,
+    index: Path | str | None = None,
+    output: Path | str | None = None,
     top: int = 10,
     show_progress: bool = True,
     options: SimilarOptions,
-) -> Neighbours | NearestWords:
+) -> Neighbours | NearestWords | Searches:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
 
     Args:
-        query: a text.
+        query: a text, or a list of them, which are searched for at once.
         input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
             that it has written with the same model, pooling and layer, which the JSON file beside
             it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
@@ -126,79 +71,220 @@ def similar(
             own settings then hold.
         texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
+        queries: in place of `query` a table of them, in a file or in memory: its column ``query``,
+            ``text``, ``sentence``, or the only one.
+        index: of a ``.npy`` the folder that :func:`~bertine.index_vectors` made of it: the search
+            reads a part of the vectors, and may miss some of the nearest. None: all are compared.
+        output: a .csv, .tsv, .jsonl or .parquet file, complete or not there at all, or ``-``: a
+            row for each query and each of its nearest rows, with ``query_row``, ``query``,
+            ``rank``, ``row``, ``score`` and, where there are texts, ``text``. None: they are
+            returned.
         top: how many.
         show_progress: on stderr.
-        options: what the other arguments say; the prompt is put before the query and the texts.
+        options: what the other arguments say; the prompt is put before the queries and the texts.
+
+    Returns:
+        The nearest rows of the query, or the nearest words; of several queries, or where they are
+        written to a file, :class:`~bertine.inference.embedding.searches.Searches`.
 
     Raises:
-        BertineError: no such model; what reading the table raises; an array of another width than
-            the model's vectors, or made with another model, pooling or layer; a table of texts
-            with another number of rows than the array; how to read texts is said of a ``.npy``
-            alone.
+        BertineError: no such model; what reading the tables raises; an array of another width than
+            the model's vectors, or made with another model, pooling or layer; an index of other
+            vectors; a table of texts with another number of rows than the array; how to read texts
+            is said of a ``.npy`` alone; more queries than fit into memory, of texts that have no
+            vectors yet.
     """
     if top < 1:
         raise BertineError(f"top is {top}, but must be at least 1")
+    if (query is None) == (queries is None):
+        raise BertineError(f"give either a query or a table of queries ({option('queries')})")
+    several = queries is not None or output is not None or not isinstance(query, str)
+    if several and (input is None or options.word is not None):
+        other = option("input" if input is None else "word")
+        raise BertineError(f"{other}: takes one query, and its answer is printed; give one")
     if input is None:
+        assert isinstance(query, str)
         return _nearest_words(query, model, texts, top, options)
     if options.word is not None:
+        assert isinstance(query, str)
         return _similar_uses(query, as_source(input, "input"), model, top, options, show_progress)
-    input = as_source(input, "input")
-    texts = None if texts is None else as_source(texts, "texts")
-    ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
-    if texts is not None and not ready:
-        raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
-    reading = PlainTexts.of(options)
-    if ready and texts is None:
-        for name in reading.changed():
-            raise BertineError(
-                f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
-                f"out, or name the table they were made of ({option('texts')})"
-            )
-    # Where the vectors are ready, the query is all that is computed.
-    size = len(query) if ready else bytes_to_come(input)
-    embedder = open_embedder(
-        model,
-        **VectorOptions.of(options, normalize=None).values(),
-        **unmeasured(model, size, options.device, options.precision),
+    search = _Search(
+        as_source(input, "input"),
+        None if texts is None else as_source(texts, "texts"),
+        index,
+        top,
+        options,
+        show_progress,
     )
-    asked = unit(embedder.embed([query]))[0]
-    if isinstance(embedder, MeanWordEmbedder) and not asked.any():
-        raise BertineError(f"{query!r}: none of its words has a vector")
-    best = _Best(top)
-    notes = []
-    cut = embedder.features([query])[0].num_truncated
-    if cut:
-        notes.append(
-            f"the query was cut at {embedder.max_length} {embedder.unit}s "
-            f"({counted(cut, embedder.unit)} lost)"
+    if output is not None:
+        check_search_output(output)
+    asked, notes = read_queries(query, queries)
+    search.open(model, asked)
+    if not several:
+        nearest = search.nearest(asked)
+        return Neighbours(asked[0], nearest.seen, nearest.neighbours(0), [*notes, *search.notes()])
+    found = Searches(output=output)
+    with ExitStack() as stack:
+        write = (
+            None
+            if output is None
+            else stack.enter_context(open_searches(output, with_texts=search.has_texts))
         )
-    if ready and not isinstance(input, GivenTable):
-        vectors = _opened(input, embedder.dimensions)
-        origin = VectorOrigin.read(input)
+        for start in range(0, len(asked), _QUERIES):
+            part = asked[start : start + _QUERIES]
+            nearest = search.nearest(part)
+            for at, text in enumerate(part):
+                each = Neighbours(text, nearest.seen, nearest.neighbours(at))
+                found.queries += 1
+                if write is None:
+                    found.items.append(each)
+                else:
+                    write(found.queries, each)
+    found.notes = [*notes, *search.notes()]
+    return found
+
+
+class _Search:
+    """A search for the nearest rows of a table of texts, or of vectors that are there.
+
+    Attributes:
+        embedder: that the queries are embedded with; there once the search is open.
+    """
+
+    embedder: Embedder
+
+    def __init__(
+        self,
+        input: Source,
+        texts: Source | None,
+        index: Path | str | None,
+        top: int,
+        options: SimilarOptions,
+        show_progress: bool,
+    ) -> None:
+        self._input, self._texts, self._top = input, texts, top
+        self._options, self._show = options, show_progress
+        self._reading = PlainTexts.of(options)
+        self._index_folder = index
+        self._index: VectorIndex | None = None
+        self._vectors: np.ndarray | None = None
+        #: What a person should know, in its order and each once; and what was cut of the queries.
+        self._notes: dict[str, None] = {}
+        self._cut = self._lost = 0
+        self._ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
+        if texts is not None and not self._ready:
+            raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
+        if index is not None and not self._ready:
+            raise BertineError(
+                f"{input}: has no vectors yet; {option('index', index)} is for a .npy of vectors "
+                "that 'bertine embed' wrote"
+            )
+        if self._ready and texts is None:
+            for name in self._reading.changed():
+                raise BertineError(
+                    f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
+                    f"out, or name the table they were made of ({option('texts')})"
+                )
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the rows have texts, and not vectors alone."""
+        return not self._ready or self._texts is not None
+
+    def open(self, model: Embedder | Path | str, queries: Sequence[str]) -> None:
+        """Load the model, and open the vectors and the index.
+
+        Raises:
+            BertineError: see :func:`similar`.
+        """
+        if not self._ready and len(queries) > _QUERIES:
+            raise BertineError(
+                f"{len(queries):,} queries are too many to compare with texts that have no vectors "
+                "yet; write those with 'bertine embed' first, and name the .npy"
+            )
+        # Where the vectors are ready, the queries are all that is computed.
+        size = sum(map(len, queries)) if self._ready else bytes_to_come(self._input)
+        options = self._options
+        self.embedder = open_embedder(
+            model,
+            **VectorOptions.of(options, normalize=None).values(),
+            **unmeasured(model, size, options.device, options.precision),
+        )
+        if not self._ready or isinstance(self._input, GivenTable):
+            return
+        self._vectors = open_vectors(self._input, self.embedder.dimensions)
+        origin = VectorOrigin.read(self._input)
         if origin is not None:
-            notes += origin.check(input, embedder, vectors.shape)
-        for start in range(0, len(vectors), _ROWS):
-            part = np.asarray(vectors[start : start + _ROWS], dtype=np.float32)
-            best.add(unit(part) @ asked)
-        if texts is not None:
-            notes += _read_texts(best, texts, reading, input)
-    else:
+            self._note(origin.check(self._input, self.embedder, self._vectors.shape))
+        if self._index_folder is not None:
+            self._index = VectorIndex.read(self._index_folder, self._vectors, self._input)
+            recall = 100 * self._index.description.recall
+            self._note([f"searched by an index, which finds {recall:.1f}% of the ten nearest rows"])
+
+    def _note(self, notes: Sequence[str]) -> None:
+        self._notes |= dict.fromkeys(notes)
+
+    def notes(self) -> list[str]:
+        """Return what a person should know of the searches so far."""
+        embedder = self.embedder
+        cut = [
+            f"{counted(self._cut, 'long query', 'was', 'were')} cut at {embedder.max_length} "
+            f"{embedder.unit}s ({counted(self._lost, embedder.unit)} lost)"
+        ]
+        return [*(cut if self._cut else []), *self._notes]
+
+    def nearest(self, queries: Sequence[str]) -> NearestRows:
+        """Return the nearest rows of the `queries`.
+
+        Raises:
+            BertineError: see :func:`similar`.
+        """
+        asked = self._embedded(queries)
+        if self._index is not None:
+            nearest = self._index.search(asked, self._top)
+        else:
+            nearest = NearestRows(len(queries), self._top)
+            if self._vectors is None:
+                self._compare_texts(asked, nearest)
+            else:
+                search_all(nearest, asked, self._vectors)
+        if self._texts is not None:
+            assert not isinstance(self._input, GivenTable)
+            self._note(_read_texts(nearest, self._texts, self._reading, self._input))
+        return nearest
+
+    def _embedded(self, queries: Sequence[str]) -> np.ndarray:
+        """Embed the queries, fp32 [Q, D] of length 1, and count what is cut.
+
+        Raises:
+            BertineError: none of a query's words has a vector.
+        """
+        embedder = self.embedder
+        features = embedder.features(queries)
+        asked = unit(embedder.run(features))
+        if isinstance(embedder, MeanWordEmbedder):
+            for query, vector in zip(queries, asked, strict=True):
+                if not vector.any():
+                    raise BertineError(f"{query!r}: none of its words has a vector")
+        for feature in features:
+            self._cut += feature.num_truncated > 0
+            self._lost += feature.num_truncated
+        return asked
+
+    def _compare_texts(self, asked: np.ndarray, nearest: NearestRows) -> None:
+        """Embed the texts of the table and compare them."""
+        embedder, source = self.embedder, self._input
         report = TextReport(max_length=embedder.max_length, unit=embedder.unit)
-        with open_texts(input, reading) as (table, column):
-            with text_progress("compare", input, table.layout, show=show_progress) as advance:
+        with open_texts(source, self._reading) as (table, column):
+            with text_progress("compare", source, table.layout, show=self._show) as advance:
                 for rows, read in text_chunks(table, column):
                     features = embedder.features(read)
                     report.count(len(rows), features)
                     report.empty += sum(1 for text in read if not text.strip())
-                    best.add(unit(embedder.run(features)) @ asked, read)
+                    nearest.add(cosines_with(asked, embedder.run(features)), read)
                     advance(len(rows))
             report.notes = table.stats.notes(table.name)
-        notes += embedder.notes() + report.warnings()
-    neighbours = [
-        Neighbour(row + 1, min(1.0, score), best.texts.get(row))
-        for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
-    ]
-    return Neighbours(query, best.seen, neighbours, notes)
+        self._note([*embedder.notes(), *report.warnings()])
 
 
 def _similar_uses(
@@ -233,7 +319,7 @@ def _similar_uses(
     if own is None:
         raise BertineError(f"{query!r} is without the word {word!r}")
     asked = unit(own[None])[0]
-    best = _Best(top)
+    best = NearestRows(1, top)
     without = 0
     with open_texts(input, PlainTexts.of(options)) as (table, column):
         with text_progress("compare", input, table.layout, show=show_progress) as advance:
@@ -243,17 +329,12 @@ def _similar_uses(
                     if vector is not None:
                         scores[row] = unit(vector[None])[0] @ asked
                 without += int(np.isinf(scores).sum())
-                best.add(scores, read)
+                best.add(scores[None], read)
                 advance(len(rows))
         notes = table.stats.notes(table.name)
     if without:
         notes.append(f"{counted(without, 'text')} without the word {word!r}, left out")
-    neighbours = [
-        Neighbour(row + 1, min(1.0, score), best.texts.get(row))
-        for row, score in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
-        if score > -np.inf
-    ]
-    return Neighbours(query, best.seen, neighbours, notes)
+    return Neighbours(query, best.seen, best.neighbours(0), notes)
 
 
 def _nearest_words(
@@ -281,45 +362,20 @@ def _nearest_words(
     return embedder.vectors.nearest(query, top)
 
 
-def _opened(path: Path | str, dimensions: int) -> np.ndarray:
-    """Open the vectors of a ``.npy`` [N, D], on disk.
-
-    Raises:
-        BertineError: it is not an array of numbers, or of another width than `dimensions`.
-    """
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            table = np.lib.format.open_memmap(path, mode="r")
-        except OSError:
-            raise
-        except Exception as error:  # of many kinds: NumPy reads the header as Python
-            raise BertineError(f"{path}: is not an array of numbers that NumPy reads") from error
-    if table.ndim != 2 or table.dtype.kind != "f":
-        raise BertineError(
-            f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "
-            "of real numbers in each row"
-        )
-    if table.shape[1] != dimensions:
-        raise BertineError(
-            f"{path}: its vectors have {table.shape[1]} numbers, but the model's have "
-            f"{dimensions}; name the model that made them"
-        )
-    return table
-
-
-def _read_texts(best: _Best, path: Source, reading: PlainTexts, vectors: Path | str) -> list[str]:
+def _read_texts(
+    nearest: NearestRows, path: Source, reading: PlainTexts, vectors: Path | str
+) -> list[str]:
     """Find the texts of the best rows in the table that the vectors were made of; what was mended
     in it."""
-    rows = set(best.rows.tolist())
+    rows = set(np.concatenate(nearest.rows).tolist())
     count = 0
     with open_texts(path, reading) as (table, column):
         for count, row in enumerate(table, 1):
             if count - 1 in rows:
-                best.texts[count - 1] = table.text(row, column)
-    if count != best.seen:
+                nearest.texts[count - 1] = table.text(row, column)
+    if count != nearest.seen:
         raise BertineError(
             f"{path}: has {counted(count, 'text')}, but {vectors} has "
-            f"{counted(best.seen, 'vector')}; name the table that they were made of"
+            f"{counted(nearest.seen, 'vector')}; name the table that they were made of"
         )
     return table.stats.notes(table.name)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol, TextIO
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.files import atomic_file, os_errors
+from bertine.files import atomic_file, check_regular, os_errors
 from bertine.inference.files.rows import joined, unused
 from bertine.records.table_writer import check_output, json_text
 from bertine.tables.table import TableRow
@@ -117,6 +117,34 @@ def open_vector_writer(
             writer = _Parquet(temporary, columns, dimensions, dtype, tokens)
             stack.callback(writer.close)
             yield writer
+
+
+def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
+    """Open the vectors of a ``.npy`` [N, D], on disk.
+
+    Raises:
+        BertineError: it is not an array of numbers, or of another width than `dimensions`,
+            where that is given.
+    """
+    check_regular(path)
+    with os_errors(path, "reading it"):
+        try:
+            table = np.lib.format.open_memmap(path, mode="r")
+        except OSError:
+            raise
+        except Exception as error:  # of many kinds: NumPy reads the header as Python
+            raise BertineError(f"{path}: is not an array of numbers that NumPy reads") from error
+    if table.ndim != 2 or table.dtype.kind != "f":
+        raise BertineError(
+            f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "
+            "of real numbers in each row"
+        )
+    if dimensions is not None and table.shape[1] != dimensions:
+        raise BertineError(
+            f"{path}: its vectors have {table.shape[1]} numbers, but the model's have "
+            f"{dimensions}; name the model that made them"
+        )
+    return table
 
 
 def offsets_path(path: str | Path) -> Path:

@@ -1,0 +1,141 @@
+"""Many queries at once: their texts, read from a table, and their nearest rows, shown or written to
+a file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bertine.errors import BertineError
+from bertine.inference.embedding.nearest import Neighbours
+from bertine.records.table_writer import check_output, open_writer
+from bertine.tables.column_names import untold
+from bertine.tables.given import TableLike, as_source
+from bertine.tables.layout import LINE_COLUMN, TableLayout, named_kind
+from bertine.tables.table import Table
+from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
+from bertine.terminal.console import counted
+from bertine.terminal.shown import Shown
+
+#: The usual name of the column of queries, tried before those of texts.
+QUERY_COLUMN = "query"
+
+
+@dataclass(repr=False)
+class Searches(Shown):
+    """The nearest rows of several queries.
+
+    Attributes:
+        items: of each query; empty where they are written to a file.
+        queries: how many there are.
+        notes: what was cut, or mended in the input.
+        output: where they are written; None: nowhere.
+    """
+
+    items: list[Neighbours] = field(default_factory=list)
+    queries: int = 0
+    notes: list[str] = field(default_factory=list)
+    output: Path | str | None = None
+
+    def lines(self) -> list[str]:
+        """Return the queries, each with its rows below."""
+        if self.output is not None:
+            where = "" if str(self.output) == "-" else f": {self.output}"
+            return [f"answered {counted(self.queries, 'query')}{where}", *self.notes]
+        lines: list[str] = []
+        for each in self.items:
+            lines += [" ".join(each.query.split()), *(f"  {line}" for line in each.lines())]
+        return lines + self.notes
+
+
+def read_queries(
+    query: str | Sequence[str] | None, queries: Path | str | TableLike | None
+) -> tuple[list[str], list[str]]:
+    """Return the texts of the queries, and what was mended in their table.
+
+    Args:
+        query: a text, or several; None: those of `queries`.
+        queries: a table of them, with a column ``query``, ``text``, ``sentence``, or a single one.
+
+    Raises:
+        BertineError: there is none; what reading the table raises.
+    """
+    notes: list[str] = []
+    if queries is None:
+        given = [query] if isinstance(query, str) else list(query or ())
+    else:
+        with Table(as_source(queries, "queries")) as table:
+            column = _query_column(table)
+            given = [table.text(row, column) for row in table]
+        notes = table.stats.notes(table.name)
+    if not given:
+        where = "" if queries is None else f"{table.name}: "
+        raise BertineError(f"{where}there is no query; give at least one")
+    return given, notes
+
+
+def _query_column(table: Table) -> str:
+    """Choose the column of the queries.
+
+    Raises:
+        BertineError: none is recognized.
+    """
+    if table.layout.kind == "text":
+        return LINE_COLUMN
+    single = table.columns if len(table.columns) == 1 else ()
+    for usual in (QUERY_COLUMN, *USUAL_TEXT_COLUMNS, *single):
+        if usual in table.columns:
+            return usual
+    raise untold(table.name, table.columns, "queries", f"the name {QUERY_COLUMN!r} in its header")
+
+
+def check_search_output(output: Path | str) -> None:
+    """Refuse a file whose name is that of another format, before anything is computed.
+
+    Raises:
+        BertineError: it is one.
+    """
+    if str(output) == "-":
+        return
+    check_output(output)
+    if named_kind(output) is None:
+        raise BertineError(
+            f"{output}: nearest rows are csv, tsv, JSON lines or Parquet; name the output .csv, "
+            ".tsv, .jsonl or .parquet"
+        )
+
+
+@contextlib.contextmanager
+def open_searches(
+    output: Path | str, *, with_texts: bool
+) -> Iterator[Callable[[int, Neighbours], None]]:
+    """Open a file of nearest rows; call what it gives with the number of a query, from 1 on, and
+    its nearest rows.
+
+    Args:
+        output: JSON lines where it is ``-``, else what its name says.
+        with_texts: whether there is a column of texts.
+
+    Raises:
+        BertineError: it cannot be written; a text in tsv that needs quotes.
+    """
+    kind = "jsonl" if str(output) == "-" else named_kind(output)
+    assert kind is not None
+    layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
+    columns = ["query_row", "query", "rank", "row", "score", *(["text"] if with_texts else [])]
+    with open_writer(output, layout, columns) as writer:
+
+        def write(number: int, neighbours: Neighbours) -> None:
+            for rank, each in enumerate(neighbours.found, 1):
+                values = {
+                    "query_row": number,
+                    "query": neighbours.query,
+                    "rank": rank,
+                    "row": each.row,
+                    "score": round(each.score, 6),
+                }
+                writer.write(values | ({"text": each.text} if with_texts else {}))
+
+        yield write

@@ -1,0 +1,262 @@
+"""An index of vectors, for many searches among many: approximate, by faiss, with its recall.
+
+The vectors are divided into lists around centroids, each number in 8 bits ("IVF", "SQ8":
+Jégou et al. 2011; Douze et al. 2024, arXiv 2401.08281). A search reads the lists nearest to the
+query, and compares the best of them with the exact vectors in their file, so the scores are exact,
+and only rows can be missed. How many lists are read is chosen when the index is made, so that
+enough of the nearest rows are found (`recall`).
+
+Shape legend: N vectors, D numbers of each, Q queries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.cores.launch import cores
+from bertine.errors import BertineError
+from bertine.files import read_json_object, sha256_file, write_json
+from bertine.inference.embedding.nearest import NearestRows, search_all, search_rows
+from bertine.packages import require_packages
+from bertine.rng import generator
+
+#: Files of an index's folder.
+DESCRIPTION, LISTS = "index.json", "lists.faiss"
+#: Version of the layout of the folder; a reader refuses another one.
+_FORMAT = 1
+#: Lists: this often the square root of N; and vectors of each that the centroids are learned from
+#: (faiss wants at least 39).
+_LISTS, _LEARNED = 2.0, 64
+#: Fewer vectors than that are compared one by one as fast.
+LEAST_ROWS = 10_000
+#: Vectors that are added at once.
+_PART = 1 << 14
+#: Queries that the recall is measured with, and nearest rows of each.
+_QUERIES, _NEAREST = 200, 10
+#: Candidates for each of the nearest rows, whose exact vectors are compared, and at least.
+_CANDIDATES, _LEAST_CANDIDATES = 4, 64
+#: Rows whose bytes say whether a file of vectors is the one that an index was made of.
+_SAMPLED = 256
+
+
+@dataclass(frozen=True)
+class IndexDescription:
+    """The description of an index, in ``index.json``.
+
+    Attributes:
+        rows, dimensions: N and D.
+        lists: into which the vectors are divided.
+        read: lists that a search reads.
+        recall: the share of the ten nearest vectors that were found, over 200 of the vectors as
+            queries, each without itself.
+        wanted: the recall that was asked for.
+        vectors: SHA-256 of some rows of the file of vectors, as hex digits.
+        sha256: of the file of lists.
+    """
+
+    rows: int
+    dimensions: int
+    lists: int
+    read: int
+    recall: float
+    wanted: float
+    vectors: str
+    sha256: str
+
+
+class VectorIndex:
+    """An index, opened beside its file of vectors. Several threads may search.
+
+    Attributes:
+        description: of the index.
+    """
+
+    def __init__(self, description: IndexDescription, lists: Any, vectors: np.ndarray) -> None:
+        self.description, self._lists, self._vectors = description, lists, vectors
+
+    @classmethod
+    def build(
+        cls,
+        vectors: np.ndarray,
+        *,
+        recall: float,
+        seed: int = 0,
+        name: str = "vectors",
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> VectorIndex:
+        """Make an index of `vectors` [N, D], which may be on disk; memory holds a byte for each of
+        their numbers, and the vectors that the centroids are learned from.
+
+        Args:
+            recall: the share of the nearest rows that is to be found.
+            seed: of what is drawn.
+            name: of the vectors, for messages.
+            advance: called with how many more vectors are in it.
+
+        Raises:
+            BertineError: there are fewer than 10,000 vectors; a number is none; faiss is missing.
+        """
+        faiss = _faiss()
+        rows, dimensions = vectors.shape
+        if rows < LEAST_ROWS:
+            raise BertineError(
+                f"{name}: has {rows:,} vectors; fewer than {LEAST_ROWS:,} are compared one by one "
+                "as fast, so search them without an index"
+            )
+        count = max(1, round(_LISTS * math.sqrt(rows)))
+        lists = faiss.index_factory(dimensions, f"IVF{count},SQ8", faiss.METRIC_INNER_PRODUCT)
+        lists.cp.seed = seed + 1
+        draw = generator(seed, "vectors of an index")
+        learned = np.sort(draw.choice(rows, min(rows, _LEARNED * count), replace=False))
+        lists.train(_unit(vectors[learned], name))
+        for start in range(0, rows, _PART):
+            part = vectors[start : start + _PART]
+            lists.add(_unit(part, name))
+            advance(len(part))
+        unread = IndexDescription(
+            rows, dimensions, count, 1, 0.0, recall, fingerprint(vectors), sha256=""
+        )
+        index = cls(unread, lists, vectors)
+        index._choose_read(np.sort(draw.choice(rows, min(rows, _QUERIES), replace=False)))
+        return index
+
+    def _choose_read(self, queries: np.ndarray) -> None:
+        """Read twice as many lists until the recall over the rows `queries` is what is wanted."""
+        asked = _unit(self._vectors[queries], "vectors")
+        exact = NearestRows(len(queries), _NEAREST + 1)
+        search_all(exact, asked, self._vectors)
+        truth = [_without(rows, own) for rows, own in zip(exact.rows, queries, strict=True)]
+        read, found = 1, 0.0
+        while True:
+            self.description = dataclasses.replace(self.description, read=read)
+            near = self.search(asked, _NEAREST + 1)
+            hits = sum(
+                len(np.intersect1d(_without(rows, own), right))
+                for rows, own, right in zip(near.rows, queries, truth, strict=True)
+            )
+            found = hits / sum(map(len, truth))
+            if found >= self.description.wanted or read == self.description.lists:
+                break
+            read = min(2 * read, self.description.lists)
+        self.description = dataclasses.replace(self.description, recall=found)
+
+    def search(self, asked: np.ndarray, top: int) -> NearestRows:
+        """Return the `top` nearest rows of `asked` fp32 [Q, D], of length 1, with their exact
+        cosines; some of the nearest may be missing."""
+        faiss = _faiss()
+        candidates = min(max(_CANDIDATES * top, _LEAST_CANDIDATES), self.description.rows)
+        nearest = NearestRows(len(asked), top)
+        _, rows = self._lists.search(
+            np.ascontiguousarray(asked, dtype=np.float32),
+            candidates,
+            params=faiss.SearchParametersIVF(nprobe=self.description.read),
+        )
+        # -1: the lists that were read have fewer vectors.
+        search_rows(nearest, asked, self._vectors, (row[row >= 0] for row in rows))
+        return nearest
+
+    def write(self, folder: Path) -> None:
+        """Write the index into `folder`."""
+        _faiss().write_index(self._lists, str(folder / LISTS))
+        self.description = dataclasses.replace(self.description, sha256=sha256_file(folder / LISTS))
+        write_json(folder / DESCRIPTION, {"format": _FORMAT} | dataclasses.asdict(self.description))
+
+    @classmethod
+    def read(cls, folder: Path | str, vectors: np.ndarray, name: Path | str) -> VectorIndex:
+        """Open the index in `folder`, which was made of `vectors` [N, D].
+
+        Args:
+            name: of the file of vectors, for messages.
+
+        Raises:
+            BertineError: there is none; it is damaged, of another version, or of other vectors;
+                faiss is missing.
+        """
+        description = read_description(folder)
+        lists = Path(folder) / LISTS
+        if not lists.is_file():
+            raise BertineError(f"{folder}: has no {LISTS}; make the index again")
+        if vectors.shape != (description.rows, description.dimensions) or (
+            fingerprint(vectors) != description.vectors
+        ):
+            raise BertineError(
+                f"{folder}: was made of other vectors than those of {name}; make the index again"
+            )
+        # Faiss trusts what it reads, so only what was written here is given to it.
+        if sha256_file(lists) != description.sha256:
+            raise BertineError(f"{lists}: is damaged; make the index again")
+        opened = _faiss().read_index(str(lists))
+        return cls(description, opened, vectors)
+
+
+def read_description(folder: Path | str) -> IndexDescription:
+    """Read what the index in `folder` is.
+
+    Raises:
+        BertineError: there is none, or it is damaged or of another version.
+    """
+    path = Path(folder) / DESCRIPTION
+    if not path.is_file():
+        raise BertineError(
+            f"{folder}: is no index of vectors; make one with 'bertine index-vectors'"
+        )
+    values = read_json_object(path)
+    if values.get("format") != _FORMAT:
+        raise BertineError(f"{path}: is of another version; make the index again")
+    fields = {field.name: values.get(field.name) for field in dataclasses.fields(IndexDescription)}
+    whole = ("rows", "dimensions", "lists", "read")
+    if not (
+        all(_is_count(fields[name]) for name in whole)
+        and all(isinstance(fields[name], int | float) for name in ("recall", "wanted"))
+        and all(isinstance(fields[name], str) for name in ("vectors", "sha256"))
+    ):
+        raise BertineError(f"{path}: does not describe an index; make the index again")
+    return IndexDescription(**fields)  # type: ignore[arg-type]
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def fingerprint(vectors: np.ndarray) -> str:
+    """Return the SHA-256 of the shape and of some rows of `vectors` [N, D], evenly spread, as hex
+    digits: enough to tell another file, without reading all of it."""
+    rows = np.unique(np.linspace(0, len(vectors) - 1, _SAMPLED).astype(np.int64))
+    digest = hashlib.sha256(repr((vectors.shape, vectors.dtype.str)).encode())
+    digest.update(np.ascontiguousarray(vectors[rows]).tobytes())
+    return digest.hexdigest()
+
+
+def _without(rows: np.ndarray, own: int) -> np.ndarray:
+    """Return the nearest `rows` but `own`, at most :data:`_NEAREST`."""
+    return rows[rows != own][:_NEAREST]
+
+
+def _unit(vectors: np.ndarray, name: str) -> np.ndarray:
+    """Return vectors of length 1, fp32 [N, D].
+
+    Raises:
+        BertineError: a number is none.
+    """
+    part = np.ascontiguousarray(vectors, dtype=np.float32)
+    norms = np.sqrt(np.einsum("nd,nd->n", part, part))
+    if not np.isfinite(norms).all():
+        raise BertineError(f"{name}: has numbers that are none; embed the texts again")
+    unit: np.ndarray = part / np.where(norms > 0, norms, 1.0)[:, None]
+    return unit
+
+
+def _faiss() -> Any:
+    require_packages("an index of vectors", ("faiss",), "search without an index, which is exact")
+    import faiss
+
+    faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), cores()))
+    return faiss

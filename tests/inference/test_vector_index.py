@@ -1,0 +1,181 @@
+"""An index finds most of the nearest rows, with exact scores, and only of its own vectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertine
+import bertine.inference.embedding.vector_index as vector_index_module
+from bertine.errors import BertineError
+from bertine.inference.embedding.index_vectors import index_vectors
+from bertine.inference.embedding.nearest import NearestRows, search_all
+from bertine.inference.embedding.vector_index import VectorIndex
+
+ROWS, DIMENSIONS = 12_000, 24
+
+pytest.importorskip("faiss")
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Vectors in clusters, as those of texts are; of any length."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(150, DIMENSIONS))
+    points = centres[rng.integers(0, 150, ROWS)] + 0.5 * rng.normal(size=(ROWS, DIMENSIONS))
+    points *= rng.uniform(0.1, 10, size=(ROWS, 1))
+    points[77] = 0
+    path = tmp_path_factory.mktemp("vectors") / "v.npy"
+    np.save(path, points.astype(np.float32))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(vectors: Path) -> Path:
+    folder = vectors.parent / "index"
+    report = index_vectors(vectors, out=folder, recall=0.9, show_progress=False)
+    assert report.description.recall >= 0.9
+    assert report.lines()[0].startswith("indexed 12,000 vectors of 24 numbers in ")
+    assert "of the ten nearest rows" in report.lines()[1]
+    return folder
+
+
+def exact(vectors: np.ndarray, asked: np.ndarray, top: int) -> NearestRows:
+    nearest = NearestRows(len(asked), top)
+    search_all(nearest, asked, vectors)
+    return nearest
+
+
+def queries(table: np.ndarray, count: int) -> np.ndarray:
+    """Make vectors that are like rows of the table, but none of them."""
+    rng = np.random.default_rng(8)
+    rows = table[rng.choice(np.arange(100, len(table)), count)]
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    asked = rows + 0.05 * rng.normal(size=rows.shape)
+    return np.asarray(asked / np.linalg.norm(asked, axis=1, keepdims=True), dtype=np.float32)
+
+
+def test_its_scores_are_exact_and_its_recall_is_as_measured(vectors: Path, folder: Path) -> None:
+    table = np.load(vectors)
+    index = VectorIndex.read(folder, table, vectors)
+    own = np.arange(100, 400)
+    asked = table[own] / np.linalg.norm(table[own], axis=1, keepdims=True)
+    near, truth = index.search(asked, 10), exact(table, asked, 10)
+    hits = 0
+    for query in range(len(asked)):
+        best = dict(zip(truth.rows[query].tolist(), truth.scores[query].tolist(), strict=True))
+        for row, score in zip(near.rows[query].tolist(), near.scores[query].tolist(), strict=True):
+            cosine = table[row] @ asked[query] / np.linalg.norm(table[row])
+            assert score == pytest.approx(cosine, abs=1e-5)
+            hits += row in best
+        assert list(near.scores[query]) == sorted(near.scores[query], reverse=True)
+        assert near.rows[query][0] == own[query]
+    assert hits / truth_size(truth) > index.description.recall - 0.05
+
+
+def truth_size(nearest: NearestRows) -> int:
+    return sum(map(len, nearest.rows))
+
+
+def test_reading_all_lists_misses_next_to_nothing(vectors: Path, tmp_path: Path) -> None:
+    table = np.load(vectors)
+    index = VectorIndex.build(table, recall=1.0)
+    asked = queries(table, 50)
+    near, truth = index.search(asked, 5), exact(table, asked, 5)
+    assert index.description.recall > 0.99
+    same = [len(np.intersect1d(a, b)) for a, b in zip(near.rows, truth.rows, strict=True)]
+    assert sum(same) >= 0.95 * 250
+
+
+def test_the_same_vectors_make_the_same_index(vectors: Path, folder: Path, tmp_path: Path) -> None:
+    index_vectors(vectors, out=tmp_path / "again", recall=0.9, show_progress=False)
+    for name in ("index.json", "lists.faiss"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_few_vectors_need_none(tmp_path: Path) -> None:
+    np.save(tmp_path / "few.npy", np.ones((20, 4), dtype=np.float32))
+    with pytest.raises(BertineError, match=r"few.npy: has 20 vectors; fewer than 10,000 are comp"):
+        index_vectors(tmp_path / "few.npy", out=tmp_path / "i", show_progress=False)
+    assert not (tmp_path / "i").exists()
+
+
+def test_a_number_that_is_none(vectors: Path, tmp_path: Path) -> None:
+    table = np.load(vectors)
+    table[11_999, 3] = np.nan
+    np.save(tmp_path / "v.npy", table)
+    with pytest.raises(BertineError, match=r"v.npy: has numbers that are none"):
+        index_vectors(tmp_path / "v.npy", out=tmp_path / "i", show_progress=False)
+
+
+def test_an_index_of_other_vectors_or_a_damaged_one(
+    vectors: Path, folder: Path, tmp_path: Path
+) -> None:
+    table = np.load(vectors)
+    with pytest.raises(BertineError, match=r"index: was made of other vectors than those of o.npy"):
+        VectorIndex.read(folder, table[::-1], "o.npy")
+    with pytest.raises(
+        BertineError, match=r"is no index of vectors; make one with 'bertine index-"
+    ):
+        VectorIndex.read(tmp_path, table, vectors)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("index.json", "lists.faiss"):
+        (broken / name).write_bytes((folder / name).read_bytes())
+    damaged = bytearray((broken / "lists.faiss").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (broken / "lists.faiss").write_bytes(damaged)
+    with pytest.raises(BertineError, match=r"lists.faiss: is damaged; make the index again"):
+        VectorIndex.read(broken, table, vectors)
+    description: dict[str, Any] = json.loads((broken / "index.json").read_text())
+    (broken / "index.json").write_text(json.dumps(description | {"read": "many"}))
+    with pytest.raises(BertineError, match="does not describe an index"):
+        VectorIndex.read(broken, table, vectors)
+    (broken / "index.json").write_text(json.dumps(description | {"format": 99}))
+    with pytest.raises(BertineError, match="is of another version"):
+        VectorIndex.read(broken, table, vectors)
+
+
+def test_a_folder_with_something_else_is_kept(vectors: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "thesis.txt").write_text("years of work")
+    with pytest.raises(BertineError, match="own"):
+        index_vectors(vectors, out=tmp_path / "own", show_progress=False)
+    assert (tmp_path / "own" / "thesis.txt").read_text() == "years of work"
+
+
+def test_without_faiss_it_says_what_to_install(
+    vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertine.packages.find_spec", lambda name: None)
+    with pytest.raises(BertineError, match="needs faiss-cpu; install what it needs with: pip inst"):
+        index_vectors(vectors, out=tmp_path / "i", show_progress=False)
+
+
+def test_similar_searches_by_it(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_index_module, "LEAST_ROWS", 100)
+    monkeypatch.setattr(vector_index_module, "_LISTS", 0.5)
+    embedder = bertine.Embedder.load(pretrained, precision="fp32")
+    words = ["cat", "dog", "mat", "sat", "ran", "hat", "big", "red", "old", "new", "the", "a"]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(600)]
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"{text}\n" for text in texts))
+    bertine.embed(embedder, source, tmp_path / "v.npy", show_progress=False)
+    bertine.index_vectors(tmp_path / "v.npy", out=tmp_path / "index", recall=1.0)
+    given: dict[str, Any] = {"model": embedder, "texts": source, "top": 3, "show_progress": False}
+    all_rows = bertine.similar(texts[5], tmp_path / "v.npy", **given)
+    indexed = bertine.similar(texts[5], tmp_path / "v.npy", index=tmp_path / "index", **given)
+    assert indexed.found[0] == all_rows.found[0]
+    assert indexed.found[0].text == texts[indexed.found[0].row - 1]
+    assert any("searched by an index, which finds" in note for note in indexed.notes)
+    with pytest.raises(BertineError, match="has no vectors yet; index"):
+        bertine.similar(
+            "a cat", source, model=embedder, index=tmp_path / "index", show_progress=False
+        )
