@@ -15,7 +15,7 @@ import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.nearest import NearestRows
+from bertine.inference.embedding.nearest import NearestRows, search_all
 from bertine.inference.embedding.similar import similar
 from bertine.tables.table import Table
 from bertine.word_vectors.vectors import WordVectors
@@ -32,6 +32,7 @@ def embedder(pretrained: Path) -> Embedder:
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "CHUNK_ROWS", 7)
     monkeypatch.setattr(nearest_module, "BLOCK_ROWS", 6)
+    monkeypatch.setattr(nearest_module, "_LEAST_SPAN", 10)
 
 
 def write(path: Path, texts: list[str]) -> Path:
@@ -282,3 +283,21 @@ def test_of_equal_scores_the_earlier_row_comes_first(
     assert nearest.rows[0].tolist() == best
     assert nearest.scores[0].tolist() == [scores[row] for row in best]
     assert nearest.seen == len(scores)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_number_of_threads_changes_nothing(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    vectors = rng.integers(-2, 3, size=(83, 3)).astype(np.float32)  # many are equal
+    asked = np.eye(3, dtype=np.float32)
+    monkeypatch.setattr(nearest_module, "cores", lambda: threads)
+    nearest, done = NearestRows(3, 9), []
+    search_all(nearest, asked, vectors, done.append)
+    norms = np.linalg.norm(vectors, axis=1)
+    cosines = (vectors / np.where(norms > 0, norms, 1)[:, None]) @ asked.T
+    for query in range(3):
+        best = np.argsort(-cosines[:, query].round(6), kind="stable")[:9]
+        assert nearest.rows[query].tolist() == best.tolist()
+    assert nearest.seen == sum(done) == 83

@@ -5,16 +5,23 @@ Shape legend: Q queries, N rows of a block, D numbers of a vector, T nearest row
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
+from bertine.cores.launch import cores
 from bertine.terminal.shown import Shown
 
 #: Vectors that are compared at once: few enough to stay in the cache of a core between the two
 #: times that they are read (measured: 16,384 take four times as long).
 BLOCK_ROWS = 1 << 10
+#: Fewer vectors are not divided among threads.
+_LEAST_SPAN = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,7 @@ class NearestRows:
         top: T.
 
     Attributes:
+        top: T.
         scores: of each query fp32 [at most T].
         rows: of each query their numbers from 0 on, int64 [at most T].
         texts: of the rows that are among the best of any query, where they are given.
@@ -73,7 +81,7 @@ class NearestRows:
     """
 
     def __init__(self, queries: int, top: int) -> None:
-        self._top = top
+        self.top = top
         self.scores = [np.empty(0, dtype=np.float32) for _ in range(queries)]
         self.rows = [np.empty(0, dtype=np.int64) for _ in range(queries)]
         self.texts: dict[int, str] = {}
@@ -99,17 +107,23 @@ class NearestRows:
         self._merge(query, scores[order][known], rows[order][known])
 
     def _merge(self, query: int, scores: np.ndarray, rows: np.ndarray) -> None:
-        if len(scores) > self._top:  # a sort of all would take most of the time of a first block
-            bar = np.partition(scores, len(scores) - self._top)[-self._top]
+        if len(scores) > self.top:  # a sort of all would take most of the time of a first block
+            bar = np.partition(scores, len(scores) - self.top)[-self.top]
             above = scores >= bar
             scores, rows = scores[above], rows[above]
         merged = np.concatenate([self.scores[query], scores])
         numbers = np.concatenate([self.rows[query], rows])
         # Stable: of equals the row that came first stays first.
-        order = np.argsort(-merged, kind="stable")[: self._top]
+        order = np.argsort(-merged, kind="stable")[: self.top]
         self.scores[query], self.rows[query] = merged[order], numbers[order]
-        if len(order) == self._top:
+        if len(order) == self.top:
             self._bar[query] = self.scores[query][-1]
+
+    def add_all(self, later: NearestRows) -> None:
+        """Add what was found among the rows behind those so far."""
+        for query, (scores, rows) in enumerate(zip(later.scores, later.rows, strict=True)):
+            self._merge(query, scores, self.seen + rows)
+        self.seen += later.seen
 
     def _keep_texts(self, texts: Sequence[str]) -> None:
         kept = set(np.concatenate(self.rows).tolist()) if self.rows else set()
@@ -148,12 +162,28 @@ def search_all(
 
     Args:
         nearest: of Q queries; gets the rows.
-        advance: called with how many more rows are done.
+        advance: called with how many more rows are done, by one thread at a time.
     """
-    for start in range(0, len(vectors), BLOCK_ROWS):
-        block = vectors[start : start + BLOCK_ROWS]
-        nearest.add(cosines_with(asked, block))
-        advance(len(block))
+    lock = Lock()
+
+    def search(span: np.ndarray) -> NearestRows:
+        """Find the nearest rows of one part."""
+        own = NearestRows(len(asked), nearest.top)
+        for start in range(0, len(span), BLOCK_ROWS):
+            block = span[start : start + BLOCK_ROWS]
+            own.add(cosines_with(asked, block))
+            with lock:
+                advance(len(block))
+        return own
+
+    # A thread for each part: those of the library of matrix products would wait for one another at
+    # each block, which takes several times as long where other work has a core.
+    spans = min(cores(), max(1, len(vectors) // _LEAST_SPAN))
+    bounds = [len(vectors) * at // spans for at in range(spans + 1)]
+    parts = [vectors[low:high] for low, high in itertools.pairwise(bounds)]
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(spans) as pool:
+        for found in pool.map(search, parts):
+            nearest.add_all(found)
 
 
 def search_rows(

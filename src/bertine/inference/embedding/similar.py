@@ -35,7 +35,7 @@ from bertine.options.names import option
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
-from bertine.terminal.console import counted
+from bertine.terminal.console import counted, progress
 from bertine.word_vectors.vectors import NearestWords
 
 #: Queries that are compared at once.
@@ -247,7 +247,12 @@ class _Search:
             if self._vectors is None:
                 self._compare_texts(asked, nearest)
             else:
-                search_all(nearest, asked, self._vectors)
+                # One query is done before a bar could be read.
+                with progress(show=self._show and len(queries) > 1) as bar:
+                    job = bar.add_task("compare", total=len(self._vectors))
+                    search_all(
+                        nearest, asked, self._vectors, lambda count: bar.update(job, advance=count)
+                    )
         if self._texts is not None:
             assert not isinstance(self._input, GivenTable)
             self._note(_read_texts(nearest, self._texts, self._reading, self._input))
