@@ -253,8 +253,8 @@ def test_the_start_says_what_a_model_does_and_in_which_precision(
     save_model(tmp_path / "encoder", Model(toys.config(), {}), toys.tokenizer())
     for folder, said in (
         (models["text"], "explain, predict; predictions in fp32, vectors in fp32"),
-        (models["fill-mask"], "explain, fill-mask; masks in fp32, vectors in fp32"),
-        (tmp_path / "encoder", "attention, embed; vectors in fp32"),
+        (models["fill-mask"], "explain, fill-mask, rerank; masks in fp32, vectors in fp32"),
+        (tmp_path / "encoder", "attention, embed, rerank; vectors in fp32"),
     ):
         Served.load("pet", folder, Limits(), device="cpu", precision="fp32")
         assert capsys.readouterr().err.endswith(f"{said}\n")
@@ -318,6 +318,7 @@ def test_the_openapi_tells_the_bounds_and_loads_nothing(ask: Client) -> None:
     api = json.loads(ask("/openapi.json").body)
     assert set(api["paths"]) == {
         *("/predict", "/fill-mask", "/embed", "/v1/embeddings", "/explain", "/attention"),
+        *("/rerank", "/v1/rerank", "/v2/rerank"),
         *("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{model}"),
     }
     texts = api["components"]["schemas"]["EmbedRequest"]["properties"]["texts"]
@@ -371,7 +372,7 @@ def test_the_example_of_every_path_and_model_is_answered(ask: Client) -> None:
             answer = ask(path, body)
             assert answer.status == 200, (path, answer.message)
             tried += 1
-    assert tried == 6
+    assert tried == 9
     for model in ask("/v1/models").json["data"]:
         if "predict" in model["operations"]:
             body = {"texts": [model["example"]], "model": model["id"]}

@@ -32,7 +32,7 @@ CHECKS = [
 ]
 PATHS = {
     **dict.fromkeys(("/health", "/ready", "/metrics", "/v1/models"), "GET"),
-    **dict.fromkeys(("/predict", "/fill-mask", "/embed", "/v1/embeddings"), "POST"),
+    **dict.fromkeys(("/predict", "/fill-mask", "/embed", "/v1/embeddings", "/rerank"), "POST"),
     **dict.fromkeys(("/explain", "/attention"), "POST"),
 }
 

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
-from bertine.serving.examples import example_body
+from bertine.serving.examples import RERANK_PATHS, example_body
 from bertine.serving.http.body import parsed
 from bertine.serving.http.errors import ApiError, error_response
 from bertine.serving.http.guard import OPEN, Answer, Guard
@@ -25,6 +25,7 @@ from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
+from bertine.serving.rerank import rank, written, written_plainly
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
 from bertine.version import __version__
@@ -72,6 +73,7 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
     answers: dict[str, Answer] = {}
     _add_answers(app, answers, service)
     _add_vectors(app, answers, service)
+    _add_rankings(app, answers, service)
     _add_explanations(app, answers, service)
     paths = frozenset(route.path for route in app.routes if isinstance(route, APIRoute))
     if api_key is not None:
@@ -269,6 +271,42 @@ def _short(table: np.ndarray) -> list[list[float]]:
     return rows
 
 
+def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
+    requests = request_schemas(service.limits)
+
+    async def rerank(body: requests.rerank) -> Response:  # type: ignore[name-defined]
+        """Order texts by how well they go with a query: by a model of pairs, or by vectors."""
+        served = service.model(body.model, "rerank")
+        if (body.documents is None) == (body.texts is None):
+            raise ApiError(
+                422,
+                "documents: give the texts to order as 'documents' (or 'texts', not both)",
+                param="documents",
+            )
+        texts = body.texts or [
+            given if isinstance(given, str) else given.text for given in body.documents or ()
+        ]
+        ranked, tokens = await rank(
+            service,
+            served,
+            body.query,
+            texts,
+            label=body.label,
+            log_odds=bool(body.raw_scores),
+        )
+        ranked = ranked[: body.top_n]
+        with_texts = bool(body.return_documents or body.return_text)
+        if body.documents is None:
+            return _json(written_plainly(ranked, texts, with_texts=with_texts))
+        results = written(ranked, texts, with_texts=with_texts)
+        return _json({"model": served.name, "results": results, "usage": {"total_tokens": tokens}})
+
+    post = _poster(app, answers, "rankings", service)
+    for path in RERANK_PATHS:
+        answer = schemas.RerankAnswer | list[schemas.RankedText]
+        post(path, "rerank", requests.rerank, rerank, answer)
+
+
 def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
     requests = request_schemas(service.limits)
 
@@ -306,7 +344,7 @@ def _poster(
         operation: str,
         request: type[BaseModel],
         handler: Callable[[Any], Awaitable[Response]],
-        answer: type[BaseModel],
+        answer: Any,
     ) -> None:
         models = service.able(operation) or [*service.models.values()]
         example = example_body(path, models[0].describe())

@@ -55,6 +55,9 @@ _QUESTION = ("Who wrote the book?", "The book was written by Jane Austen in 1813
 _CHINESE_QUESTION = ("这本书是谁写的？", "这本书是鲁迅在一九二一年写的。")
 _CHOICES = ("read the first page.", "boiled it in a pot.", "put it to bed.", "drank it slowly.")
 _CHINESE_CHOICES = ("开始读第一页。", "把它煮熟了。", "让它睡觉。", "慢慢喝掉了。")
+#: Where clients of Text Embeddings Inference, Jina and Cohere ask for an order, those of Cohere at
+#: two versions.
+RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 _SENTENCES = ["A cat is asleep.", "The soup is boiling."]
 
 
@@ -130,6 +133,8 @@ def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
         return {"texts": _SENTENCES, "model": model, "normalize": True}
     if path == "/v1/embeddings":
         return {"input": _SENTENCES, "model": model}
+    if path in RERANK_PATHS:
+        return {"query": first, "documents": _SENTENCES, "model": model, "top_n": 2}
     if path == "/explain":
         return {"text": text, "model": model}
     body = {"text": first, "model": model}

@@ -30,6 +30,7 @@ class Requests:
     explain: Any
     attention: Any
     openai: Any
+    rerank: Any
 
 
 def request_schemas(limits: Limits) -> Requests:
@@ -131,6 +132,35 @@ def request_schemas(limits: Limits) -> Requests:
                 )
             return value
 
+    class Document(BaseModel):
+        """A text as some clients wrap it."""
+
+        model_config = ConfigDict(extra="ignore", strict=True)
+        text: Text
+
+    class RerankRequest(BaseModel):
+        """A query and texts to order, as the clients of Cohere's and Jina's rerank (`documents`)
+        and of Text Embeddings Inference (`texts`) send it; keys that are not here do not count."""
+
+        model_config = ConfigDict(extra="ignore", strict=True)
+        query: Text
+        documents: (
+            Annotated[
+                list[Text | Document],
+                Field(min_length=1, max_length=limits.max_embedding_inputs, fail_fast=True),
+            ]
+            | None
+        ) = Field(None, description="strings, or objects with `text`")
+        texts: Inputs | None = Field(None, description="in place of documents; answered by a list")
+        model: Model = None
+        label: Annotated[str, Field(max_length=limits.max_characters)] | None = Field(
+            None, description="whose probability is the score; null: the one that says relevant"
+        )
+        top_n: int | None = Field(None, ge=1, le=1 << 20, description="null: all")
+        return_documents: bool | None = False
+        return_text: bool | None = False
+        raw_scores: bool | None = Field(False, description="log-odds in place of probabilities")
+
     return Requests(
         PredictRequest,
         EmbedRequest,
@@ -138,4 +168,5 @@ def request_schemas(limits: Limits) -> Requests:
         ExplainRequest,
         AttentionRequest,
         OpenAiRequest,
+        RerankRequest,
     )

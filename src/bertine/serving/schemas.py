@@ -252,5 +252,34 @@ class OpenAiEmbeddings(BaseModel):
     usage: Usage
 
 
+class RankedDocument(BaseModel):
+    index: int = Field(description="in the request, from 0 on")
+    relevance_score: float = Field(
+        description="probability of the label, number of a regression, or cosine of the vectors"
+    )
+    document: dict[Literal["text"], str] | None = None
+    pieces_cut: PiecesCut
+
+
+class RerankUsage(BaseModel):
+    total_tokens: int
+
+
+class RerankAnswer(BaseModel):
+    """The documents, best first, as the clients of Cohere's and Jina's rerank read them."""
+
+    model: str
+    results: list[RankedDocument]
+    usage: RerankUsage
+
+
+class RankedText(BaseModel):
+    """A text in its place, as the clients of Text Embeddings Inference read it."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
 class Status(BaseModel):
     status: Literal["ok", "ready"]

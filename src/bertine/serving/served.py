@@ -32,6 +32,9 @@ from bertine.tasks import TASKS
 from bertine.tasks.features import Features
 from bertine.terminal.console import say
 
+#: Tasks that may read two texts and answer with labels or a number.
+PAIR_TASKS = ("text", "regression", "multi-label")
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
@@ -100,6 +103,12 @@ class Served:
             self.unpadded |= {"predict", "explain"}
         if known and embedder is not None and embedder.on_cpu:
             self.unpadded.add("embed")
+        # A model of pairs judges query and text together, others compare their vectors.
+        same = "predict" if self.reads_pairs else "embed" if predictor is None else ""
+        if same in self.operations:
+            self.operations["rerank"] = self.operations[same]
+            if same in self.unpadded:
+                self.unpadded.add("rerank")
         if self.explainer.answers:
             self.operations["explain"] = partial(self.explainer.compute, one_batch=True)
 
@@ -168,6 +177,20 @@ class Served:
         if self.predictor is not None:
             return self.predictor.task.name
         return "fill-mask" if "fill-mask" in self.operations else "embed"
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether its task is to label, or to score, two texts."""
+        return (
+            self.predictor is not None
+            and self.predictor.task.name in PAIR_TASKS
+            and len(self.predictor.task.text_columns) == 2
+        )
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the answers of its task are labels with probabilities."""
+        return self.predictor is not None and bool(self.predictor.task.labels)
 
     @property
     def dimensions(self) -> int:

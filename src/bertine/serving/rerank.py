@@ -1,0 +1,197 @@
+"""Order texts by how well they answer a query, with a model of pairs or by vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.serving.served import Embedded, Served
+from bertine.serving.service import Service
+
+#: Labels that mean that the second text goes with the first, as data sets write them.
+_RELEVANT = frozenset(
+    (
+        *("1", "true", "yes", "relevant", "match", "positive", "same", "similar", "answer"),
+        *("duplicate", "is_duplicate", "paraphrase", "equivalent", "entailment", "entails"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A text in its place.
+
+    Attributes:
+        index: its number in the request, from 0 on.
+        score: a label's probability, a number of a regression, or a cosine; more is better.
+        pieces_cut: of query and text together, to keep to the model's maximum length.
+    """
+
+    index: int
+    score: float
+    pieces_cut: int
+
+
+def relevant_label(labels: Sequence[str]) -> str | None:
+    """Return the label that means that a text goes with the query: one with a usual name, or of
+    two the one that the other is the "not" of. None: no label, or several, can be meant."""
+    usual = [label for label in labels if _plain(label) in _RELEVANT]
+    if len(usual) == 1:
+        return usual[0]
+    if len(labels) == 2:
+        for label, other in (labels, labels[::-1]):
+            if _plain(other) in (f"not_{_plain(label)}", f"no_{_plain(label)}"):
+                return label
+    return None
+
+
+def _plain(label: str) -> str:
+    return label.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+async def rank(
+    service: Service,
+    served: Served,
+    query: str,
+    texts: Sequence[str],
+    *,
+    label: str | None = None,
+    log_odds: bool = False,
+) -> tuple[list[Ranked], int]:
+    """Order `texts`, the best first; of equals the earlier one.
+
+    Args:
+        served: a model of pairs, or one with vectors.
+        label: of a model of pairs with labels, the one whose probability counts; None: the one
+            that is called so.
+        log_odds: whether probabilities become their log-odds.
+
+    Returns:
+        The texts in order, and how many tokens were computed.
+
+    Raises:
+        BertineError: no such label, or none is called so; what preparing the texts raises.
+        ApiError: what computing raises.
+    """
+    if served.reads_pairs:
+        scores, cut, tokens = await _by_pairs(service, served, query, texts, label)
+    else:
+        if label is not None:
+            raise BertineError(
+                f"label: the model {served.name!r} compares vectors and has no labels; leave it out"
+            )
+        scores, cut, tokens = await _by_vectors(service, served, query, texts)
+    if log_odds and served.has_probabilities:
+        scores = [_log_odds(score) for score in scores]
+    order = sorted(range(len(texts)), key=lambda at: -scores[at])
+    return [Ranked(at, scores[at], cut[at]) for at in order], tokens
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 1e-7), 1 - 1e-7)
+    return math.log(bounded / (1 - bounded))
+
+
+async def _by_pairs(
+    service: Service, served: Served, query: str, texts: Sequence[str], label: str | None
+) -> tuple[list[float], list[int], int]:
+    """Return the scores of `texts`, the pieces that were cut of each, and the tokens."""
+    chosen = _label_of(served, label)
+    scores: list[float] = []
+    cut: list[int] = []
+    tokens = 0
+    # Part by part, so that a large request neither fills the queue nor needs all of it free.
+    for start in range(0, len(texts), service.limits.max_texts):
+        pairs = [[query, text] for text in texts[start : start + service.limits.max_texts]]
+        size = sum(len(text) for pair in pairs for text in pair)
+        prepared = await service.aside(size, served.prepare, pairs)
+        outputs = await service.compute(
+            served, "rerank", prepared.features, prepared.costs, patient=start > 0
+        )
+        answers = await service.aside(size, served.finish, prepared, outputs, True)
+        scores += [
+            answer["score"] if chosen is None else answer["probabilities"][chosen]
+            for answer in answers
+        ]
+        cut += [answer["pieces_cut"] for answer in answers]
+        tokens += sum(prepared.costs)
+    return scores, cut, tokens
+
+
+def _label_of(served: Served, label: str | None) -> str | None:
+    """Return the label that counts; None: the model answers with a number.
+
+    Raises:
+        BertineError: there is no such label, or nobody says which.
+    """
+    assert served.predictor is not None
+    labels = list(served.predictor.task.labels)
+    known = ", ".join(labels[:20])
+    if not labels:
+        if label is not None:
+            raise BertineError(
+                f"label: the model {served.name!r} answers with a number; leave it out"
+            )
+        return None
+    if label is not None and label not in labels:
+        raise BertineError(f"label: there is no {label!r} in the model; it has {known}")
+    chosen = relevant_label(labels) if label is None else label
+    if chosen is None:
+        raise BertineError(
+            f"none of the labels of {served.name!r} is known to mean that a text goes with the "
+            f"query; name the one that does with 'label': {known}"
+        )
+    return chosen
+
+
+async def _by_vectors(
+    service: Service, served: Served, query: str, texts: Sequence[str]
+) -> tuple[list[float], list[int], int]:
+    """Return the cosines of `texts` with the query, the pieces cut of each, and the tokens."""
+    embedded: list[Embedded] = []
+    both = [query, *texts]
+    for start in range(0, len(both), service.limits.max_texts):
+        part = both[start : start + service.limits.max_texts]
+        costs = [served.tokens(text) for text in part]
+        embedded += await service.compute(served, "rerank", part, costs, patient=start > 0)
+    table = np.stack([each.vector for each in embedded]).astype(np.float32)
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    cosines = table[1:] @ table[0]
+    first = embedded[0].pieces_cut
+    return (
+        [float(cosine) for cosine in cosines],
+        [first + each.pieces_cut for each in embedded[1:]],
+        sum(each.tokens for each in embedded),
+    )
+
+
+def written(ranked: Sequence[Ranked], texts: Sequence[str], *, with_texts: bool) -> list[Any]:
+    """Return the results as Cohere's and Jina's clients read them."""
+    return [
+        {
+            "index": each.index,
+            "relevance_score": round(each.score, 6),
+            **({"document": {"text": texts[each.index]}} if with_texts else {}),
+            "pieces_cut": each.pieces_cut,
+        }
+        for each in ranked
+    ]
+
+
+def written_plainly(
+    ranked: Sequence[Ranked], texts: Sequence[str], *, with_texts: bool
+) -> list[Any]:
+    """Return the results as clients of Text Embeddings Inference read them."""
+    return [
+        {
+            "index": each.index,
+            "score": round(each.score, 6),
+            **({"text": texts[each.index]} if with_texts else {}),
+        }
+        for each in ranked
+    ]

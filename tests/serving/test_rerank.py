@@ -1,0 +1,139 @@
+"""Texts are ordered by what the model says of them, in the shapes that common clients read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import toys
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.predictor import Predictor
+from bertine.serving.rerank import relevant_label
+
+from .conftest import Client
+
+QUERY = "the cat"
+TEXTS = [toys.sentence(topic, "small") for topic in toys.TOPICS] + ["", "the soup", "the soup"]
+
+
+def by_pairs(model: Path, label: str) -> list[float]:
+    predictor = Predictor.load(model, "cpu", "fp32")
+    answers = predictor.predict([(QUERY, text) for text in TEXTS])
+    return [answer.to_json(True)["probabilities"][label] for answer in answers]
+
+
+def order(scores: list[float]) -> list[int]:
+    return sorted(range(len(scores)), key=lambda at: -scores[at])
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_documents_are_ordered_by_the_label_that_says_relevant(
+    path: str, ask: Client, models: dict[str, Path]
+) -> None:
+    expected = by_pairs(models["pairs"], "same")
+    documents: list[Any] = [TEXTS[0], *({"text": text, "title": "x"} for text in TEXTS[1:])]
+    # Cohere's client sends keys of its own.
+    body = {"query": QUERY, "documents": documents, "model": "pairs", "max_tokens_per_doc": 9}
+    answer = ask(path, body)
+    assert answer.status == 200, answer.body
+    assert answer.json["model"] == "pairs"
+    assert answer.json["usage"]["total_tokens"] > len(TEXTS)
+    results = answer.json["results"]
+    assert [each["index"] for each in results] == order(expected)
+    for each in results:
+        assert each["relevance_score"] == pytest.approx(expected[each["index"]], abs=1e-4)
+        assert set(each) == {"index", "relevance_score", "pieces_cut"}
+
+
+def test_the_best_few_with_their_texts(ask: Client, models: dict[str, Path]) -> None:
+    expected = by_pairs(models["pairs"], "other")
+    body = {"query": QUERY, "documents": TEXTS, "model": "pairs", "label": "other", "top_n": 2}
+    results = ask("/rerank", {**body, "return_documents": True}).json["results"]
+    assert [each["index"] for each in results] == order(expected)[:2]
+    assert [each["document"] for each in results] == [
+        {"text": TEXTS[each["index"]]} for each in results
+    ]
+
+
+def test_the_shape_of_text_embeddings_inference(ask: Client, models: dict[str, Path]) -> None:
+    expected = by_pairs(models["pairs"], "same")
+    body = {"query": QUERY, "texts": TEXTS, "model": "pairs", "truncate": True}
+    answer = ask("/rerank", {**body, "return_text": True}).json
+    assert [each["index"] for each in answer] == order(expected)
+    assert [each["text"] for each in answer] == [TEXTS[each["index"]] for each in answer]
+    raw = ask("/rerank", {**body, "raw_scores": True}).json
+    assert [each["index"] for each in raw] == order(expected)
+    for each in raw:
+        probability = expected[each["index"]]
+        log_odds = math.log(probability / (1 - probability))
+        assert each["score"] == pytest.approx(log_odds, abs=0.02)
+        assert set(each) == {"index", "score"}
+
+
+def test_vectors_order_by_their_cosine(ask: Client, models: dict[str, Path]) -> None:
+    vectors = Embedder.load(models["fill-mask"], normalize=True, precision="fp32").embed(
+        [QUERY, *TEXTS]
+    )
+    cosines = (vectors[1:] @ vectors[0]).tolist()
+    answer = ask("/rerank", {"query": QUERY, "documents": TEXTS, "model": "fill-mask"}).json
+    found = {each["index"]: each["relevance_score"] for each in answer["results"]}
+    assert [found[at] for at in range(len(TEXTS))] == pytest.approx(cosines, abs=1e-4)
+    scores = [each["relevance_score"] for each in answer["results"]]
+    assert scores == sorted(scores, reverse=True)
+    last = [each["index"] for each in answer["results"] if each["index"] >= len(TEXTS) - 2]
+    assert last == sorted(last)  # equal texts keep their order
+
+
+def test_more_documents_than_are_computed_together(ask: Client, models: dict[str, Path]) -> None:
+    many = [TEXTS[at % len(TEXTS)] for at in range(600)]
+    answer = ask("/rerank", {"query": QUERY, "documents": many, "model": "pairs"})
+    assert answer.status == 200, answer.body
+    assert sorted(each["index"] for each in answer.json["results"]) == list(range(600))
+
+
+def test_mistakes_say_what_to_do(ask: Client) -> None:
+    body: dict[str, Any] = {"query": QUERY, "documents": TEXTS}
+    for changed, message in (
+        ({"documents": None}, "documents: give the texts to order as 'documents'"),
+        ({"texts": TEXTS}, "documents: give the texts to order as 'documents'"),
+        ({"model": "pairs", "label": "so"}, "there is no 'so' in the model; it has same, other"),
+        ({"model": "fill-mask", "label": "a"}, "compares vectors and has no labels; leave it out"),
+        ({"model": "tagging"}, "has no rerank; ask pairs"),
+        ({"documents": []}, "documents"),
+        ({"documents": [{"body": "x"}]}, "documents"),
+        ({"top_n": 0}, "top_n"),
+    ):
+        answer = ask("/rerank", body | changed)
+        assert answer.status == 422, (changed, answer.body)
+        assert message in answer.message
+
+
+@pytest.mark.parametrize(
+    ("labels", "relevant"),
+    [
+        (("0", "1"), "1"),
+        (("entailment", "not_entailment"), "entailment"),
+        (("contradiction", "entailment", "neutral"), "entailment"),
+        (("not_equivalent", "equivalent"), "equivalent"),
+        (("fits", "not fits"), "fits"),
+        (("Yes", "No"), "Yes"),
+        (("red", "green"), None),
+        (("true", "relevant"), None),
+        ((), None),
+    ],
+)
+def test_the_label_that_says_relevant(labels: tuple[str, ...], relevant: str | None) -> None:
+    assert relevant_label(labels) == relevant
+
+
+def test_probabilities_of_both_orders_differ(ask: Client, models: dict[str, Path]) -> None:
+    """The query is the first text of the pair, as in training."""
+    predictor = Predictor.load(models["pairs"], "cpu", "fp32")
+    swapped = predictor.predict([(TEXTS[0], QUERY)])[0].to_json(True)["probabilities"]["same"]
+    body = {"query": QUERY, "documents": TEXTS[:1], "model": "pairs"}
+    (found,) = ask("/rerank", body).json["results"]
+    assert not np.isclose(found["relevance_score"], swapped, atol=1e-4)
