@@ -479,6 +479,7 @@ def embed(
     format: PlainFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    batch_invariant: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     dtype: VectorType = "fp32",
@@ -514,6 +515,9 @@ def embed(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        batch_invariant: compute each text by itself, so that its answer has the same bits whatever
+            texts stand beside it; slower. In batches the last digits of an answer depend on the
+            others. Precision auto is then fp32.
         precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
             faster and turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1380,6 +1384,7 @@ def predict(
     quotes: bool | None = None,
     strict: bool = False,
     abstain_below: float | None = None,
+    batch_invariant: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     format: TextFormat | None = None,
@@ -1415,6 +1420,9 @@ def predict(
             instead of mending, or leaving out, and counting them.
         abstain_below: of a model that chooses one label or choice: leave the answer open where its
             probability is lower, and count how often; None: every text is answered.
+        batch_invariant: compute each text by itself, so that its answer has the same bits whatever
+            texts stand beside it; slower. In batches the last digits of an answer depend on the
+            others. Precision auto is then fp32.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -2013,6 +2021,7 @@ def serve(
     api_key_file: Path | str | None = None,
     allowed_hosts: Sequence[str] | str | None = None,
     abstain_below: float | None = None,
+    batch_invariant: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     max_wait_ms: float = 5.0,
@@ -2038,6 +2047,9 @@ def serve(
             addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
         abstain_below: of a model that chooses one label or choice: leave the answer open where its
             probability is lower, and count how often; None: every text is answered.
+        batch_invariant: compute each text by itself, so that its answer has the same bits whatever
+            texts stand beside it; slower. In batches the last digits of an answer depend on the
+            others. Precision auto is then fp32.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.

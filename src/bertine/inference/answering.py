@@ -52,12 +52,15 @@ class Answering:
         task: says what is computed and how it is decided.
         tokenizer: of the model.
         dtype: that a model computes in; an engine has its own.
+        alone: whether each input is computed by itself, and its outputs have the same bits
+            whatever others there are.
     """
 
     computing: Computing
     task: Task[Any]
     tokenizer: Tokenizer
     dtype: torch.dtype = torch.float32
+    alone: bool = False
 
     def prepare(
         self, examples: Examples[Any], features: Sequence[Features] | None = None
@@ -83,13 +86,21 @@ class Answering:
             pad_id=self.tokenizer.pad_token_id,
             dtype=self.dtype,
             max_tokens=max_tokens,
+            alone=self.alone,
             on_batch=on_batch,
         )
 
     def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
         """Compute the outputs for features that are one batch already."""
         pad_id = self.tokenizer.pad_token_id
-        return run_batch(self.computing, self.task, features, pad_id=pad_id, dtype=self.dtype)
+        return run_batch(
+            self.computing,
+            self.task,
+            features,
+            pad_id=pad_id,
+            dtype=self.dtype,
+            alone=self.alone,
+        )
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
         """Decide: outputs for the features → the answer to each example."""

@@ -233,6 +233,8 @@ def predict(
 def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
     """Load the model, unless it is loaded, to answer texts of so many bytes."""
     chosen = unmeasured(model, size, options.device, options.precision)
+    if options.batch_invariant:
+        chosen = {"precision": options.precision, "batch_invariant": True}
     predictor = Predictor.opened(model, options.device, **chosen)
     below = options.abstain_below
     return predictor if below is None else predictor.abstaining(below)

@@ -15,7 +15,7 @@ from bertine.errors import BertineError
 from bertine.files import check_replaceable
 from bertine.inference.agreement import answer_agreement
 from bertine.inference.answering import Answering
-from bertine.inference.compute.choosing import PrecisionCheck, check_precision
+from bertine.inference.compute.choosing import PrecisionCheck, check_precision, unmeasured_choice
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import Computing
 from bertine.inference.compute.samples import sample_inputs
@@ -79,6 +79,7 @@ class Predictor(Shown):
         self.model = model.eval()
         self.tokenizer, self.task, self.engine = tokenizer, task, engine
         self.dtype = dtype if engine is None else engine.backbone.dtype
+        self.batch_invariant = False
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
 
@@ -91,6 +92,7 @@ class Predictor(Shown):
         precision: AnswerPrecision = "auto",
         *,
         threads: int | None = None,
+        batch_invariant: bool = False,
         loaded: LoadedModel | None = None,
     ) -> Predictor:
         """Read a model directory that ``bertine finetune``, or transformers for sequence or token
@@ -103,12 +105,17 @@ class Predictor(Shown):
                 is the fastest whose outputs a check finds close to those in fp32
                 (:attr:`precision_check`); on a GPU it is bf16 where that is fast.
             threads: number of threads on a CPU; None: the fastest number, measured.
+            batch_invariant: compute each text by itself, so that its answer has the same bits
+                whatever others there are; slower. ``"auto"`` is then fp32, and threads are not
+                measured.
             loaded: what has been read of the folder already (its model is taken, not copied).
 
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
         """
         where = resolve_device(device)
+        if batch_invariant:
+            precision, threads = unmeasured_choice(precision, threads)
         packed = where.type == "cpu"
         if packed:
             check_precision(precision)
@@ -139,6 +146,7 @@ class Predictor(Shown):
             samples = sample_inputs(loaded.tokenizer, task.max_length)
             engine = Engine(model, precision=precision, threads=threads, samples=samples)
         predictor = cls(model, loaded.tokenizer, task, dtype=dtype, engine=engine)
+        predictor.batch_invariant = batch_invariant
         predictor.load_lines = loaded.report.lines()
         predictor.training = dict(loaded.task.training)
         return predictor
@@ -225,6 +233,7 @@ class Predictor(Shown):
             "task": self.task.task_info().to_dict(),
             "precision": str(self.dtype).removeprefix("torch."),
             **({"abstain_below": below} if below else {}),
+            **({"batch_invariant": True} if self.batch_invariant else {}),
         }
 
     @property
@@ -380,7 +389,9 @@ class Predictor(Shown):
     @property
     def answering(self) -> Answering:
         """The steps from examples to answers."""
-        return Answering(self.computing, self.task, self.tokenizer, self.dtype)
+        return Answering(
+            self.computing, self.task, self.tokenizer, self.dtype, alone=self.batch_invariant
+        )
 
     def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
         """Answer `examples`, and the features they were made of (which know what was

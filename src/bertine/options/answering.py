@@ -109,7 +109,20 @@ class Abstaining(OptionGroup):
     )
 
 
-class PredictOptions(KnownTexts, Abstaining, AnsweringMachine):
+class BatchInvariance(OptionGroup):
+    """Options that say whether an answer may depend on the texts beside it."""
+
+    batch_invariant: bool = declare(
+        False,
+        "compute each text by itself, so that its answer has the same bits whatever texts stand "
+        "beside it; slower",
+        more="In batches the last digits of an answer depend on the others. Precision auto is then "
+        "fp32.",
+        title="run",
+    )
+
+
+class PredictOptions(KnownTexts, Abstaining, BatchInvariance, AnsweringMachine):
     """Options of ``predict`` that say how it reads and where it computes."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")
@@ -135,7 +148,7 @@ class PlainTexts(Mending):
     format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED)
 
 
-class EmbedOptions(VectorOptions, PlainTexts, VectorMachine):
+class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
     """All options of ``embed``."""
 
     dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)

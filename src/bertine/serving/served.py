@@ -122,6 +122,7 @@ class Served:
         device: str | None,
         precision: AnswerPrecision,
         abstain_below: float | None = None,
+        batch_invariant: bool = False,
     ) -> Served:
         """Read a model directory and say what was loaded.
 
@@ -135,7 +136,9 @@ class Served:
         engine = None
         computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
-            predictor = Predictor.load(path, device, precision, loaded=loaded)
+            predictor = Predictor.load(
+                path, device, precision, batch_invariant=batch_invariant, loaded=loaded
+            )
             if abstain_below is not None:
                 try:
                     predictor = predictor.abstaining(abstain_below)
@@ -159,6 +162,7 @@ class Served:
                 path,
                 device=device,
                 precision=precision,
+                batch_invariant=batch_invariant,
                 loaded=loaded,
                 engine=engine,
             )

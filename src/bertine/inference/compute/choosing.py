@@ -26,6 +26,7 @@ from bertine.models.fast.rows import PaddedRows
 from bertine.models.fast.torch_private import has_byte_products
 from bertine.models.modern.encoder import ModernEncoder
 from bertine.models.precision import cpu_has_bf16, cpu_has_int8
+from bertine.names import AnswerPrecision
 from bertine.rng import generator
 
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
@@ -38,6 +39,9 @@ TOLERANCE = {"bf16": 0.05, "int8": 0.1}
 #: Sample inputs that are made up: how many, and of how many tokens.
 _SAMPLES, _SAMPLE_LENGTHS = 24, (8, 40)
 
+
+#: More threads take longer to begin than they save on a text or two.
+_MOST_THREADS = 8
 
 #: Tokens of the batches that are timed.
 _PROBED = 256
@@ -86,6 +90,20 @@ def check_precision(name: str) -> None:
     """
     if name not in PRECISIONS:
         raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
+
+
+def unmeasured_choice(
+    precision: AnswerPrecision, threads: int | None
+) -> tuple[AnswerPrecision, int]:
+    """Return the precision and the threads where neither may depend on what is measured: fp32 for
+    ``"auto"``."""
+    chosen = unmeasured_threads() if threads is None else threads
+    return "fp32" if precision == "auto" else precision, chosen
+
+
+def unmeasured_threads() -> int:
+    """Return the threads to compute with where they are not measured."""
+    return min(torch.get_num_threads(), cores(), _MOST_THREADS)
 
 
 def choose(

@@ -53,6 +53,7 @@ def run_features(
     pad_id: int,
     dtype: torch.dtype = torch.float32,
     max_tokens: int | None = None,
+    alone: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[np.ndarray]:
     """Compute the task's outputs for each of `features`, fp32 on the host, in their order.
@@ -65,12 +66,16 @@ def run_features(
         pad_id: the tokenizer's ``[PAD]``.
         dtype: to compute in: bf16 (by autocast) or fp32.
         max_tokens: of a batch, with its padding; None: by the kind of device.
+        alone: compute each of `features` by itself, so that the bits of its outputs do not depend
+            on the others.
         on_batch: called with the number of features of each batch that is done.
 
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for.
     """
-    if max_tokens is None and isinstance(model, Engine):
+    if alone:
+        max_tokens = 1
+    elif max_tokens is None and isinstance(model, Engine):
         max_tokens = model.max_tokens
     elif not isinstance(model, Engine):
         max_tokens = batch_tokens(device_of(model), max_tokens)
@@ -88,10 +93,13 @@ def run_batch(
     *,
     pad_id: int,
     dtype: torch.dtype = torch.float32,
+    alone: bool = False,
 ) -> list[np.ndarray]:
     """Compute the same as :func:`run_features` for features that are one batch already."""
     adapt_waiting()
     with computing_with(model, dtype):
+        if alone:
+            return [_outputs(model, task, [each], pad_id=pad_id)[0] for each in features]
         return _outputs(model, task, features, pad_id=pad_id)
 
 

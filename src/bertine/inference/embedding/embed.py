@@ -121,7 +121,11 @@ def embed(
     embedder = open_embedder(
         model,
         **VectorOptions.of(options).values(),
-        **unmeasured(model, size, options.device, options.precision),
+        **(
+            {"precision": options.precision, "batch_invariant": True}
+            if options.batch_invariant
+            else unmeasured(model, size, options.device, options.precision)
+        ),
     )
     started = time.monotonic()
     report = EmbedReport(

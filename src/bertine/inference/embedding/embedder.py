@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bertine.errors import BertineError
+from bertine.inference.compute.choosing import unmeasured_choice
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import Computing, run_batch
 from bertine.inference.compute.samples import sample_inputs
@@ -93,6 +94,7 @@ class Embedder(Shown):
         self.on_cpu = self._device.type == "cpu"
         self._engine: Engine | None = None
         self._threads: int | None = None
+        self.batch_invariant = False
         self._making = threading.Lock()
         self.model, self.tokenizer = model.eval(), tokenizer
         self.pooling = pooling or Pooling()
@@ -125,6 +127,7 @@ class Embedder(Shown):
         device: str | None = None,
         precision: AnswerPrecision = "auto",
         threads: int | None = None,
+        batch_invariant: bool = False,
         loaded: LoadedModel | None = None,
         engine: Engine | None = None,
     ) -> Embedder:
@@ -145,6 +148,9 @@ class Embedder(Shown):
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
             threads: number of threads on a CPU; None: the fastest number, measured.
+            batch_invariant: compute each text by itself, so that its vector has the same bits
+                whatever others there are; slower. ``"auto"`` is then fp32, and threads are not
+                measured.
             loaded: what has been read already of the folder with the weights, `model_dir` or the
                 one that its modules name (its model is taken, not copied).
             engine: made of that model; it is taken where it computes in the same precision.
@@ -154,6 +160,8 @@ class Embedder(Shown):
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
         where = resolve_device(device)
+        if batch_invariant:
+            precision, threads = unmeasured_choice(precision, threads)
         modules = read_sentence_modules(Path(model_dir))
         folder = modules.transformer if modules else Path(model_dir)
         if loaded is None:
@@ -180,6 +188,7 @@ class Embedder(Shown):
         if engine is not None and engine.precision == embedder.precision != "int8":
             embedder._engine = engine
         embedder._threads = threads
+        embedder.batch_invariant = batch_invariant
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
         return embedder
 
@@ -322,7 +331,12 @@ class Embedder(Shown):
     def run_batch(self, features: Sequence[Features]) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`, all of them in one batch."""
         outputs = run_batch(
-            self._computing(), self._pooled, features, pad_id=self._pad_id, dtype=self._dtype
+            self._computing(),
+            self._pooled,
+            features,
+            pad_id=self._pad_id,
+            dtype=self._dtype,
+            alone=self.batch_invariant,
         )
         return self._joined(outputs)
 
@@ -335,6 +349,7 @@ class Embedder(Shown):
             features,
             pad_id=self._pad_id,
             dtype=self._dtype,
+            alone=self.batch_invariant,
             on_batch=on_batch,
         )
 

@@ -6,9 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.mean_words import MeanWordEmbedder
 from bertine.interop.word_models import word_model_of
+from bertine.options.names import option
 from bertine.registry import WORD_MODELS
 from bertine.terminal.console import say
 from bertine.word_vectors.files import file_format
@@ -20,7 +22,7 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     :meth:`bertine.Embedder.load`, and say what was loaded.
 
     Raises:
-        BertineError: what loading a model of its kind raises.
+        BertineError: what loading a model of its kind raises; an ELMo is to be batch-invariant.
     """
     if isinstance(model, Embedder):
         return model
@@ -28,6 +30,10 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     if holds_word_vectors(model):
         embedder: Embedder = MeanWordEmbedder.load_words(model, **options)
     elif kind is not None:
+        if options.pop("batch_invariant", False):
+            raise BertineError(
+                f"{model}: an ELMo reads texts in batches; leave out {option('batch_invariant')}"
+            )
         module, _, name = WORD_MODELS[kind].partition(":")
         embedder = getattr(import_module(module), name).load(model, **options)
     else:

@@ -39,12 +39,19 @@ class PooledTexts:
         *,
         pad_id: int,
         dtype: torch.dtype,
+        alone: bool = False,
         on_batch: Callable[[int], None] | None = None,
     ) -> Sequence[np.ndarray]:
         """Compute the vector [D] of each of `features`; of ``tokens`` [n, D]. The arguments are
         those of :func:`~bertine.inference.compute.running.run_features`."""
         outputs = run_features(
-            computing, self, features, pad_id=pad_id, dtype=dtype, on_batch=on_batch
+            computing,
+            self,
+            features,
+            pad_id=pad_id,
+            dtype=dtype,
+            alone=alone,
+            on_batch=on_batch,
         )
         return self.decode(outputs, features)
 

@@ -9,18 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from bertine.cores.launch import cores
+from bertine.inference.compute.choosing import unmeasured_threads
 from bertine.models.precision import resolve_device
 from bertine.tables.streams import COMPRESSIONS
 
 #: As much is computed in fp32 in the time in which other precisions are tried: about a thousand
 #: tokens, since they are tried on some hundred and the weights are packed anew for each.
 _FEW_BYTES = 4096
-
-#: More threads take longer to begin than they save on a text or two.
-_MOST_THREADS = 8
 
 
 def unmeasured(
@@ -40,12 +35,7 @@ def unmeasured(
     few = size is not None and size <= _FEW_BYTES
     if not open_choice or not few or resolve_device(device).type != "cpu":
         return {"precision": precision}
-    return {"precision": "fp32", "threads": few_threads()}
-
-
-def few_threads() -> int:
-    """Return the threads to compute some texts with where they are not measured."""
-    return min(torch.get_num_threads(), cores(), _MOST_THREADS)
+    return {"precision": "fp32", "threads": unmeasured_threads()}
 
 
 def bytes_to_come(input: object) -> int | None:
