@@ -592,6 +592,7 @@ def explain(
     output: Path | str | None = None,
     method: ExplanationMethod = "leave-one-out",
     label: str | None = None,
+    word: str | None = None,
     show_progress: bool = True,
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
@@ -620,6 +621,7 @@ def explain(
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
         label: to explain in place of the answer; of a tagger the type of the entities.
+        word: of a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
@@ -631,8 +633,9 @@ def explain(
         format: of the input; None: detected from the name of the file and its first line.
 
     Raises:
-        BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
-            text that is none; what reading the file raises; an output that is not JSON lines.
+        BertineError: no such model; not either `texts` or `input`; an unknown method, label or
+            word; a text that is none; what reading the file raises; an output that is not JSON
+            lines.
     """
 
 def export(
@@ -1346,6 +1349,7 @@ def predict(
     question: str | None = None,
     context: str | None = None,
     all_probabilities: bool = False,
+    explain: bool = False,
     resume: bool = False,
     show_progress: bool = True,
     text_columns: Sequence[str] | str | None = None,
@@ -1377,6 +1381,9 @@ def predict(
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
+        explain: add what each word contributes to the answer, as
+            :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
+            below the answer in a terminal, as ``explanation`` in JSON lines.
         resume: go on where an earlier process was stopped
             (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
             For tables, from a file to a file.

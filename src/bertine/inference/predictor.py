@@ -303,6 +303,7 @@ class Predictor(Shown):
         *,
         method: ExplanationMethod = LEAVE_ONE_OUT,
         label: str | None = None,
+        word: str | None = None,
     ) -> Explanation:
         """Say what each word of one text, or of several that belong together, contributes to the
         answer; in a notebook the result shows the text with coloured words.
@@ -313,14 +314,15 @@ class Predictor(Shown):
                 ``"integrated-gradients"``: contributions that add up, from a text of nothing but
                 [MASK].
             label: to explain in place of the answer; of a tagger the type of the entities.
+            word: of a tagger: explain the tag of this word alone, at its first place in the text.
 
         Raises:
-            BertineError: an unknown method or label; not as many texts as the model takes; a text
-                without words.
+            BertineError: an unknown method, label or word; not as many texts as the model takes; a
+                text without words.
         """
         (example,) = checked_texts([self.unnamed(text, 1)])
         parts = (example,) if isinstance(example, str) else example
-        return self.explainer().explain(parts, method=method, label=label)
+        return self.explainer().explain(parts, method=method, label=label, word=word)
 
     def stream(self, texts: Iterable[TextOrDict], hold: int = STREAM_TEXTS) -> Iterator[Any]:
         """Answer for any number of texts, in their order, in bounded memory.

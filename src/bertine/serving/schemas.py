@@ -186,7 +186,7 @@ class ExplanationAnswer(BaseModel):
     model: str
     answer: str = Field(description="what the words speak for or against")
     probability: Probability | None = Field(
-        description="of the answer; null for numbers, spans and tags"
+        description="of the answer; null for numbers, spans and the tags of several words"
     )
     method: Literal["leave-one-out", "integrated-gradients"]
     unit: Literal["log-odds", "score"] = Field(description="of the contributions and scores")

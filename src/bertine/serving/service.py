@@ -168,14 +168,20 @@ class Service:
         return await asyncio.wrap_future(future)
 
     async def explain(
-        self, served: Served, parts: Sequence[str], method: str, label: str | None
+        self,
+        served: Served,
+        parts: Sequence[str],
+        method: str,
+        label: str | None,
+        word: str | None = None,
     ) -> Explanation:
         """Explain an answer, in many small units of work between those of other requests.
 
         Args:
             served: the model.
             parts: the texts that belong together.
-            method, label: as :class:`~bertine.inference.explaining.explainer.Explainer` takes them.
+            method, label, word: as
+                :class:`~bertine.inference.explaining.explainer.Explainer` takes them.
 
         Raises:
             BertineError: what explaining raises; the texts are too long.
@@ -186,7 +192,7 @@ class Service:
             raise BertineError(
                 f"the texts have {size} characters, but at most {most} are explained"
             )
-        steps = served.explainer.steps(parts, method=method, label=label)
+        steps = served.explainer.steps(parts, method=method, label=label, word=word)
         units, explanation = await self.aside(size, _advance, steps, None)
         while explanation is None:
             results: list[Any] = []
