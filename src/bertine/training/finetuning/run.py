@@ -15,6 +15,8 @@ import torch
 from bertine.files import write_json, write_text
 from bertine.inference.answering import Answering
 from bertine.inference.evaluate import add_metrics, evaluate_examples
+from bertine.inference.explaining.explained_worst import TOKENS, write_explained
+from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
@@ -222,7 +224,16 @@ class _Finetuning:
             facts["calibration"] = values["calibration"] = calibration.to_dict()
         write_json(run.folder / SCORES, values)
         examples = prepared.validation.examples
-        write_worst(run.folder, task, examples, self.held, outputs)
+        worst = write_worst(run.folder, task, examples, self.held, outputs)
+        explainer = Explainer(
+            kept.loaded.model,
+            kept.loaded.tokenizer,
+            task,
+            dtype=self.dtype,
+            max_tokens=TOKENS,
+            all_windows=False,
+        )
+        write_explained(run.folder, explainer, worst)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)
