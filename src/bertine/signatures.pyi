@@ -597,6 +597,8 @@ def explain(
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     format: PlainFormat | None = None,
@@ -627,6 +629,10 @@ def explain(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        nearest_examples: also show so many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept beside the weights.
+        examples: the labelled file in which they are looked for; None: the training file, if it is
+            still there and unchanged.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1356,6 +1362,8 @@ def predict(
     quotes: bool | None = None,
     strict: bool = False,
     abstain_below: float | None = None,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     format: TextFormat | None = None,
@@ -1383,7 +1391,8 @@ def predict(
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
         explain: add what each word contributes to the answer, as
             :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
-            below the answer in a terminal, as ``explanation`` in JSON lines.
+            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
+            `nearest_examples` are asked for.
         resume: go on where an earlier process was stopped
             (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
             For tables, from a file to a file.
@@ -1394,6 +1403,10 @@ def predict(
             instead of mending, or leaving out, and counting them.
         abstain_below: of a model that chooses one label or choice: leave the answer open where its
             probability is lower, and count how often; None: every text is answered.
+        nearest_examples: also show so many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept beside the weights.
+        examples: the labelled file in which they are looked for; None: the training file, if it is
+            still there and unchanged.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1992,6 +2005,8 @@ def serve(
     api_key_file: Path | str | None = None,
     allowed_hosts: Sequence[str] | str | None = None,
     abstain_below: float | None = None,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     max_wait_ms: float = 5.0,
@@ -2017,6 +2032,10 @@ def serve(
             addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
         abstain_below: of a model that chooses one label or choice: leave the answer open where its
             probability is lower, and count how often; None: every text is answered.
+        nearest_examples: also show so many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept beside the weights.
+        examples: the labelled file in which they are looked for; None: the training file, if it is
+            still there and unchanged.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from bertine.errors import BertineError
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
+from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.files.explained_rows import EXPLANATION, check_explained, explanation_values
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.given_texts import TextOrDict
@@ -122,7 +123,8 @@ def predict(
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
         explain: add what each word contributes to the answer, as
             :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
-            below the answer in a terminal, as ``explanation`` in JSON lines.
+            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
+            `nearest_examples` are asked for.
         resume: go on where an earlier process was stopped
             (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
             For tables, from a file to a file.
@@ -163,8 +165,14 @@ def predict(
             examples = grouped(predictor.task, texts)
         if not examples:
             raise BertineError("texts is empty; give one text or more")
+        nearest = nearest_of(predictor, options, show_progress)
         return predict_texts(
-            predictor, examples, output, details=all_probabilities, explained=explain
+            predictor,
+            examples,
+            output,
+            details=all_probabilities,
+            explained=explain or nearest is not None,
+            nearest=nearest,
         )
     if input is None:
         raise BertineError("nothing to predict; give texts or an input file")
@@ -175,8 +183,10 @@ def predict(
     predictor = _opened(model, bytes_to_come(input), options)
     started = time.monotonic()
     task = predictor.task
+    explain = explain or options.nearest_examples > 0
     if explain:
         predictor.explainer().check(LEAVE_ONE_OUT)
+    nearest = nearest_of(predictor, options, show_progress)
     if task.reads_words:
         _refuse_explain(explain, "files of words")
         _refuse_resume(resume, "files of words")
@@ -225,7 +235,7 @@ def predict(
         if explain:
             check_explained(layout.kind, output)
         job = _TablePrediction(
-            predictor, table, opened.rows, opened.columns, all_probabilities, explain
+            predictor, table, opened.rows, opened.columns, all_probabilities, explain, nearest
         )
         writing: AbstractContextManager[TableWriter | UnfinishedTable]
         if lasting and not isinstance(input, GivenTable):
@@ -269,13 +279,14 @@ class _TablePrediction:
         columns: tuple[str, ...],
         details: bool,
         explained: bool = False,
+        nearest: NearestExamples | None = None,
     ) -> None:
         task = predictor.task
         self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
         self.columns, self.details = columns, details
         added_columns = task.output_columns(details)
         self._values = [*added_columns.values()]
-        self.explained = explained
+        self.explained, self.nearest = explained, nearest
         names = [*added_columns, *([EXPLANATION] if explained else [])]
         added = [unused(name, table.columns, "predicted_") for name in names]
         self.report = PredictReport(max_length=task.max_length, columns=added)
@@ -298,6 +309,7 @@ class _TablePrediction:
                 layout.quotes,
                 self.names,
                 list(self.columns),
+                *([] if self.nearest is None else [self.nearest.origin]),
             ],
         }
 
@@ -329,7 +341,7 @@ class _TablePrediction:
             values = [value(prediction) for value in self._values]
             if self.explained:
                 texts = row_texts(self.table, row, self.columns)
-                values.append(explanation_values(self.predictor, texts))
+                values.append(explanation_values(self.predictor, texts, self.nearest))
             writer.write(joined(name, row, dict(zip(report.columns, values, strict=True))))
         report.count(len(rows), features)
         report.abstained += sum(prediction.abstains for prediction in predictions)

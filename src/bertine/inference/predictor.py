@@ -29,7 +29,7 @@ from bertine.inference.files.given_texts import (
     is_one,
     with_names,
 )
-from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
+from bertine.modeldir import CONFIG, LoadedModel, load_model, model_folder, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.names import AnswerPrecision, ExplanationMethod
@@ -81,6 +81,7 @@ class Predictor(Shown):
         self.dtype = dtype if engine is None else engine.backbone.dtype
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
+        self.folder: Path | None = None
 
     @classmethod
     @check_types
@@ -141,6 +142,7 @@ class Predictor(Shown):
         predictor = cls(model, loaded.tokenizer, task, dtype=dtype, engine=engine)
         predictor.load_lines = loaded.report.lines()
         predictor.training = dict(loaded.task.training)
+        predictor.folder = model_folder(model_dir)
         return predictor
 
     @classmethod

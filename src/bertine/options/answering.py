@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from bertine.names import (
     LabelledFormat,
@@ -109,7 +110,29 @@ class Abstaining(OptionGroup):
     )
 
 
-class PredictOptions(KnownTexts, Abstaining, AnsweringMachine):
+class NearExamples(OptionGroup):
+    """Options that say which labelled examples are shown beside an explanation."""
+
+    title = "explanations"
+
+    nearest_examples: int = declare(
+        0,
+        "also show so many labelled examples that are nearest to the text, by the vectors that the "
+        "head reads",
+        more="The vectors are computed once and kept beside the weights.",
+        metavar="N",
+        least=0,
+        most=100,
+    )
+    examples: Path | str | None = declare(
+        None,
+        "the labelled file in which they are looked for",
+        otherwise="the training file, if it is still there and unchanged",
+        metavar="FILE",
+    )
+
+
+class PredictOptions(KnownTexts, Abstaining, NearExamples, AnsweringMachine):
     """Options of ``predict`` that say how it reads and where it computes."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")
@@ -118,7 +141,7 @@ class PredictOptions(KnownTexts, Abstaining, AnsweringMachine):
     )
 
 
-class ExplainOptions(KnownTexts, AnsweringMachine):
+class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
     format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")

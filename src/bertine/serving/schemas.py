@@ -182,6 +182,14 @@ class ExplainedWord(BaseModel):
     )
 
 
+class NearExample(BaseModel):
+    label: str
+    similarity: float = Field(description="the cosine of what the head reads of it and the text")
+    texts: list[str] = Field(description="of the example, each at most 200 characters")
+    file: str
+    line: int = Field(description="of the file; 0: not known")
+
+
 class ExplanationAnswer(BaseModel):
     model: str
     answer: str = Field(description="what the words speak for or against")
@@ -198,6 +206,9 @@ class ExplanationAnswer(BaseModel):
         description="the sum of the contributions less the difference of score and baseline"
     )
     words: list[ExplainedWord] = Field(description="in their order")
+    nearest: list[NearExample] = Field(
+        [], description="the nearest labelled examples, where the server was started to show them"
+    )
     pieces_cut: PiecesCut
 
 

@@ -112,6 +112,7 @@ def _serve_at(
                     device=options.device,
                     precision=options.precision,
                     abstain_below=options.abstain_below,
+                    near=options,
                 )
                 for name, path in paths.items()
             ]

@@ -12,6 +12,7 @@ from bertine.errors import BertineError
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explained_text import NoWords
 from bertine.inference.explaining.explanation import Explanation
+from bertine.inference.explaining.nearest import nearest_of
 from bertine.inference.files.given_texts import TextOrDict, checked_texts
 from bertine.inference.files.predict_texts import grouped
 from bertine.inference.files.rows import (
@@ -142,6 +143,7 @@ def explain(
         raise BertineError(f"{output}: explanations are not written as Parquet; name it .jsonl")
     predictor = Predictor.opened(model, options.device, options.precision)
     predictor.explainer().check(method)
+    nearest = nearest_of(predictor, options, show_progress)
     report = Explanations()
     with ExitStack() as stack:
         if input is None:
@@ -157,6 +159,8 @@ def explain(
             explanation = None
             try:
                 explanation = predictor.explain(parts, method=method, label=label, word=word)
+                if nearest is not None:
+                    explanation = replace(explanation, nearest=nearest.to(parts))
             except NoWords:
                 if input is None:
                     raise

@@ -11,6 +11,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explanation import Explanation
+from bertine.inference.explaining.nearest import NearestExamples
 from bertine.inference.files.explained_rows import (
     EXPLANATION,
     check_explained,
@@ -75,6 +76,7 @@ def predict_texts(
     *,
     details: bool,
     explained: bool = False,
+    nearest: NearestExamples | None = None,
 ) -> GivenTextsReport:
     """Answer `texts` and write the answers: to a terminal as readable lines, elsewhere as rows
     (plain text for single texts, else JSON lines; csv, tsv or Parquet by the name of the output).
@@ -84,6 +86,7 @@ def predict_texts(
         output: a file, or ``-`` for stdout.
         details: every probability, not only the best answer's.
         explained: add what each word contributes to the answer; rows are JSON lines then.
+        nearest: finds the labelled examples that are shown beside; None: none.
 
     Raises:
         BertineError: what :meth:`Predictor.predict` raises; the output cannot be written.
@@ -100,7 +103,7 @@ def predict_texts(
     explanations: list[Explanation | None] | None = None
     if explained:
         predictor.explainer().check(LEAVE_ONE_OUT)
-        explanations = [explained_or_none(predictor, each) for each in shown]
+        explanations = [explained_or_none(predictor, each, nearest) for each in shown]
     report.empty = sum(1 for each in shown if not any(text.strip() for text in each))
     if str(output) == "-" and sys.stdout.isatty():
         lines = readable(task, shown, answers, details=details, explanations=explanations)
