@@ -534,6 +534,8 @@ def evaluate(
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    cost_matrix: Path | str | None = None,
+    coverage: float | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     probability_columns: Sequence[str] | str | None = None,
@@ -560,6 +562,14 @@ def evaluate(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
+            for each true label (in the first column) and a column for each answer; the label of
+            least expected cost is given; None: the most probable label. A column ``(no answer)``
+            has the cost of leaving the text open.
+        coverage: of a model that chooses one label of a text or one choice: also give the set of
+            those that holds the right one with this probability; None: no sets. By split conformal
+            prediction, on the validation examples of the fine-tuning
+            (:mod:`bertine.tasks.conformal`).
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1362,6 +1372,8 @@ def predict(
     quotes: bool | None = None,
     strict: bool = False,
     abstain_below: float | None = None,
+    cost_matrix: Path | str | None = None,
+    coverage: float | None = None,
     nearest_examples: int = 0,
     examples: Path | str | None = None,
     precision: AnswerPrecision = "auto",
@@ -1403,6 +1415,14 @@ def predict(
             instead of mending, or leaving out, and counting them.
         abstain_below: of a model that chooses one label or choice: leave the answer open where its
             probability is lower, and count how often; None: every text is answered.
+        cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
+            for each true label (in the first column) and a column for each answer; the label of
+            least expected cost is given; None: the most probable label. A column ``(no answer)``
+            has the cost of leaving the text open.
+        coverage: of a model that chooses one label of a text or one choice: also give the set of
+            those that holds the right one with this probability; None: no sets. By split conformal
+            prediction, on the validation examples of the fine-tuning
+            (:mod:`bertine.tasks.conformal`).
         nearest_examples: also show so many labelled examples that are nearest to the text, by the
             vectors that the head reads. The vectors are computed once and kept beside the weights.
         examples: the labelled file in which they are looked for; None: the training file, if it is
@@ -2005,6 +2025,8 @@ def serve(
     api_key_file: Path | str | None = None,
     allowed_hosts: Sequence[str] | str | None = None,
     abstain_below: float | None = None,
+    cost_matrix: Path | str | None = None,
+    coverage: float | None = None,
     nearest_examples: int = 0,
     examples: Path | str | None = None,
     precision: AnswerPrecision = "auto",
@@ -2032,6 +2054,14 @@ def serve(
             addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
         abstain_below: of a model that chooses one label or choice: leave the answer open where its
             probability is lower, and count how often; None: every text is answered.
+        cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
+            for each true label (in the first column) and a column for each answer; the label of
+            least expected cost is given; None: the most probable label. A column ``(no answer)``
+            has the cost of leaving the text open.
+        coverage: of a model that chooses one label of a text or one choice: also give the set of
+            those that holds the right one with this probability; None: no sets. By split conformal
+            prediction, on the validation examples of the fine-tuning
+            (:mod:`bertine.tasks.conformal`).
         nearest_examples: also show so many labelled examples that are nearest to the text, by the
             vectors that the head reads. The vectors are computed once and kept beside the weights.
         examples: the labelled file in which they are looked for; None: the training file, if it is

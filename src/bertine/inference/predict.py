@@ -259,9 +259,7 @@ def predict(
 def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
     """Load the model, unless it is loaded, to answer texts of so many bytes."""
     chosen = unmeasured(model, size, options.device, options.precision)
-    predictor = Predictor.opened(model, options.device, **chosen)
-    below = options.abstain_below
-    return predictor if below is None else predictor.abstaining(below)
+    return Predictor.opened(model, options.device, **chosen).deciding(options)
 
 
 class _TablePrediction:

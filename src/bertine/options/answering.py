@@ -50,7 +50,34 @@ class KnownExamples(TaggedColumns, KnownTexts):
     )
 
 
-class EvaluateOptions(KnownExamples, ScoringMachine):
+class Deciding(OptionGroup):
+    """Options that say how a label is chosen by its probability."""
+
+    title = "probabilities"
+
+    cost_matrix: Path | str | None = declare(
+        None,
+        "of a model that chooses one label of a text: csv with what answers cost, a row for each "
+        "true label (in the first column) and a column for each answer; the label of least "
+        "expected cost is given",
+        otherwise="the most probable label",
+        more="A column ``(no answer)`` has the cost of leaving the text open.",
+        metavar="FILE",
+    )
+    coverage: float | None = declare(
+        None,
+        "of a model that chooses one label of a text or one choice: also give the set of those "
+        "that holds the right one with this probability",
+        otherwise="no sets",
+        more="By split conformal prediction, on the validation examples of the fine-tuning "
+        "(:mod:`bertine.tasks.conformal`).",
+        metavar="P",
+        least=0.5,
+        most=0.995,
+    )
+
+
+class EvaluateOptions(KnownExamples, Deciding, ScoringMachine):
     """All options of ``evaluate``."""
 
     probability_columns: Sequence[str] | str | None = like(
@@ -132,7 +159,7 @@ class NearExamples(OptionGroup):
     )
 
 
-class PredictOptions(KnownTexts, Abstaining, NearExamples, AnsweringMachine):
+class PredictOptions(KnownTexts, Abstaining, Deciding, NearExamples, AnsweringMachine):
     """Options of ``predict`` that say how it reads and where it computes."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")

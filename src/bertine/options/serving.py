@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertine.errors import BertineError
-from bertine.options.answering import Abstaining, NearExamples
+from bertine.options.answering import Abstaining, Deciding, NearExamples
 from bertine.options.fields import OptionGroup, declare
 from bertine.options.machine import AnsweringMachine
 
@@ -91,5 +91,5 @@ class Bounds(OptionGroup):
             )
 
 
-class ServeOptions(Address, Abstaining, NearExamples, AnsweringMachine, Bounds):
+class ServeOptions(Address, Abstaining, Deciding, NearExamples, AnsweringMachine, Bounds):
     """All options of ``serve``."""

@@ -36,8 +36,13 @@ class AnswerSchema(BaseModel):
 class LabelAnswer(AnswerSchema):
     """Task `text`: the most probable label of a text or a pair of texts."""
 
-    label: str | None = Field(description="null: its probability is below the server's bound")
+    label: str | None = Field(
+        description="null: its probability is below the server's bound, or no answer costs less"
+    )
     probability: Probability
+    label_set: list[str] | None = Field(
+        None, description="where the server gives sets: the labels of one, the most probable first"
+    )
     probabilities: dict[str, Probability] | None = None
 
 
@@ -64,6 +69,9 @@ class ChoiceAnswer(AnswerSchema):
         description="the choice as the training file writes it: its column, or its number"
     )
     probability: Probability
+    label_set: list[str] | None = Field(
+        None, description="where the server gives sets: the choices of one, as `label`"
+    )
     probabilities: list[Probability] | None = None
 
 

@@ -111,7 +111,7 @@ def _serve_at(
                     limits,
                     device=options.device,
                     precision=options.precision,
-                    abstain_below=options.abstain_below,
+                    deciding=options,
                     near=options,
                 )
                 for name, path in paths.items()

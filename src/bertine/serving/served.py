@@ -26,7 +26,7 @@ from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
-from bertine.options.answering import NearExamples
+from bertine.options.answering import Deciding, NearExamples
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
 from bertine.serving.examples import reads_chinese_only, sample_text
@@ -120,11 +120,11 @@ class Served:
         *,
         device: str | None,
         precision: AnswerPrecision,
-        abstain_below: float | None = None,
+        deciding: Deciding | None = None,
         near: NearExamples | None = None,
     ) -> Served:
-        """Read a model directory and say what was loaded; `near` says which examples are shown
-        beside explanations.
+        """Read a model directory and say what was loaded; `deciding` says how labels are chosen,
+        and `near` which examples are shown beside explanations.
 
         Raises:
             BertineError: not a model directory; an unknown device or precision.
@@ -137,9 +137,9 @@ class Served:
         computes: list[str] = []
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(path, device, precision, loaded=loaded)
-            if abstain_below is not None:
+            if deciding is not None:
                 try:
-                    predictor = predictor.abstaining(abstain_below)
+                    predictor = predictor.deciding(deciding)
                 except BertineError as error:
                     raise BertineError(f"{name}: {error}") from error
             for line in predictor.lines():

@@ -8,9 +8,10 @@ from pathlib import Path
 from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.inference.explaining.explainer import Explainer
-from bertine.runs.files import EXPLAINED
 from bertine.tasks.worst import WorstExample
 
+#: The file in a run's folder.
+EXPLAINED = "explained.json"
 #: Examples that are explained, the tokens of each that are read, and the words that are told: each
 #: word costs the answer to one more text.
 _EXAMPLES, TOKENS, _WORDS = 5, 128, 6

@@ -119,8 +119,8 @@ class Explanation:
             lines.append(f"  {counted(self.pieces_cut, 'piece')} at the end of the text not read")
         if self.nearest:
             lines.append("nearest examples: similarity, label, text")
-            rows = [("", *example.cells()) for example in self.nearest]
-            lines += aligned(rows, left=(0, 2, 3))
+            near = [("", *example.cells()) for example in self.nearest]
+            lines += aligned(near, left=(0, 2, 3))
         return lines
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ Shape legend: B sequences, T tokens of the longest, H hidden size, D numbers of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -44,9 +44,9 @@ class _HeadInputs:
             return head.vectors(encoded, batch)
         reads = model.config.heads[self._task.head].reads
         if reads == "pooled" and encoded.pooler_output is not None:
-            return cast(Tensor, encoded.pooler_output.float())
+            return encoded.pooler_output.float()
         if reads == "first":
-            return cast(Tensor, encoded.first_token.float())
+            return encoded.first_token.float()
         mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
         return _MEAN(encoded, mask)
 
