@@ -1413,8 +1413,9 @@ def predict(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        abstain_below: of a model that chooses one label or choice: leave the answer open where its
-            probability is lower, and count how often; None: every text is answered.
+        abstain_below: of a model that chooses one label, choice or span: leave the answer open
+            where its probability is lower, and count how often; of a tagger: leave out such
+            entities; None: every text is answered.
         cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
             for each true label (in the first column) and a column for each answer; the label of
             least expected cost is given; None: the most probable label. A column ``(no answer)``
@@ -2052,8 +2053,9 @@ def serve(
             BERTINE_API_KEY, else no key. They have it as ``Authorization: Bearer KEY``.
         allowed_hosts: host names the server answers to, besides localhost, its own and IP
             addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
-        abstain_below: of a model that chooses one label or choice: leave the answer open where its
-            probability is lower, and count how often; None: every text is answered.
+        abstain_below: of a model that chooses one label, choice or span: leave the answer open
+            where its probability is lower, and count how often; of a tagger: leave out such
+            entities; None: every text is answered.
         cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
             for each true label (in the first column) and a column for each answer; the label of
             least expected cost is given; None: the most probable label. A column ``(no answer)``

@@ -443,7 +443,7 @@ def test_unsure_answers_are_null(models: dict[str, Path]) -> None:
                 assert 0 < found["probability"] < 1
                 assert found.get("choice") is None
     with (
-        pytest.raises(BertineError, match="tagging: abstain_below is for models that choose"),
-        running({"tagging": models["tagging"]}, options=ServeOptions(abstain_below=0.5)),
+        pytest.raises(BertineError, match="regression: abstain_below is for models that choose"),
+        running({"regression": models["regression"]}, options=ServeOptions(abstain_below=0.5)),
     ):
         pass

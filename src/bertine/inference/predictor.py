@@ -368,8 +368,13 @@ class Predictor(Shown):
             raise BertineError(f"{option('abstain_below')} is {below:g}, but must be from 0 to 1")
         if not hasattr(self.task, "abstain_below"):
             raise BertineError(
-                f"{option('abstain_below')} is for models that choose one label or choice, but the "
-                f"task is {self.task.name!r}"
+                f"{option('abstain_below')} is for models that choose one label, choice or span, "
+                f"or mark entities, but the task is {self.task.name!r}"
+            )
+        if self.task.reads_words and not getattr(self.task, "has_entities", False):
+            raise BertineError(
+                f"{option('abstain_below')} leaves out entities, but the tags of this model mark "
+                "none"
             )
         return self._with(abstain_below=below)
 

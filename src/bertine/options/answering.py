@@ -127,8 +127,8 @@ class Abstaining(OptionGroup):
 
     abstain_below: float | None = declare(
         None,
-        "of a model that chooses one label or choice: leave the answer open where its probability "
-        "is lower, and count how often",
+        "of a model that chooses one label, choice or span: leave the answer open where its "
+        "probability is lower, and count how often; of a tagger: leave out such entities",
         otherwise="every text is answered",
         metavar="P",
         title="probabilities",

@@ -226,6 +226,8 @@ class _Finetuning:
             facts["calibration"] = values["calibration"] = calibration.to_dict()
         if calibration is not None and decisions is not None:
             decisions = divided_by_others(decisions)
+            # A threshold of scores is chosen anew where they were divided.
+            task = kept.task.finished(kept.loaded.model, self.report)
         one = kept.task.one_label or kept.task.has_choices
         if one and (conformal := Conformal.of(decisions)) is not None:
             facts["conformal"] = conformal.to_dict()
