@@ -9,7 +9,17 @@ from bertine.terms import TERMS
 
 #: How the names of scores end that are no shares of 1: losses, and correlations, which may be
 #: negative.
-_NOT_SHARES = ("loss", "perplexity", "matthews", "pearson", "spearman", "correlation", "error")
+_NOT_SHARES = (
+    "loss",
+    "perplexity",
+    "matthews",
+    "pearson",
+    "spearman",
+    "correlation",
+    "error",
+    "cost",
+    "size",
+)
 
 
 def is_share(name: str) -> bool:

@@ -540,6 +540,8 @@ def evaluate(
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    cost_matrix: Path | str | None = None,
+    coverage: float | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     probability_columns: Sequence[str] | str | None = None,
@@ -566,6 +568,14 @@ def evaluate(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
+            for each true label (in the first column) and a column for each answer; the label of
+            least expected cost is given; None: the most probable label. A column ``(no answer)``
+            has the cost of leaving the text open.
+        coverage: of a model that chooses one label of a text or one choice: also give the set of
+            those that holds the right one with this probability; None: no sets. By split conformal
+            prediction, on the validation examples of the fine-tuning
+            (:mod:`bertine.tasks.conformal`).
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -598,10 +608,13 @@ def explain(
     output: Path | str | None = None,
     method: ExplanationMethod = "leave-one-out",
     label: str | None = None,
+    word: str | None = None,
     show_progress: bool = True,
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
     format: PlainFormat | None = None,
@@ -626,19 +639,25 @@ def explain(
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
         label: to explain in place of the answer; of a tagger the type of the entities.
+        word: of a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        nearest_examples: also show so many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept beside the weights.
+        examples: the labelled file in which they are looked for; None: the training file, if it is
+            still there and unchanged.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         format: of the input; None: detected from the name of the file and its first line.
 
     Raises:
-        BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
-            text that is none; what reading the file raises; an output that is not JSON lines.
+        BertineError: no such model; not either `texts` or `input`; an unknown method, label or
+            word; a text that is none; what reading the file raises; an output that is not JSON
+            lines.
     """
 
 def export(
@@ -1378,12 +1397,17 @@ def predict(
     question: str | None = None,
     context: str | None = None,
     all_probabilities: bool = False,
+    explain: bool = False,
     resume: bool = False,
     show_progress: bool = True,
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
     strict: bool = False,
     abstain_below: float | None = None,
+    cost_matrix: Path | str | None = None,
+    coverage: float | None = None,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
     batch_invariant: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
@@ -1410,6 +1434,10 @@ def predict(
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
+        explain: add what each word contributes to the answer, as
+            :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
+            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
+            `nearest_examples` are asked for.
         resume: go on where an earlier process was stopped
             (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
             For tables, from a file to a file.
@@ -1418,8 +1446,21 @@ def predict(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        abstain_below: of a model that chooses one label or choice: leave the answer open where its
-            probability is lower, and count how often; None: every text is answered.
+        abstain_below: of a model that chooses one label, choice or span: leave the answer open
+            where its probability is lower, and count how often; of a tagger: leave out such
+            entities; None: every text is answered.
+        cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
+            for each true label (in the first column) and a column for each answer; the label of
+            least expected cost is given; None: the most probable label. A column ``(no answer)``
+            has the cost of leaving the text open.
+        coverage: of a model that chooses one label of a text or one choice: also give the set of
+            those that holds the right one with this probability; None: no sets. By split conformal
+            prediction, on the validation examples of the fine-tuning
+            (:mod:`bertine.tasks.conformal`).
+        nearest_examples: also show so many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept beside the weights.
+        examples: the labelled file in which they are looked for; None: the training file, if it is
+            still there and unchanged.
         batch_invariant: compute each text by itself, so that its answer has the same bits whatever
             texts stand beside it; slower. In batches the last digits of an answer depend on the
             others. Precision auto is then fp32.
@@ -2021,6 +2062,10 @@ def serve(
     api_key_file: Path | str | None = None,
     allowed_hosts: Sequence[str] | str | None = None,
     abstain_below: float | None = None,
+    cost_matrix: Path | str | None = None,
+    coverage: float | None = None,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
     batch_invariant: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
@@ -2045,8 +2090,21 @@ def serve(
             BERTINE_API_KEY, else no key. They have it as ``Authorization: Bearer KEY``.
         allowed_hosts: host names the server answers to, besides localhost, its own and IP
             addresses; ``*.NAME`` allows all subdomains, ``*`` allows any.
-        abstain_below: of a model that chooses one label or choice: leave the answer open where its
-            probability is lower, and count how often; None: every text is answered.
+        abstain_below: of a model that chooses one label, choice or span: leave the answer open
+            where its probability is lower, and count how often; of a tagger: leave out such
+            entities; None: every text is answered.
+        cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
+            for each true label (in the first column) and a column for each answer; the label of
+            least expected cost is given; None: the most probable label. A column ``(no answer)``
+            has the cost of leaving the text open.
+        coverage: of a model that chooses one label of a text or one choice: also give the set of
+            those that holds the right one with this probability; None: no sets. By split conformal
+            prediction, on the validation examples of the fine-tuning
+            (:mod:`bertine.tasks.conformal`).
+        nearest_examples: also show so many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept beside the weights.
+        examples: the labelled file in which they are looked for; None: the training file, if it is
+            still there and unchanged.
         batch_invariant: compute each text by itself, so that its answer has the same bits whatever
             texts stand beside it; slower. In batches the last digits of an answer depend on the
             others. Precision auto is then fp32.

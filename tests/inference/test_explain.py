@@ -27,6 +27,7 @@ from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -151,6 +152,76 @@ def test_gradients_add_up_to_the_difference_of_the_scores(
         masked = tuple(" ".join("[MASK]" for _ in part.split()) for part in text)
         assert predictor.predict_one(masked).score == pytest.approx(found.baseline, abs=1e-3)
         assert predictor.predict_one(text).score == pytest.approx(found.score, abs=1e-3)
+
+
+TAGS = ("B-PET", "B-FOOD", "I-PET", "I-FOOD", "O")
+LIMITS = SpanLimits(doc_stride=8, max_question_length=10, max_answer_length=6)
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "asked"),
+    [
+        (TextClassification(("a", "b", "c"), ("text",), None, 24), "the old cat sleeps", {}),
+        (TextClassification(("a", "b"), ("one", "two"), None, 24), ("a cat", "the soup"), {}),
+        (TextRegression(("text",), "score", 24), "the old cat sleeps", {}),
+        (MultiLabel(("a", "b", "c"), ("text",), None, 24), "the old cat", {"label": "c"}),
+        (MultipleChoice(("q",), ("x", "y"), max_length=24), ("the cat", "sleeps", "boils"), {}),
+        (SpanExtraction(max_length=24, limits=LIMITS), ("the cat", "the old cat sleeps"), {}),
+        (Tagging(TAGS, max_length=24), "the old cat sleeps", {}),
+        (Tagging(TAGS, max_length=24), "the old cat sleeps", {"word": "cat"}),
+        (Tagging(TAGS, max_length=24), "the old cat sleeps", {"word": "old", "label": "B-PET"}),
+    ],
+    ids=["text", "pair", "number", "labels", "choice", "span", "tags", "tag", "another-tag"],
+)
+def test_the_sum_rule_holds_for_every_task(task: object, text: object, asked: dict) -> None:  # type: ignore[type-arg]
+    predictor = random_predictor(task, seed=3)
+    found = predictor.explain(text, method="integrated-gradients", **asked)  # type: ignore[arg-type]
+    assert found.baseline is not None
+    difference = found.score - found.baseline
+    total = sum(word.contribution for word in found.words)
+    assert abs(total - difference) <= max(TOLERANCE, TOLERANCE_SHARE * abs(difference))
+    # The same number is what leaving words out starts from, so both methods explain one quantity.
+    left_out = predictor.explain(text, **asked)  # type: ignore[arg-type]
+    assert left_out.score == pytest.approx(found.score, abs=1e-3)
+    assert (left_out.answer, left_out.unit) == (found.answer, found.unit)
+
+
+def test_the_tag_of_one_word_has_its_own_log_odds() -> None:
+    tagger = random_predictor(Tagging(TAGS, max_length=24), seed=1)
+    text = "the old cat sleeps"
+    answer = tagger.predict_one(text)
+    for at, word in enumerate(text.split()):
+        found = tagger.explain(text, word=word)
+        assert found.answer == answer.tags[at]
+        assert found.probability == pytest.approx(answer.probabilities[at], abs=1e-4)
+        odds = math.log(answer.probabilities[at]) - math.log1p(-answer.probabilities[at])
+        assert found.score == pytest.approx(odds, abs=1e-3)
+    with pytest.raises(BertineError, match="no word of the text is 'car'"):
+        tagger.explain(text, word="car")
+    other = random_predictor(TextClassification(("a", "b"), ("text",), None, 24))
+    with pytest.raises(BertineError, match="no word has an answer of its own"):
+        other.explain(text, word="cat")
+
+
+def test_predict_explains_beside_its_answers(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "texts.csv", tmp_path / "answered.jsonl"
+    source.write_text("id,text\n1,the old cat\n2,\n", encoding="utf-8")
+    call = ["predict", str(folder), "--explain", "--input", str(source), "--output"]
+    assert main([*call, str(target)]) == 0
+    first, second = (json.loads(line) for line in target.read_text(encoding="utf-8").splitlines())
+    assert first["label"] == first["explanation"]["answer"] == "animal"
+    strongest = max(first["explanation"]["words"], key=lambda word: word["contribution"])
+    assert strongest["word"] == "old"
+    assert second["explanation"] is None
+    capsys.readouterr()
+    assert main([*call, str(tmp_path / "answered.csv")]) == 2
+    assert "name the output .jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "answered.csv").exists()
+    assert main(["predict", str(folder), "--explain", "the warm soup"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["explanation"]["words"][1]["word"] == "warm"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -287,6 +287,20 @@ def test_chinese_sentences_are_shown_without_spaces_and_their_marks_move_along(
     assert "在 北 京 的 IBM 公 司" in page
 
 
+def test_the_worst_predicted_say_what_words_add(tmp_path: Path) -> None:
+    explained = {"index": 3, "answer": "dish", "unit": "log-odds", "words": []}
+    explained["words"] = [{"word": "<warm>", "contribution": 2.0}]
+    example = {"texts": ["a warm cat"], "label": "animal", "answer": "dish"}
+    write_worst(tmp_path / "run", example, "text", ["text"])
+    file = tmp_path / "run" / "explained.json"
+    file.write_text(json.dumps({"examples": [explained]}), encoding="utf-8")
+    page = page_of(tmp_path / "run")
+    assert "what words add to the log-odds of dish: &lt;warm&gt; +2.00" in page
+    file.write_text(json.dumps({"examples": [{"index": 3}]}), encoding="utf-8")
+    with pytest.raises(BertineError, match=r"explained.json: damaged"):
+        page_of(tmp_path / "run")
+
+
 def test_answers_are_marked_in_their_passage(tmp_path: Path) -> None:
     actual = {"text": 1, "begin": 0, "end": 3, "label": "", "of": "label"}
     guess = {"text": 1, "begin": 8, "end": 12, "label": "", "of": "answer"}

@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 import toys
+from bertine.options.serving import ServeOptions
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.limits import Limits
 from bertine.serving.http.sockets import bound_socket
@@ -134,14 +135,16 @@ def running(
     api_key: str | None = None,
     hosts: Hosts | None = None,
     send_buffer: int | None = None,
-    abstain_below: float | None = None,
+    options: ServeOptions | None = None,
     **limits: Any,
 ) -> Iterator[Client]:
     """A server in this process, on a free port, in a thread of its own; the kernel's buffer of
     answers may be made small."""
     bounds = Limits(**limits)
     served = [
-        Served.load(name, path, bounds, device="cpu", precision="fp32", abstain_below=abstain_below)
+        Served.load(
+            name, path, bounds, device="cpu", precision="fp32", deciding=options, near=options
+        )
         for name, path in models.items()
     ]
     service = Service(served, bounds)

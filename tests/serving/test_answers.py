@@ -21,6 +21,7 @@ from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
+from bertine.options.serving import ServeOptions
 from bertine.serving.examples import sample_text
 from bertine.serving.http.limits import Limits
 from bertine.serving.served import Served
@@ -407,9 +408,34 @@ def test_the_page_has_a_form_for_every_task() -> None:
     assert {shown.get(name, name) for name in names} == views
 
 
+def test_costs_decide_and_their_errors_name_the_model(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    labels = Predictor.load(models["text"], "cpu", "fp32").task.labels
+    rows = [[float(true != guess) for guess in labels[:-1]] + [-1.0] for true in labels]
+    lines = [",".join(["true", *labels])]
+    lines += [",".join([label, *map(str, row)]) for label, row in zip(labels, rows, strict=True)]
+    costs = tmp_path / "costs.csv"
+    costs.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with running({"text": models["text"]}, options=ServeOptions(cost_matrix=costs)) as client:
+        answer = client("/predict", {"texts": TEXTS["text"]})
+        assert {found["label"] for found in answer.json["predictions"]} == {labels[-1]}
+    costs.write_text("true,car\ncar,0\n", encoding="utf-8")
+    with (
+        pytest.raises(BertineError, match=r"text: .*costs.csv: the column 'car' is none"),
+        running({"text": models["text"]}, options=ServeOptions(cost_matrix=costs)),
+    ):
+        pass
+    with (
+        pytest.raises(BertineError, match="text: coverage needs a model that was fine-tuned"),
+        running({"text": models["text"]}, options=ServeOptions(coverage=0.9)),
+    ):
+        pass
+
+
 def test_unsure_answers_are_null(models: dict[str, Path]) -> None:
     chosen = {name: models[name] for name in ("text", "choice")}
-    with running(chosen, abstain_below=1.0) as client:
+    with running(chosen, options=ServeOptions(abstain_below=1.0)) as client:
         for name in chosen:
             answer = client("/predict", {"texts": TEXTS[name], "model": name})
             assert answer.status == 200, answer.body
@@ -418,7 +444,7 @@ def test_unsure_answers_are_null(models: dict[str, Path]) -> None:
                 assert 0 < found["probability"] < 1
                 assert found.get("choice") is None
     with (
-        pytest.raises(BertineError, match="tagging: abstain_below is for models that choose"),
-        running({"tagging": models["tagging"]}, abstain_below=0.5),
+        pytest.raises(BertineError, match="regression: abstain_below is for models that choose"),
+        running({"regression": models["regression"]}, options=ServeOptions(abstain_below=0.5)),
     ):
         pass

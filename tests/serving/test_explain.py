@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import toys
 from bertine.inference.predictor import Predictor
+from bertine.options.serving import ServeOptions
 from bertine.serving.batcher import ComputedBatch
 
-from .conftest import Client
+from .conftest import Client, running
 
 SENTENCE = toys.sentence("cat", "old")
 CHOICES = ["who sleeps", SENTENCE, toys.sentence("soup", "warm")]
@@ -46,6 +48,22 @@ def test_every_task_is_explained_by_words(kind: str, method: str, ask: Client) -
         assert abs(total - difference) <= max(0.11, 0.051 * abs(difference))
     if kind == "spans":
         assert found["answer"] in SENTENCE
+
+
+def test_the_nearest_examples_stand_beside(models: dict[str, Path], tmp_path: Path) -> None:
+    model, data = tmp_path / "model", tmp_path / "examples.csv"
+    shutil.copytree(models["text"], model)
+    labels = Predictor.load(model, "cpu", "fp32").task.labels
+    rows = [f"{SENTENCE},{labels[0]}", f"the soup boils,{labels[1]}"]
+    data.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    options = ServeOptions(nearest_examples=2, examples=data)
+    with running({"text": model}, options=options) as client:
+        found = client("/explain", {"text": "the soup boils"}).json
+        assert [near["texts"] for near in found["nearest"]] == [["the soup boils"], [SENTENCE]]
+        assert found["nearest"][0]["label"] == labels[1]
+        assert found["nearest"][0]["similarity"] == pytest.approx(1.0, abs=1e-4)
+        (info,) = client("/v1/models").json["data"]
+        assert "nearest" not in info["operations"]
 
 
 def test_the_answer_is_that_of_predict_and_python(ask: Client, models: dict[str, Path]) -> None:

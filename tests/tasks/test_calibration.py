@@ -16,6 +16,7 @@ import transformers
 import bertine
 import toys
 from bertine import BertineError
+from bertine.cli import main
 from bertine.modeldir import load_model
 from bertine.tasks.calibration import Decisions, Reliability, calibrate, calibration_error
 from bertine.tasks.features import Features
@@ -247,6 +248,63 @@ def test_unsure_answers_are_left_open(runs: dict[bool, Any], data: Path, tmp_pat
     assert answer.label in answer.probabilities
     assert answer.to_json(False)["label"] is None
     assert "no answer" in str(answer)
+
+
+def test_sets_of_labels_hold_the_right_one(
+    runs: dict[bool, Any], data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "answers.csv"
+    with open(data / "dev.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for run in runs.values():
+        # The bounds are of these very examples: so many of them are in their sets at least, but
+        # for the folds of the temperature.
+        for coverage in (0.8, 0.95):
+            bertine.predict(run.model, data / "dev.csv", out, coverage=coverage, precision="fp32")
+            with open(out, encoding="utf-8", newline="") as file:
+                answered = list(csv.DictReader(file))
+            inside = [
+                row["label"] in found["label_set"].split("|")
+                for row, found in zip(rows, answered, strict=True)
+            ]
+            assert sum(inside) / len(inside) >= coverage - 0.03
+            report = bertine.evaluate(
+                run.model, data / "dev.csv", coverage=coverage, precision="fp32"
+            )
+            assert report.metrics["coverage"] == pytest.approx(sum(inside) / len(inside))
+            sizes = [len(found["label_set"].split("|")) for found in answered]
+            assert report.metrics["mean_set_size"] == pytest.approx(sum(sizes) / len(sizes))
+    with pytest.raises(BertineError, match=r"coverage is 0.3"):
+        bertine.predict(runs[True].model, data / "dev.csv", out, coverage=0.3)
+
+
+def test_costs_decide_and_are_reported(
+    runs: dict[bool, Any], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = bertine.Predictor.load(runs[True].model, precision="fp32").task.labels
+    costs = tmp_path / "costs.csv"
+    rows = [[0.0 if true == guess else 1.0 for guess in labels] for true in labels]
+    for row in rows[1:]:
+        row[0] = 20.0  # the first label wrongly given
+    lines = [
+        f"{true},{','.join(map(str, row))},0.9" for true, row in zip(labels, rows, strict=True)
+    ]
+    costs.write_text("\n".join([f"true,{','.join(labels)},(no answer)", *lines]), encoding="utf-8")
+    command = ["evaluate", str(runs[True].model), "--data", str(data / "dev.csv")]
+    assert main([*command, "--cost-matrix", str(costs)]) == 0
+    assert "with the answers of least expected cost" in capsys.readouterr().out
+    report = bertine.evaluate(runs[True].model, data / "dev.csv", cost_matrix=costs)
+    assert report.metrics["mean_cost"] <= report.metrics["most_probable_mean_cost"]
+    out = tmp_path / "answers.csv"
+    bertine.predict(runs[True].model, data / "dev.csv", out, cost_matrix=costs)
+    bertine.predict(runs[True].model, data / "dev.csv", tmp_path / "plain.csv")
+    with open(out, encoding="utf-8") as one, open(tmp_path / "plain.csv", encoding="utf-8") as two:
+        given, usual = list(csv.DictReader(one)), list(csv.DictReader(two))
+    names = [name for name in given[0] if name.endswith("label") and name != "label"]
+    first = [sum(row[names[0]] == labels[0] for row in table) for table in (given, usual)]
+    assert first[0] <= first[1]
+    with pytest.raises(BertineError, match="both decide what is left open"):
+        bertine.predict(runs[True].model, texts="a", cost_matrix=costs, abstain_below=0.5)
 
 
 def test_what_cannot_abstain_says_so(tmp_path: Path) -> None:

@@ -190,6 +190,9 @@ def test_many_labels_are_learned_saved_evaluated_and_predicted(
     final = json.loads((out / "scores.json").read_text())["final"]
     assert final["metrics"]["micro_f1"] > 0.8
     assert set(final["per_label"]) == {"animal", "pet", "wet"}
+    explained = json.loads((out / "explained.json").read_text())["examples"]
+    assert 1 <= len(explained) <= 5
+    assert all(each["answer"] in final["per_label"] and each["words"] for each in explained)
 
     report = bertine.evaluate(out, data, precision="fp32", show_progress=False)
     assert report.metrics["micro_f1"] > 0.8

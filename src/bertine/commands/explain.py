@@ -43,6 +43,12 @@ def _add_arguments(parser: Parser) -> None:
         metavar="LABEL",
         help="the label to explain; for a tagger the type of the entities (not given: the answer)",
     )
+    parser.add_argument(
+        "--word",
+        metavar="WORD",
+        help="of a tagger: explain the tag of this word alone, at its first place in the text (not "
+        "given: the tags of all entities together)",
+    )
     add_options(parser, ExplainOptions)
 
 

@@ -48,6 +48,12 @@ def _add_arguments(parser: Parser) -> None:
         "--all-probabilities", action=Switch, help="of every label, not of the best alone"
     )
     parser.add_argument(
+        "--explain",
+        action=Switch,
+        help="add what each word contributes to the answer, as bertine explain does; to a file in "
+        "JSON lines",
+    )
+    parser.add_argument(
         "--resume",
         action=Switch,
         help="of a table: go on where an earlier process was stopped, without loss or repetition",

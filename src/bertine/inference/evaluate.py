@@ -85,7 +85,8 @@ def evaluate(
     if isinstance(data, str | Path) and not isinstance(model, Predictor):
         what = _without_labels(data)
         if what:
-            for name, wanted in (("worst", worst), ("baselines", options.baselines)):
+            decided = ("cost_matrix", options.cost_matrix), ("coverage", options.coverage)
+            for name, wanted in (("worst", worst), ("baselines", options.baselines), *decided):
                 if wanted:
                     raise BertineError(f"{data}: {what}, which has no labels; leave out {name}")
             for name in reading.given():
@@ -98,7 +99,7 @@ def evaluate(
         if not isinstance(data, str | Path):
             raise BertineError("an ELMo is scored on files of text, not on a table in memory")
         return evaluate_text(model, data, options)
-    predictor = Predictor.for_scores(model, device, precision)
+    predictor = Predictor.for_scores(model, device, precision).deciding(options)
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)

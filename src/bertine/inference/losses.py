@@ -69,19 +69,23 @@ def write_worst(
     examples: Examples[Any],
     features: Sequence[Features],
     outputs: Sequence[np.ndarray],
-) -> None:
+) -> list[WorstExample]:
     """Write the worst examples into a run's `folder`, as ``worst.json``: ``mean_loss`` and
     ``num_examples`` of all, and at most 20 under ``examples``, their texts cut at 400 characters.
     Nothing where there are no labelled examples.
 
     The other arguments are those of :func:`worst_of`.
+
+    Returns:
+        What was written, the texts whole.
     """
     worst, losses = worst_of(task, examples, features, outputs, _KEPT)
     if not worst:
-        return
+        return []
     shown = [each.to_dict() for each in worst]
     mean = math.fsum(losses) / len(losses)
     write_json(folder / WORST, {"num_examples": len(losses), "mean_loss": mean, "examples": shown})
+    return worst
 
 
 def worst_of(

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertine.errors import BertineError
+from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
+from bertine.inference.explaining.nearest import NearestExamples, nearest_of
+from bertine.inference.files.explained_rows import EXPLANATION, check_explained, explanation_values
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import (
@@ -93,6 +96,7 @@ def predict(
     question: str | None = None,
     context: str | None = None,
     all_probabilities: bool = False,
+    explain: bool = False,
     resume: bool = False,
     show_progress: bool = True,
     options: PredictOptions,
@@ -117,6 +121,10 @@ def predict(
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
         all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
+        explain: add what each word contributes to the answer, as
+            :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
+            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
+            `nearest_examples` are asked for.
         resume: go on where an earlier process was stopped
             (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
             For tables, from a file to a file.
@@ -157,7 +165,15 @@ def predict(
             examples = grouped(predictor.task, texts)
         if not examples:
             raise BertineError("texts is empty; give one text or more")
-        return predict_texts(predictor, examples, output, details=all_probabilities)
+        nearest = nearest_of(predictor, options, show_progress)
+        return predict_texts(
+            predictor,
+            examples,
+            output,
+            details=all_probabilities,
+            explained=explain or nearest is not None,
+            nearest=nearest,
+        )
     if input is None:
         raise BertineError("nothing to predict; give texts or an input file")
     input = as_source(input, "input")
@@ -167,7 +183,12 @@ def predict(
     predictor = _opened(model, bytes_to_come(input), options)
     started = time.monotonic()
     task = predictor.task
+    explain = explain or options.nearest_examples > 0
+    if explain:
+        predictor.explainer().check(LEAVE_ONE_OUT)
+    nearest = nearest_of(predictor, options, show_progress)
     if task.reads_words:
+        _refuse_explain(explain, "files of words")
         _refuse_resume(resume, "files of words")
         if options.quotes is not None:
             raise BertineError("files of words have no quotes; leave quotes out")
@@ -196,6 +217,7 @@ def predict(
             raise BertineError(
                 f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
             )
+        _refuse_explain(explain, "files in SQuAD's format")
         _refuse_resume(resume, "files in SQuAD's format")
         return predict_squad(
             predictor,
@@ -209,8 +231,12 @@ def predict(
     with open_task_table(task, input, options) as opened:
         table = opened.table
         predictor = predictor.over(opened.columns)
-        job = _TablePrediction(predictor, table, opened.rows, opened.columns, all_probabilities)
         layout = written_layout(output, table.layout)
+        if explain:
+            check_explained(layout.kind, output)
+        job = _TablePrediction(
+            predictor, table, opened.rows, opened.columns, all_probabilities, explain, nearest
+        )
         writing: AbstractContextManager[TableWriter | UnfinishedTable]
         if lasting and not isinstance(input, GivenTable):
             identity = partial(job.identity, input, layout)
@@ -235,9 +261,7 @@ def _opened(model: Predictor | Path | str, size: int | None, options: PredictOpt
     chosen = unmeasured(model, size, options.device, options.precision)
     if options.batch_invariant:
         chosen = {"precision": options.precision, "batch_invariant": True}
-    predictor = Predictor.opened(model, options.device, **chosen)
-    below = options.abstain_below
-    return predictor if below is None else predictor.abstaining(below)
+    return Predictor.opened(model, options.device, **chosen).deciding(options)
 
 
 class _TablePrediction:
@@ -254,13 +278,17 @@ class _TablePrediction:
         rows: Iterable[TableRow],
         columns: tuple[str, ...],
         details: bool,
+        explained: bool = False,
+        nearest: NearestExamples | None = None,
     ) -> None:
         task = predictor.task
         self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
         self.columns, self.details = columns, details
         added_columns = task.output_columns(details)
         self._values = [*added_columns.values()]
-        added = [unused(name, table.columns, "predicted_") for name in added_columns]
+        self.explained, self.nearest = explained, nearest
+        names = [*added_columns, *([EXPLANATION] if explained else [])]
+        added = [unused(name, table.columns, "predicted_") for name in names]
         self.report = PredictReport(max_length=task.max_length, columns=added)
         if task.reads_questions:
             self.report.max_length = cast(SpanExtraction, task).limits.max_question_length
@@ -281,6 +309,7 @@ class _TablePrediction:
                 layout.quotes,
                 self.names,
                 list(self.columns),
+                *([] if self.nearest is None else [self.nearest.origin]),
             ],
         }
 
@@ -310,6 +339,9 @@ class _TablePrediction:
         predictions, features = self.predictor.run(Examples(name, self.columns, None, items))
         for row, prediction in zip(rows, predictions, strict=True):
             values = [value(prediction) for value in self._values]
+            if self.explained:
+                texts = row_texts(self.table, row, self.columns)
+                values.append(explanation_values(self.predictor, texts, self.nearest))
             writer.write(joined(name, row, dict(zip(report.columns, values, strict=True))))
         report.count(len(rows), features)
         report.abstained += sum(prediction.abstains for prediction in predictions)
@@ -330,6 +362,13 @@ def _lasting(input: Source, output: Path | str) -> bool:
     if isinstance(input, GivenTable) or is_stream(output):
         return False
     return str(input) != "-" and Path(input).is_file()
+
+
+def _refuse_explain(explain: bool, what: str) -> None:
+    if explain:
+        raise BertineError(
+            f"{what} are answered without explanations; leave out {option('explain', True)}"
+        )
 
 
 def _refuse_resume(resume: bool, what: str) -> None:

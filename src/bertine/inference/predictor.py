@@ -29,10 +29,11 @@ from bertine.inference.files.given_texts import (
     is_one,
     with_names,
 )
-from bertine.modeldir import CONFIG, LoadedModel, load_model, save_model
+from bertine.modeldir import CONFIG, LoadedModel, load_model, model_folder, save_model
 from bertine.models.model import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.names import AnswerPrecision, ExplanationMethod
+from bertine.options.answering import Deciding
 from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.records.examples import Examples
@@ -40,6 +41,8 @@ from bertine.tables.given import as_table, is_frame
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
 from bertine.tasks.base import Task
+from bertine.tasks.conformal import Conformal
+from bertine.tasks.costs import NO_ANSWER, Costs
 from bertine.tasks.features import Features
 from bertine.terminal.console import say, visible_list
 from bertine.terminal.shown import Shown
@@ -82,6 +85,7 @@ class Predictor(Shown):
         self.batch_invariant = False
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
+        self.folder: Path | None = None
 
     @classmethod
     @check_types
@@ -149,6 +153,7 @@ class Predictor(Shown):
         predictor.batch_invariant = batch_invariant
         predictor.load_lines = loaded.report.lines()
         predictor.training = dict(loaded.task.training)
+        predictor.folder = model_folder(model_dir)
         return predictor
 
     @classmethod
@@ -226,13 +231,19 @@ class Predictor(Shown):
     def fingerprint(self) -> dict[str, Any]:
         """Return what answers depend on: hashes of weights and tokenizer, the task, the precision.
         Takes about a third of a second for bert-base."""
-        below = getattr(self.task, "abstain_below", 0.0)
+        decided = {
+            name: value
+            for name in ("abstain_below", "costs", "least_probability")
+            if (value := getattr(self.task, name, None))
+        }
+        if "costs" in decided:
+            decided["costs"] = [decided["costs"].table, decided["costs"].no_answer]
         return {
             "weights": self.model.fingerprint(),
             "tokenizer": self.tokenizer.fingerprint,
             "task": self.task.task_info().to_dict(),
             "precision": str(self.dtype).removeprefix("torch."),
-            **({"abstain_below": below} if below else {}),
+            **decided,
             **({"batch_invariant": True} if self.batch_invariant else {}),
         }
 
@@ -312,6 +323,7 @@ class Predictor(Shown):
         *,
         method: ExplanationMethod = LEAVE_ONE_OUT,
         label: str | None = None,
+        word: str | None = None,
     ) -> Explanation:
         """Say what each word of one text, or of several that belong together, contributes to the
         answer; in a notebook the result shows the text with coloured words.
@@ -322,14 +334,15 @@ class Predictor(Shown):
                 ``"integrated-gradients"``: contributions that add up, from a text of nothing but
                 [MASK].
             label: to explain in place of the answer; of a tagger the type of the entities.
+            word: of a tagger: explain the tag of this word alone, at its first place in the text.
 
         Raises:
-            BertineError: an unknown method or label; not as many texts as the model takes; a text
-                without words.
+            BertineError: an unknown method, label or word; not as many texts as the model takes; a
+                text without words.
         """
         (example,) = checked_texts([self.unnamed(text, 1)])
         parts = (example,) if isinstance(example, str) else example
-        return self.explainer().explain(parts, method=method, label=label)
+        return self.explainer().explain(parts, method=method, label=label, word=word)
 
     def stream(self, texts: Iterable[TextOrDict], hold: int = STREAM_TEXTS) -> Iterator[Any]:
         """Answer for any number of texts, in their order, in bounded memory.
@@ -364,11 +377,84 @@ class Predictor(Shown):
             raise BertineError(f"{option('abstain_below')} is {below:g}, but must be from 0 to 1")
         if not hasattr(self.task, "abstain_below"):
             raise BertineError(
-                f"{option('abstain_below')} is for models that choose one label or choice, but the "
+                f"{option('abstain_below')} is for models that choose one label, choice or span, "
+                f"or mark entities, but the task is {self.task.name!r}"
+            )
+        if self.task.reads_words and not getattr(self.task, "has_entities", False):
+            raise BertineError(
+                f"{option('abstain_below')} leaves out entities, but the tags of this model mark "
+                "none"
+            )
+        return self._with(abstain_below=below)
+
+    @check_types
+    def covering(self, coverage: float) -> Predictor:
+        """Return the same model, which also gives sets of labels that hold the right one with the
+        probability `coverage` (:mod:`bertine.tasks.conformal`).
+
+        Raises:
+            BertineError: it is not from 0.5 to 0.995; the task does not choose one of several
+                answers; the model was fine-tuned with too few validation examples.
+        """
+        if not 0.5 <= coverage <= 0.995:
+            raise BertineError(
+                f"{option('coverage')} is {coverage:g}, but must be from 0.5 to 0.995"
+            )
+        if not hasattr(self.task, "least_probability"):
+            raise BertineError(
+                f"{option('coverage')} is for models that choose one label or choice, but the task "
+                f"is {self.task.name!r}"
+            )
+        conformal = Conformal.from_facts(self.training.get("conformal"))
+        if conformal is None:
+            raise BertineError(
+                f"{option('coverage')} needs a model that was fine-tuned with 50 validation "
+                "examples or more, by this Bertine; bertine.json has no bounds of them"
+            )
+        least = conformal.bound(coverage)
+        return self._with(coverage=coverage, least_probability=least)
+
+    def by_cost(self, file: Path | str) -> Predictor:
+        """Return the same model, which gives the label of least expected cost.
+
+        Args:
+            file: csv with the costs (:class:`bertine.tasks.costs.Costs`).
+
+        Raises:
+            BertineError: the task does not choose one label of a text; an answer abstains by its
+                probability already; what reading the costs raises.
+        """
+        if not hasattr(self.task, "costs"):
+            raise BertineError(
+                f"{option('cost_matrix')} is for models that choose one label of a text, but the "
                 f"task is {self.task.name!r}"
             )
+        return self._with(costs=Costs.read(file, self.task.labels))
+
+    def deciding(self, options: Deciding) -> Predictor:
+        """Return the same model, which decides as `options` say.
+
+        Raises:
+            BertineError: what :meth:`covering`, :meth:`by_cost` and :meth:`abstaining` raise; the
+                options contradict each other.
+        """
+        below = getattr(options, "abstain_below", None)
+        if below is not None and options.cost_matrix is not None:
+            raise BertineError(
+                f"{option('abstain_below')} and {option('cost_matrix')} both decide what is left "
+                f"open; give the costs of that in a column {NO_ANSWER!r}, and leave the first out"
+            )
+        predictor = self if below is None else self.abstaining(below)
+        if options.cost_matrix is not None:
+            predictor = predictor.by_cost(options.cost_matrix)
+        if options.coverage is not None:
+            predictor = predictor.covering(options.coverage)
+        return predictor
+
+    def _with(self, **values: Any) -> Predictor:
+        """Return the same model with other fields of its task."""
         other = copy.copy(self)
-        other.task = dataclasses.replace(cast(Any, self.task), abstain_below=below)
+        other.task = dataclasses.replace(cast(Any, self.task), **values)
         return other
 
     def over(self, columns: Sequence[str]) -> Predictor:

@@ -67,6 +67,19 @@ def ranked(
     return worst, [rounded[index] for index in order]
 
 
+def label_text(item: Any) -> str:
+    """Write the label of an example as people read it: of a sentence its entities with their types,
+    or its tags."""
+    if isinstance(item, Sentence):
+        tags = item.tags or ()
+        if _mark_entities(tags):
+            return _entities(
+                _shown(item.words)[0], _entity_marks(item.words, tags, "label"), "label"
+            )
+        return _text(tags)
+    return _text(item.label)
+
+
 def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
     if isinstance(item, Sentence):
         tags, answered = item.tags or (), answer.tags

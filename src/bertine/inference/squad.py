@@ -107,8 +107,9 @@ def predict_squad(
             part = examples.replaced(examples.items[begin : begin + CHUNK_QUESTIONS])
             predictions, features = predictor.run(part)
             for item, prediction in zip(part.items, predictions, strict=True):
-                answers[item.id] = prediction.answer
-                report.silent += not prediction.answer
+                answers[item.id] = "" if prediction.abstains else prediction.answer
+                report.abstained += prediction.abstains
+                report.silent += not answers[item.id]
                 if prediction.null_odds is not None:
                     odds[item.id] = prediction.null_odds
                 if n_best:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from bertine.names import (
     LabelledFormat,
@@ -49,7 +50,34 @@ class KnownExamples(TaggedColumns, KnownTexts):
     )
 
 
-class EvaluateOptions(KnownExamples, ScoringMachine):
+class Deciding(OptionGroup):
+    """Options that say how a label is chosen by its probability."""
+
+    title = "probabilities"
+
+    cost_matrix: Path | str | None = declare(
+        None,
+        "of a model that chooses one label of a text: csv with what answers cost, a row for each "
+        "true label (in the first column) and a column for each answer; the label of least "
+        "expected cost is given",
+        otherwise="the most probable label",
+        more="A column ``(no answer)`` has the cost of leaving the text open.",
+        metavar="FILE",
+    )
+    coverage: float | None = declare(
+        None,
+        "of a model that chooses one label of a text or one choice: also give the set of those "
+        "that holds the right one with this probability",
+        otherwise="no sets",
+        more="By split conformal prediction, on the validation examples of the fine-tuning "
+        "(:mod:`bertine.tasks.conformal`).",
+        metavar="P",
+        least=0.5,
+        most=0.995,
+    )
+
+
+class EvaluateOptions(KnownExamples, Deciding, ScoringMachine):
     """All options of ``evaluate``."""
 
     probability_columns: Sequence[str] | str | None = like(
@@ -99,8 +127,8 @@ class Abstaining(OptionGroup):
 
     abstain_below: float | None = declare(
         None,
-        "of a model that chooses one label or choice: leave the answer open where its probability "
-        "is lower, and count how often",
+        "of a model that chooses one label, choice or span: leave the answer open where its "
+        "probability is lower, and count how often; of a tagger: leave out such entities",
         otherwise="every text is answered",
         metavar="P",
         title="probabilities",
@@ -122,7 +150,31 @@ class BatchInvariance(OptionGroup):
     )
 
 
-class PredictOptions(KnownTexts, Abstaining, BatchInvariance, AnsweringMachine):
+class NearExamples(OptionGroup):
+    """Options that say which labelled examples are shown beside an explanation."""
+
+    title = "explanations"
+
+    nearest_examples: int = declare(
+        0,
+        "also show so many labelled examples that are nearest to the text, by the vectors that the "
+        "head reads",
+        more="The vectors are computed once and kept beside the weights.",
+        metavar="N",
+        least=0,
+        most=100,
+    )
+    examples: Path | str | None = declare(
+        None,
+        "the labelled file in which they are looked for",
+        otherwise="the training file, if it is still there and unchanged",
+        metavar="FILE",
+    )
+
+
+class PredictOptions(
+    KnownTexts, Abstaining, Deciding, NearExamples, BatchInvariance, AnsweringMachine
+):
     """Options of ``predict`` that say how it reads and where it computes."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")
@@ -131,7 +183,7 @@ class PredictOptions(KnownTexts, Abstaining, BatchInvariance, AnsweringMachine):
     )
 
 
-class ExplainOptions(KnownTexts, AnsweringMachine):
+class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):
     """Options of ``explain`` that say how it reads and where it computes."""
 
     format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")

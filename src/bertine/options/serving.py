@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertine.errors import BertineError
-from bertine.options.answering import Abstaining, BatchInvariance
+from bertine.options.answering import Abstaining, BatchInvariance, Deciding, NearExamples
 from bertine.options.fields import OptionGroup, declare
 from bertine.options.machine import AnsweringMachine
 
@@ -91,5 +91,7 @@ class Bounds(OptionGroup):
             )
 
 
-class ServeOptions(Address, Abstaining, BatchInvariance, AnsweringMachine, Bounds):
+class ServeOptions(
+    Address, Abstaining, Deciding, NearExamples, BatchInvariance, AnsweringMachine, Bounds
+):
     """All options of ``serve``."""

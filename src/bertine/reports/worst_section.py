@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertine.reports.html import Section, Segment, TextCard, TextCards, percent_text
-from bertine.runs.files import RunFolder, naming_damage
+from bertine.runs.files import EXPLAINED, RunFolder, naming_damage
 from bertine.text.spacing import close_up_places
 
 #: What marks a part of a text, and what the page calls that side.
@@ -32,7 +32,11 @@ def worst(run: RunFolder) -> Section | None:
         info = run.labels_and_columns
         tagging = info.get("name", run.task) == "tagging"
         columns = [str(name) for name in info.get("text_columns") or ()]
-        cards = [_card(example, tagging, columns) for example in wrong or examples]
+        words = _words(run)
+        cards = [
+            _card(example, tagging, columns, words.get(int(example["index"]), ""))
+            for example in wrong or examples
+        ]
         mean, count = float(run.worst["mean_loss"]), int(run.worst["num_examples"])
         sources = {str(example.get("file", "")) for example in examples} - {""}
     source = f" of {Path(sources.pop()).name}" if len(sources) == 1 else ""
@@ -45,8 +49,24 @@ def worst(run: RunFolder) -> Section | None:
     return Section("Predicted worst", [TextCards(cards)], lead)
 
 
-def _card(example: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> TextCard:
-    """Show an example with its actual label and the predicted one, unless marks in its texts do."""
+def _words(run: RunFolder) -> dict[int, str]:
+    """Say by the index of an example what its words contribute to the answer."""
+    said = {}
+    with naming_damage(run.path / EXPLAINED):
+        for each in run.explained.get("examples", []):
+            words = [(str(word["word"]), float(word["contribution"])) for word in each["words"]]
+            listed = ", ".join(f"{word} {value:+.2f}" for word, value in words)
+            unit = "log-odds" if each["unit"] == "log-odds" else "score"
+            answer = str(each["answer"]) or "no answer"
+            said[int(each["index"])] = f"what words add to the {unit} of {answer}: {listed}"
+    return said
+
+
+def _card(
+    example: Mapping[str, Any], tagging: bool, columns: Sequence[str], words: str
+) -> TextCard:
+    """Show an example with its actual label and the predicted one, unless marks in its texts do;
+    and what its `words` contribute, where that is known."""
     texts, marks = [str(text) for text in example["texts"]], _marks(example.get("marks") or [])
     if tagging:
         texts, marks = _closed_up(texts, marks)
@@ -75,6 +95,8 @@ def _card(example: Mapping[str, Any], tagging: bool, columns: Sequence[str]) -> 
         share = percent_text(float(probability))
         remarks.append((f"probability of the actual label {share}", "", ""))
     remarks.append((f"loss {float(example['loss']):.3f}", "", ""))
+    if words:
+        remarks.append((words, "", ""))
     return TextCard(lines, remarks, place=_place(example))
 
 

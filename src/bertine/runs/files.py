@@ -16,6 +16,8 @@ from bertine.terms import main_term
 
 #: What a fine-tuning run was asked for, and what it found in the data.
 START, DATA = "start.json", "data.json"
+#: What words contribute to the answers that were predicted worst.
+EXPLAINED = "explained.json"
 #: Of folders that are no runs: of a search, of a test of learning rates.
 _PAGES = ("search.html", "lr-find.html")
 _HINT = "remove it or train again"
@@ -33,6 +35,7 @@ class RunFolder:
         scores: of ``scores.json``: ``final`` is the report on the saved model, ``step`` the last
             one that this has done; else empty.
         worst: of ``worst.json``: the examples that were predicted worst; else empty.
+        explained: of ``explained.json``: what words contribute to these answers; else empty.
         start: of ``start.json``: the arguments that were given (``arguments``), the training loss
             of a constant answer (``constant_loss``), the model's ``hidden_size``; else empty.
         data: of ``data.json``: counts of the labels, and what was noticed; else empty.
@@ -46,6 +49,7 @@ class RunFolder:
     samples: list[LogRow]
     scores: dict[str, Any]
     worst: dict[str, Any]
+    explained: dict[str, Any]
     start: dict[str, Any]
     data: dict[str, Any]
     finished: bool
@@ -70,8 +74,9 @@ class RunFolder:
                 problem = "no such folder"
             raise BertineError(f"{folder}: {problem}{hint}")
         settings, environment = read_begun(file)
-        scores, worst, start, data = (
-            _optional(folder / name) for name in ("scores.json", "worst.json", START, DATA)
+        scores, worst, explained, start, data = (
+            _optional(folder / name)
+            for name in ("scores.json", "worst.json", EXPLAINED, START, DATA)
         )
         try:
             check_shape(scores, _SCORES, "damaged")
@@ -83,7 +88,17 @@ class RunFolder:
         samples = by_step(read_log(folder / "samples.jsonl"))
         finished = (folder / "model").is_dir()
         return cls(
-            folder, settings, environment, log, samples, scores, worst, start, data, finished
+            folder,
+            settings,
+            environment,
+            log,
+            samples,
+            scores,
+            worst,
+            explained,
+            start,
+            data,
+            finished,
         )
 
     @property

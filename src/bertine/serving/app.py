@@ -317,7 +317,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         parts = [body.text] if isinstance(body.text, str) else list(body.text)
         if body.pair is not None:
             parts.append(body.pair)
-        explanation = await service.explain(served, parts, body.method, body.label)
+        explanation = await service.explain(served, parts, body.method, body.label, body.word)
         return _json({"model": served.name, **explanation.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]

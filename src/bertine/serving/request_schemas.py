@@ -91,6 +91,9 @@ def request_schemas(limits: Limits) -> Requests:
         label: Annotated[str, Field(max_length=limits.explain_characters)] | None = Field(
             None, description="to explain in place of the answer; of a tagger a type of entities"
         )
+        word: Annotated[str, Field(max_length=limits.explain_characters)] | None = Field(
+            None, description="of a tagger: the word whose tag is explained, at its first place"
+        )
 
     class AttentionRequest(Strict):
         """A text, or two, and whose attention to show."""

@@ -36,8 +36,13 @@ class AnswerSchema(BaseModel):
 class LabelAnswer(AnswerSchema):
     """Task `text`: the most probable label of a text or a pair of texts."""
 
-    label: str | None = Field(description="null: its probability is below the server's bound")
+    label: str | None = Field(
+        description="null: its probability is below the server's bound, or no answer costs less"
+    )
     probability: Probability
+    label_set: list[str] | None = Field(
+        None, description="where the server gives sets: the labels of one, the most probable first"
+    )
     probabilities: dict[str, Probability] | None = None
 
 
@@ -64,6 +69,9 @@ class ChoiceAnswer(AnswerSchema):
         description="the choice as the training file writes it: its column, or its number"
     )
     probability: Probability
+    label_set: list[str] | None = Field(
+        None, description="where the server gives sets: the choices of one, as `label`"
+    )
     probabilities: list[Probability] | None = None
 
 
@@ -182,11 +190,19 @@ class ExplainedWord(BaseModel):
     )
 
 
+class NearExample(BaseModel):
+    label: str
+    similarity: float = Field(description="the cosine of what the head reads of it and the text")
+    texts: list[str] = Field(description="of the example, each at most 200 characters")
+    file: str
+    line: int = Field(description="of the file; 0: not known")
+
+
 class ExplanationAnswer(BaseModel):
     model: str
     answer: str = Field(description="what the words speak for or against")
     probability: Probability | None = Field(
-        description="of the answer; null for numbers, spans and tags"
+        description="of the answer; null for numbers, spans and the tags of several words"
     )
     method: Literal["leave-one-out", "integrated-gradients"]
     unit: Literal["log-odds", "score"] = Field(description="of the contributions and scores")
@@ -198,6 +214,9 @@ class ExplanationAnswer(BaseModel):
         description="the sum of the contributions less the difference of score and baseline"
     )
     words: list[ExplainedWord] = Field(description="in their order")
+    nearest: list[NearExample] = Field(
+        [], description="the nearest labelled examples, where the server was started to show them"
+    )
     pieces_cut: PiecesCut
 
 

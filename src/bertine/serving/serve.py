@@ -111,7 +111,8 @@ def _serve_at(
                     limits,
                     device=options.device,
                     precision=options.precision,
-                    abstain_below=options.abstain_below,
+                    deciding=options,
+                    near=options,
                     batch_invariant=options.batch_invariant,
                 )
                 for name, path in paths.items()

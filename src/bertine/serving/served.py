@@ -16,6 +16,8 @@ from bertine.inference.answering import PreparedExamples
 from bertine.inference.compute.choosing import check_precision
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
+from bertine.inference.explaining.head_vectors import head_vectors
+from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.interop.directory import is_model_directory
@@ -24,6 +26,7 @@ from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
+from bertine.options.answering import Deciding, NearExamples
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
 from bertine.serving.examples import reads_chinese_only, sample_text
@@ -60,6 +63,7 @@ class Served:
         predictor: over the same model; None where it was not fine-tuned for a task.
         embedder: over the same model; None where there are no vectors.
         limits: of the server.
+        nearest: finds the labelled examples that are shown beside an explanation; None: none are.
 
     Attributes:
         operations: what it can do, by name, for its batcher.
@@ -73,7 +77,9 @@ class Served:
         predictor: Predictor | None,
         embedder: Embedder | None,
         limits: Limits,
+        nearest: NearestExamples | None = None,
     ) -> None:
+        self.nearest = nearest
         self.name, self.model, self.predictor, self.embedder = name, model, predictor, embedder
         self.limits = limits
         self._chinese = reads_chinese_only(model.tokenizer)
@@ -111,6 +117,8 @@ class Served:
                 self.unpadded.add("rerank")
         if self.explainer.answers:
             self.operations["explain"] = partial(self.explainer.compute, one_batch=True)
+        if nearest is not None:
+            self.operations["nearest"] = self._head_vectors
 
     @classmethod
     def load(
@@ -121,10 +129,12 @@ class Served:
         *,
         device: str | None,
         precision: AnswerPrecision,
-        abstain_below: float | None = None,
+        deciding: Deciding | None = None,
+        near: NearExamples | None = None,
         batch_invariant: bool = False,
     ) -> Served:
-        """Read a model directory and say what was loaded.
+        """Read a model directory and say what was loaded; `deciding` says how labels are chosen,
+        and `near` which examples are shown beside explanations.
 
         Raises:
             BertineError: not a model directory; an unknown device or precision.
@@ -139,9 +149,9 @@ class Served:
             predictor = Predictor.load(
                 path, device, precision, batch_invariant=batch_invariant, loaded=loaded
             )
-            if abstain_below is not None:
+            if deciding is not None:
                 try:
-                    predictor = predictor.abstaining(abstain_below)
+                    predictor = predictor.deciding(deciding)
                 except BertineError as error:
                     raise BertineError(f"{name}: {error}") from error
             for line in predictor.lines():
@@ -171,7 +181,13 @@ class Served:
             if predictor is None and "mlm" not in loaded.model.heads:
                 raise  # there is nothing else to ask it
             say(f"{name}: no vectors: {error}")
-        served = cls(name, loaded, predictor, embedder, limits)
+        nearest = None
+        if near is not None and predictor is not None:
+            try:
+                nearest = nearest_of(predictor, near, show=True)
+            except BertineError as error:
+                raise BertineError(f"{name}: {error}") from error
+        served = cls(name, loaded, predictor, embedder, limits, nearest)
         say(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
         return served
 
@@ -216,7 +232,7 @@ class Served:
             "created": 0,
             "owned_by": "bertine",
             "task": self.task,
-            "operations": sorted(self.operations),
+            "operations": sorted(set(self.operations) - {"nearest"}),  # a part of explaining
             "labels": labels,
             "text_columns": parts,
             "max_choices": choices,
@@ -300,6 +316,13 @@ class Served:
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         assert self.predictor is not None
         return self.predictor.answering.compute_batch(features)
+
+    def _head_vectors(self, inputs: Sequence[Sequence[Features]]) -> list[np.ndarray]:
+        assert self.predictor is not None
+        return [
+            head_vectors(self.predictor.answering, features, one_batch=True)[0]
+            for features in inputs
+        ]
 
     def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from bertine.errors import BertineError
@@ -168,14 +169,20 @@ class Service:
         return await asyncio.wrap_future(future)
 
     async def explain(
-        self, served: Served, parts: Sequence[str], method: str, label: str | None
+        self,
+        served: Served,
+        parts: Sequence[str],
+        method: str,
+        label: str | None,
+        word: str | None = None,
     ) -> Explanation:
         """Explain an answer, in many small units of work between those of other requests.
 
         Args:
             served: the model.
             parts: the texts that belong together.
-            method, label: as :class:`~bertine.inference.explaining.explainer.Explainer` takes them.
+            method, label, word: as
+                :class:`~bertine.inference.explaining.explainer.Explainer` takes them.
 
         Raises:
             BertineError: what explaining raises; the texts are too long.
@@ -186,7 +193,7 @@ class Service:
             raise BertineError(
                 f"the texts have {size} characters, but at most {most} are explained"
             )
-        steps = served.explainer.steps(parts, method=method, label=label)
+        steps = served.explainer.steps(parts, method=method, label=label, word=word)
         units, explanation = await self.aside(size, _advance, steps, None)
         while explanation is None:
             results: list[Any] = []
@@ -196,7 +203,21 @@ class Service:
                 results += await self.compute(served, "explain", some, costs)
             numbers = sum(getattr(result, "size", 1) for result in results)
             units, explanation = await self.aside(numbers // _NUMBERS, _advance, steps, results)
-        return explanation
+        return await self._beside(served, parts, explanation)
+
+    async def _beside(
+        self, served: Served, parts: Sequence[str], explanation: Explanation
+    ) -> Explanation:
+        """Add the nearest examples to an explanation, where the server shows any."""
+        nearest = served.nearest
+        if nearest is None:
+            return explanation
+        text = parts[0] if len(parts) == 1 else tuple(parts)
+        prepared = await self.aside(sum(map(len, parts)), served.prepare, [text])
+        cost = sum(prepared.costs)
+        vectors = await self.compute(served, "nearest", [prepared.features], [cost])
+        found = await self.aside(nearest.vectors.size // _NUMBERS, nearest.nearest, vectors[0])
+        return replace(explanation, nearest=found)
 
     def close(self) -> None:
         """Answer what waits, and end the threads."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -185,15 +185,11 @@ def calibrate(decisions: Decisions | None) -> Calibration | None:
     """
     if decisions is None:
         return None
-    table, right, examples = decisions.logits, decisions.truth, decisions.examples
-    known, numbers = np.unique(examples, return_inverse=True)
+    table, right = decisions.logits, decisions.truth
+    known = np.unique(decisions.examples)
     if len(known) < LEAST_EXAMPLES or np.isnan(table).any() or (table == np.inf).any():
         return None
-    folds = (generator(0, "calibration folds").permutation(len(known)) % _FOLDS)[numbers]
-    divided = np.empty_like(table)
-    for fold in range(_FOLDS):
-        inside = folds == fold
-        divided[inside] = table[inside] / _fitted(table[~inside], right[~inside])
+    divided = divided_by_others(decisions).logits
     return Calibration(
         _fitted(table, right),
         _error_of(table, right),
@@ -201,6 +197,26 @@ def calibrate(decisions: Decisions | None) -> Calibration | None:
         len(known),
         _loss(divided, right) < _loss(table, right),
     )
+
+
+def divided_by_others(decisions: Decisions) -> Decisions:
+    """Return the decisions with the logits of each fifth of the examples divided by the temperature
+    that is fitted to the others."""
+    table, right = decisions.logits, decisions.truth
+    known, numbers = np.unique(decisions.examples, return_inverse=True)
+    folds = (generator(0, "calibration folds").permutation(len(known)) % _FOLDS)[numbers]
+    divided = np.empty_like(table)
+    for fold in range(_FOLDS):
+        inside = folds == fold
+        divided[inside] = table[inside] / _fitted(table[~inside], right[~inside])
+    return replace(decisions, logits=divided)
+
+
+def probabilities_of(table: np.ndarray) -> np.ndarray:
+    """Return the softmax of logits fp64 [N, K], by the sums that answers are made with."""
+    powers = np.exp(table - table.max(1, keepdims=True))
+    chances: np.ndarray = powers / powers.sum(1, keepdims=True)
+    return chances
 
 
 def _error_of(table: np.ndarray, right: np.ndarray) -> float:

@@ -31,6 +31,7 @@ from bertine.records.examples import Examples
 from bertine.tasks.answer import Answer
 from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.choice_columns import ChoiceColumns
+from bertine.tasks.conformal import SEPARATOR, coverage_line, label_sets
 from bertine.tasks.features import Features, by_example
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.losses import NONE, cross_entropy
@@ -51,6 +52,8 @@ class ChoicePrediction(Answer):
         choice: its number, from 0 on.
         probabilities: of each choice.
         label: the choice as the training file writes it: the name of its column, or its number.
+        label_set: the choices of a set that holds the right one with the coverage that was asked
+            for, as `label`, the most probable first; None: none was.
     """
 
     written = ("choice", "label", "probability")
@@ -62,6 +65,13 @@ class ChoicePrediction(Answer):
     probabilities: tuple[float, ...]
     label: str
     abstains: bool = False
+    label_set: tuple[str, ...] | None = None
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        values = super().to_json(details)
+        if self.label_set is not None:
+            values["label_set"] = list(self.label_set)
+        return values
 
     @property
     def probability(self) -> float:
@@ -163,7 +173,13 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             choice = int(scores.argmax())
             probabilities = tuple((exp / exp.sum()).tolist())
             unsure = probabilities[choice] < self.abstain_below
-            answers.append(ChoicePrediction(choice, probabilities, self.label_of(choice), unsure))
+            chosen = None
+            if self.least_probability is not None:
+                (numbers,) = label_sets(np.array([probabilities]), self.least_probability)
+                chosen = tuple(map(self.label_of, numbers))
+            answers.append(
+                ChoicePrediction(choice, probabilities, self.label_of(choice), unsure, chosen)
+            )
         return answers
 
     def decisions(
@@ -230,15 +246,21 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         for prediction, number in zip(predictions, truth, strict=True):
             confusion[number, prediction.choice] += 1
         metrics = self.metrics(predictions, labels)
-        labels = tuple(map(self.label_of, range(len(self.choice_columns))))
+        names = tuple(map(self.label_of, range(len(self.choice_columns))))
         right = [
             prediction.choice == number
             for prediction, number in zip(predictions, truth, strict=True)
         ]
         chances = [prediction.probability for prediction in predictions]
-        return ClassificationReport(
-            labels, metrics, confusion.tolist(), reliability=Reliability.of(chances, right)
+        report = ClassificationReport(
+            names, metrics, confusion.tolist(), reliability=Reliability.of(chances, right)
         )
+        if self.coverage is not None:
+            sets = [prediction.label_set for prediction in predictions]
+            metrics, line = coverage_line(self.coverage, sets, [names[number] for number in truth])
+            report.metrics |= metrics
+            report.notes.append(line)
+        return report
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``choice`` (as the training file writes labels: the name of its column, or its
@@ -248,6 +270,8 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         label = columns.pop("label")
         if self.answers_by_column:
             columns["choice"] = label
+        if self.coverage is not None:
+            columns["label_set"] = lambda answer: SEPARATOR.join(answer.label_set)
         names = self.choice_columns if details else ()
         return columns | {
             f"probability_{name}": partial(_probability, number)

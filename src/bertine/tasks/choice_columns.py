@@ -41,6 +41,8 @@ class ChoiceColumns(Task[Prediction]):
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, and not its number.
         abstain_below: an answer with a lower probability abstains.
+        coverage, least_probability: of the sets of choices that are given too, and the probability
+            from which on a choice is in one; None: no sets are.
 
     Raises:
         BertineError: fewer than two columns of choices, not one or two of what is given, a column
@@ -58,6 +60,8 @@ class ChoiceColumns(Task[Prediction]):
     named_choices: bool = setting(False)
     answers_by_column: bool = setting(False)
     abstain_below: float = 0.0
+    coverage: float | None = None
+    least_probability: float | None = None
     text_columns: tuple[str, ...] = field(init=False)  # what is given, then the choices
 
     def __post_init__(self) -> None:

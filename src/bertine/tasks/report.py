@@ -21,6 +21,8 @@ MAJORITY = "training_majority"
 _MATRIX_LIMIT = 10
 _WORST = 10
 
+#: Scores of a classifier that are no shares of 1.
+_PLAIN = ("loss", "matthews", "mean_cost", "most_probable_mean_cost", "mean_set_size")
 #: Labels in the terminal: the rarer ones of more are in the JSON and in the report of a run.
 _SHOWN = 20
 
@@ -202,7 +204,7 @@ class ClassificationReport(TaskReport):
         where = " in training" if self.training_majority in self.labels else ""
         size = counted(self.num_examples, "example")
         lines = [
-            self.headline(size, self.metrics, ("loss", "matthews")),
+            self.headline(size, self.metrics, _PLAIN),
             f"majority class{where} {self.majority_label!r}: {self.majority_share:.2%}",
         ]
         if "accuracy" in self.metrics:

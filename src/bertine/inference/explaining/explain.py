@@ -12,6 +12,7 @@ from bertine.errors import BertineError
 from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explained_text import NoWords
 from bertine.inference.explaining.explanation import Explanation
+from bertine.inference.explaining.nearest import nearest_of
 from bertine.inference.files.given_texts import TextOrDict, checked_texts
 from bertine.inference.files.predict_texts import grouped
 from bertine.inference.files.rows import (
@@ -97,6 +98,7 @@ def explain(
     output: Path | str | None = None,
     method: ExplanationMethod = LEAVE_ONE_OUT,
     label: str | None = None,
+    word: str | None = None,
     show_progress: bool = True,
     options: ExplainOptions,
 ) -> Explanations:
@@ -120,13 +122,15 @@ def explain(
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
         label: to explain in place of the answer; of a tagger the type of the entities.
+        word: of a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
         options: what the other arguments say, of `input` and of where to compute; gradients are
             computed in fp32.
 
     Raises:
-        BertineError: no such model; not either `texts` or `input`; an unknown method or label; a
-            text that is none; what reading the file raises; an output that is not JSON lines.
+        BertineError: no such model; not either `texts` or `input`; an unknown method, label or
+            word; a text that is none; what reading the file raises; an output that is not JSON
+            lines.
     """
     if (texts is None or len(texts) == 0) == (input is None):
         raise BertineError(f"give either texts or an input file ({option('input')})")
@@ -139,6 +143,7 @@ def explain(
         raise BertineError(f"{output}: explanations are not written as Parquet; name it .jsonl")
     predictor = Predictor.opened(model, options.device, options.precision)
     predictor.explainer().check(method)
+    nearest = nearest_of(predictor, options, show_progress)
     report = Explanations()
     with ExitStack() as stack:
         if input is None:
@@ -153,7 +158,9 @@ def explain(
         for parts, row_with in rows:
             explanation = None
             try:
-                explanation = predictor.explain(parts, method=method, label=label)
+                explanation = predictor.explain(parts, method=method, label=label, word=word)
+                if nearest is not None:
+                    explanation = replace(explanation, nearest=nearest.to(parts))
             except NoWords:
                 if input is None:
                     raise

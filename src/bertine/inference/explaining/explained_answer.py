@@ -78,13 +78,14 @@ def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class _Asked:
-    """All that an answer is decided from: a text, the outputs for its inputs, the label that is
-    asked about, and the tokenizer."""
+    """All that an answer is decided from: a text, the outputs for its inputs, the label and the
+    word that are asked about, and the tokenizer."""
 
     tokenizer: Tokenizer
     text: ExplainedText
     outputs: Sequence[np.ndarray]
     label: str | None
+    word: str | None = None
 
     @property
     def mean(self) -> np.ndarray:
@@ -127,6 +128,7 @@ def decide(
     text: ExplainedText,
     outputs: Sequence[np.ndarray],
     label: str | None = None,
+    word: str | None = None,
 ) -> ExplainedAnswer:
     """Decide on the answer for `text`, or take the one that is asked about.
 
@@ -135,11 +137,19 @@ def decide(
         outputs: for each input of the text.
         label: of a classification, of many labels, of the choices (its column), the type of the
             entities or the tag; None: what the model answers.
+        word: of a tagger, the word whose tag is asked about, at its first place in the text; None:
+            the tags of all entities.
 
     Raises:
-        BertineError: there is no such label, or nothing of the kind in the answer.
+        BertineError: there is no such label or word, or nothing of the kind in the answer; a word
+            for a model that is no tagger.
     """
-    return _decide(task, _Asked(tokenizer, text, outputs, label))
+    if word is not None and (task is None or not task.reads_words):
+        kind = "fills masks" if task is None else f"is for {task.name!r}"
+        raise BertineError(
+            f"this model {kind}, so no word has an answer of its own; leave out {option('word')}"
+        )
+    return _decide(task, _Asked(tokenizer, text, outputs, label, word))
 
 
 @singledispatch
@@ -237,8 +247,10 @@ def _span(task: SpanExtraction, asked: _Asked) -> ExplainedAnswer:
         name = feature.context[int(feature.offsets[first, 0]) : int(feature.offsets[last, 1])]
         start, end = feature.first + first, feature.first + last
 
+    length = len(text.inputs[number].input_ids)
+
     def score_of(outputs: Sequence[Tensor]) -> Tensor:
-        logits = outputs[0]
+        logits = outputs[0][:, :length]  # what stands at padding has no meaning
         return _odds(logits[:, :, 0], start) + _odds(logits[:, :, 1], end)
 
     return ExplainedAnswer(name, None, LOG_ODDS, (number,), True, score_of)
@@ -252,6 +264,8 @@ def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
     assert first_pieces is not None
     logits = asked.outputs[0][first_pieces]
     tags = [task.labels[k] for k in logits.argmax(-1).tolist()]
+    if asked.word is not None:
+        return _tag_of_word(task, asked, first_pieces, logits)
     if label is not None:
         kinds = sorted({split_tag(tag)[1] or tag for tag in task.labels} | set(task.labels))
         asked.number_of(kinds, 0, "tag")
@@ -269,3 +283,21 @@ def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
 
     name = label or ", ".join(dict.fromkeys(split_tag(tags[at])[1] or tags[at] for at in chosen))
     return ExplainedAnswer(name, None, LOG_ODDS, (0,), True, score)
+
+
+def _tag_of_word(
+    task: Tagging, asked: _Asked, first_pieces: np.ndarray, logits: np.ndarray
+) -> ExplainedAnswer:
+    """Decide for the tag of one word, or take the tag that is asked about."""
+    words = [word.text for word in asked.text.words]
+    if asked.word not in words:
+        raise BertineError(
+            f"no word of the text is {asked.word!r}{known_labels(asked.word or '', tuple(words))}"
+        )
+    at = words.index(asked.word)
+    k = asked.number_of(task.labels, int(logits[at].argmax()), "tag")
+    position = int(first_pieces[at])
+    probability = _softmax(logits[at].astype(np.float64))[k]
+    return ExplainedAnswer(
+        task.labels[k], probability, LOG_ODDS, (0,), True, lambda o: _odds(o[0][:, position], k)
+    )

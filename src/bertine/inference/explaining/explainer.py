@@ -98,7 +98,12 @@ class Explainer:
             raise BertineError("this model gives vectors only: there is no answer to explain")
 
     def explain(
-        self, parts: Sequence[str], *, method: str = LEAVE_ONE_OUT, label: str | None = None
+        self,
+        parts: Sequence[str],
+        *,
+        method: str = LEAVE_ONE_OUT,
+        label: str | None = None,
+        word: str | None = None,
     ) -> Explanation:
         """Explain the answer for a text, or for several texts that belong together.
 
@@ -106,12 +111,13 @@ class Explainer:
             parts: the texts, in the order of the task's columns.
             method: ``"leave-one-out"`` or ``"integrated-gradients"``.
             label: to explain in place of the answer; None: the answer.
+            word: of a tagger: the word whose tag is explained; None: the tags of all entities.
 
         Raises:
-            BertineError: an unknown method or label; not as many texts as the model takes; a text
-                without words.
+            BertineError: an unknown method, label or word; not as many texts as the model takes; a
+                text without words.
         """
-        steps = self.steps(parts, method=method, label=label)
+        steps = self.steps(parts, method=method, label=label, word=word)
         try:
             units = next(steps)
             while True:
@@ -121,7 +127,12 @@ class Explainer:
             return explanation
 
     def steps(
-        self, parts: Sequence[str], *, method: str = LEAVE_ONE_OUT, label: str | None = None
+        self,
+        parts: Sequence[str],
+        *,
+        method: str = LEAVE_ONE_OUT,
+        label: str | None = None,
+        word: str | None = None,
     ) -> Generator[list[Unit], Sequence[Any], Explanation]:
         """Do as :meth:`explain` for a caller that computes by itself: yield units of work, want
         what :meth:`compute` gives for them, and return the explanation."""
@@ -136,7 +147,7 @@ class Explainer:
             all_windows=self.all_windows,
         )
         outputs = yield [Forward(features) for features in text.inputs]
-        answer = decide(self.task, self.tokenizer, text, outputs, label)
+        answer = decide(self.task, self.tokenizer, text, outputs, label, word)
         if method == INTEGRATED_GRADIENTS:
             attribution: Attribution = yield from integrated_gradients(text, answer)
         else:

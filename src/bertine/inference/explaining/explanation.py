@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertine.inference.explaining.explained_answer import LOG_ODDS
+from bertine.inference.explaining.near_example import NearExample
 from bertine.terminal.console import aligned, counted, visible
 
 #: Words that :meth:`Explanation.lines` shows, and the longest bar, in characters.
@@ -62,6 +63,7 @@ class Explanation:
         baseline: of the text with every word masked; None with ``"leave-one-out"``.
         error: the sum of the contributions less ``score - baseline``; None without a baseline.
         pieces_cut: pieces that the model does not read, because the text is too long.
+        nearest: the labelled examples nearest to the text, best first; empty where nobody asked.
     """
 
     texts: tuple[str, ...]
@@ -74,6 +76,7 @@ class Explanation:
     baseline: float | None
     error: float | None
     pieces_cut: int
+    nearest: tuple[NearExample, ...] = ()
 
     def strongest(self, count: int | None = None) -> list[WordContribution]:
         """Return the `count` words that contribute most, for or against, the strongest first; None:
@@ -114,6 +117,10 @@ class Explanation:
             lines.append(f"  {counted(rest, 'more word')} within +-{weakest:.2f}")
         if self.pieces_cut:
             lines.append(f"  {counted(self.pieces_cut, 'piece')} at the end of the text not read")
+        if self.nearest:
+            lines.append("nearest examples: similarity, label, text")
+            near = [("", *example.cells()) for example in self.nearest]
+            lines += aligned(near, left=(0, 2, 3))
         return lines
 
     def __str__(self) -> str:
@@ -135,6 +142,7 @@ class Explanation:
             "error": rounded(self.error),
             "words": [word.to_dict() for word in self.words],
             "pieces_cut": self.pieces_cut,
+            **({"nearest": [each.to_dict() for each in self.nearest]} if self.nearest else {}),
         }
 
     def _repr_html_(self) -> str:
@@ -160,4 +168,14 @@ class Explanation:
             pieces.append(html.escape(text[at:]))
             paragraphs.append(f'<p style="white-space: pre-wrap">{"".join(pieces)}</p>')
         note = "blue speaks for the answer, orange against it"
-        return f"<div><p>{head}: {note}</p>{''.join(paragraphs)}</div>"
+        return f"<div><p>{head}: {note}</p>{''.join(paragraphs)}{self._nearest_html()}</div>"
+
+    def _nearest_html(self) -> str:
+        """Return the nearest examples as a table."""
+        if not self.nearest:
+            return ""
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in each.cells()) + "</tr>"
+            for each in self.nearest
+        )
+        return f"<p>nearest examples</p><table>{rows}</table>"

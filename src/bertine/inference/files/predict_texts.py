@@ -9,6 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
+from bertine.inference.explaining.explanation import Explanation
+from bertine.inference.explaining.nearest import NearestExamples
+from bertine.inference.files.explained_rows import (
+    EXPLANATION,
+    check_explained,
+    explained_or_none,
+)
 from bertine.inference.files.given_texts import Text, TextOrDict, is_one
 from bertine.inference.files.text_report import TextReport
 from bertine.inference.predictor import Predictor
@@ -67,6 +75,8 @@ def predict_texts(
     output: Path | str,
     *,
     details: bool,
+    explained: bool = False,
+    nearest: NearestExamples | None = None,
 ) -> GivenTextsReport:
     """Answer `texts` and write the answers: to a terminal as readable lines, elsewhere as rows
     (plain text for single texts, else JSON lines; csv, tsv or Parquet by the name of the output).
@@ -75,6 +85,8 @@ def predict_texts(
         texts: one entry for each example.
         output: a file, or ``-`` for stdout.
         details: every probability, not only the best answer's.
+        explained: add what each word contributes to the answer; rows are JSON lines then.
+        nearest: finds the labelled examples that are shown beside; None: none.
 
     Raises:
         BertineError: what :meth:`Predictor.predict` raises; the output cannot be written.
@@ -88,20 +100,31 @@ def predict_texts(
     report.count(len(answers), features)
     report.abstained = sum(answer.abstains for answer in answers)
     shown = [_texts(predictor, text, number) for number, text in enumerate(texts, 1)]
+    explanations: list[Explanation | None] | None = None
+    if explained:
+        predictor.explainer().check(LEAVE_ONE_OUT)
+        explanations = [explained_or_none(predictor, each, nearest) for each in shown]
     report.empty = sum(1 for each in shown if not any(text.strip() for text in each))
     if str(output) == "-" and sys.stdout.isatty():
-        print("\n".join(readable(task, shown, answers, details=details)))
+        lines = readable(task, shown, answers, details=details, explanations=explanations)
+        print("\n".join(lines))
     else:
-        _write(task, shown, answers, output, details)
+        _write(task, shown, answers, output, details, explanations)
     report.seconds = time.monotonic() - started
     return report
 
 
 def readable(
-    task: Task[Any], texts: Sequence[Sequence[str]], answers: Sequence[Any], *, details: bool
+    task: Task[Any],
+    texts: Sequence[Sequence[str]],
+    answers: Sequence[Any],
+    *,
+    details: bool,
+    explanations: Sequence[Explanation | None] | None = None,
 ) -> list[str]:
     """Write `answers` for a person: a line for each, followed by its text where there are several;
-    with `details` further lines below."""
+    with `details` further lines below, and with `explanations` what each word contributes."""
+    explanations = explanations or [None] * len(answers)
     rows = [task.summary(example, answer) for example, answer in zip(texts, answers, strict=True)]
     several = len(answers) > 1
     lines = aligned(
@@ -112,8 +135,10 @@ def readable(
         left=(0, 2),
     )
     shown: list[str] = []
-    for line, example, answer in zip(lines, texts, answers, strict=True):
+    for line, example, answer, found in zip(lines, texts, answers, explanations, strict=True):
         more = task.lines_below(example, answer, details)
+        if found is not None:
+            more += found.lines()
         shown += [line, *(f"  {each}" for each in more)]
     return shown
 
@@ -124,15 +149,24 @@ def _write(
     answers: Sequence[Any],
     output: Path | str,
     details: bool,
+    explanations: Sequence[Explanation | None] | None,
 ) -> None:
-    """Write the answers as rows."""
+    """Write the answers as rows.
+
+    Raises:
+        BertineError: there are explanations, and the output is not JSON lines.
+    """
     rows = [
         task.row_of(example, answer, details)
         for example, answer in zip(texts, answers, strict=True)
     ]
     single = len(task.text_columns) == 1 and not task.reads_words
     kind = None if is_stream(output) else named_kind(output)
-    kind = kind or ("text" if single else "jsonl")
+    kind = kind or ("text" if single and explanations is None else "jsonl")
+    if explanations is not None:
+        check_explained(kind, output)
+        for row, found in zip(rows, explanations, strict=True):
+            row[EXPLANATION] = None if found is None else found.to_dict()
     layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
     with open_writer(output, layout, list(rows[0])) as writer:
         for row in rows:

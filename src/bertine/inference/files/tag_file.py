@@ -66,6 +66,7 @@ class TagReport(Shown):
     Attributes:
         sentences, words: that were tagged; a sentence is a line of plain text or JSON.
         entities: that were found, by type.
+        left_out: entities that are not told, because their probability is too low.
         seconds: of wall time.
         columns: the names of what was added.
         notes: what was mended in the input, or could not be read.
@@ -74,6 +75,7 @@ class TagReport(Shown):
     sentences: int = 0
     words: int = 0
     entities: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
     seconds: float = 0.0
     columns: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -87,6 +89,11 @@ class TagReport(Shown):
         if self.entities:
             each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
             lines.append(f"{self.entities.total()} entities: {each}")
+        if self.left_out:
+            lines.append(
+                f"{counted(self.left_out, 'more entity is', 'more entities are')} left "
+                "out: their probability is too low"
+            )
         return lines + self.notes
 
 
@@ -199,6 +206,7 @@ class _TaggingJob:
         if self.task.has_entities:
             for tags in found:
                 report.entities.update(entity.type for entity in entities(tags.tags))
+                report.left_out += tags.left_out
         return found
 
     def _finish(self) -> None:

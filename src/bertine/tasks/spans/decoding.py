@@ -79,17 +79,21 @@ class SpanPrediction(Answer):
             answers.
         n_best: the best answers, the most probable first, no text twice; no answer is among them
             where the model may give none.
+        abstains: whether the probability is below the bound from which on the model is to answer;
+            `answer` is then the best guess, and is left open in files and in JSON.
     """
 
     noun: ClassVar[str] = "answer"
     written: ClassVar[tuple[str, ...]] = ("answer", "start", "end", "probability", "null_odds")
     detailed: ClassVar[tuple[str, ...]] = ("n_best",)
+    left_open: ClassVar[tuple[str, ...]] = ("answer", "start", "end")
 
     answer: str
     start: int | None
     probability: float
     null_odds: float | None
     n_best: tuple[SpanAnswer, ...]
+    abstains: bool = False
 
     @property
     def end(self) -> int | None:
@@ -97,6 +101,8 @@ class SpanPrediction(Answer):
         return None if self.start is None else self.start + len(self.answer)
 
     def cells(self) -> tuple[str, str]:
+        if self.abstains:
+            return f"(unsure; {visible(self.answer) or 'no answer'}?)", f"{self.probability:.1%}"
         return visible(self.answer) or "(no answer)", f"{self.probability:.1%}"
 
     @property

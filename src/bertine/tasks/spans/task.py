@@ -32,6 +32,7 @@ from bertine.records.span_tables import TEXT_COLUMNS
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import Task, setting
+from bertine.tasks.calibration import Decisions
 from bertine.tasks.features import by_example, pad_features
 from bertine.tasks.losses import NONE, cross_entropies
 from bertine.tasks.report import EvaluationReport, require_some
@@ -94,6 +95,7 @@ class SpanExtraction(Task[SpanPrediction]):
             None: not tuned yet, which counts as 0.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, e.g. "squad/v2.0"; None for one's own.
+        abstain_below: an answer with a lower probability abstains.
 
     Raises:
         BertineError: not two text columns, a limit below 1, a maximum length that leaves no room
@@ -114,6 +116,7 @@ class SpanExtraction(Task[SpanPrediction]):
     null_threshold: float | None = None
     metric_names: tuple[str, ...] = ("f1",)
     dataset: str | None = None
+    abstain_below: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.text_columns) != 2:
@@ -279,17 +282,46 @@ class SpanExtraction(Task[SpanPrediction]):
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
     ) -> list[SpanPrediction]:
         """Turn logits [T, 2] of each window into the answer to each question."""
-        return [
-            answer_question(
-                tables,
-                windows,
-                max_pieces=self.limits.max_answer_length,
-                n_best=N_BEST,
-                unanswerable=self.unanswerable,
-                threshold=self.null_threshold or 0.0,
-            )
-            for tables, windows in by_example(outputs, features)
-        ]
+        return [self._answer(*of_question) for of_question in by_example(outputs, features)]
+
+    def _answer(
+        self, tables: Sequence[np.ndarray], windows: Sequence[SpanFeatures]
+    ) -> SpanPrediction:
+        """Find the answer to a question in the logits of its windows."""
+        answer = answer_question(
+            tables,
+            windows,
+            max_pieces=self.limits.max_answer_length,
+            n_best=N_BEST,
+            unanswerable=self.unanswerable,
+            threshold=self.null_threshold or 0.0,
+        )
+        if answer.probability < self.abstain_below:
+            return dataclasses.replace(answer, abstains=True)
+        return answer
+
+    def decisions(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> Decisions | None:
+        """Return for each question the scores of what its probability is shared among, the best
+        answers, and which of these is the gold one; where that is not among them, it is added.
+        Questions whose answer is whole in no window are left out."""
+        logits, truth = [], []
+        for tables, windows in by_example(outputs, features):
+            if any(window.span is None for window in windows):
+                continue
+            listed = self._answer(tables, windows).n_best
+            scores, texts = [one.score for one in listed], [one.text for one in listed]
+            gold = _gold_span(tables, windows, self.unanswerable)
+            if gold is None:
+                continue
+            text, score = gold
+            if text not in texts:
+                texts.append(text)
+                scores.append(score)
+            logits.append(np.array(scores))
+            truth.append(texts.index(text))
+        return Decisions.of(logits, truth)
 
     def losses(
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
@@ -369,6 +401,31 @@ class _JsonList(list[Any]):
 
     def __str__(self) -> str:
         return json.dumps(self, ensure_ascii=False)
+
+
+def _gold_span(
+    tables: Sequence[np.ndarray], windows: Sequence[SpanFeatures], unanswerable: bool
+) -> tuple[str, float] | None:
+    """Return the text and the score of the gold answer, the highest over the windows that hold it,
+    or of no answer, the lowest over all; None where it is whole in no window, or the model always
+    answers."""
+    held = []
+    for table, window in zip(tables, windows, strict=True):
+        if window.holds_answer:
+            assert window.span is not None
+            start, end = window.span
+            first, last = start - window.first, end - window.first
+            text = window.context[int(window.offsets[first, 0]) : int(window.offsets[last, 1])]
+            held.append((float(table[start, 0]) + float(table[end, 1]), text))
+    if held:
+        score, text = max(held)
+        return text, score
+    if not unanswerable or windows[0].answer_pieces is not None:
+        return None
+    nothing = [
+        float(table[window.nowhere].sum()) for table, window in zip(tables, windows, strict=True)
+    ]
+    return "", min(nothing)
 
 
 def _window_loss(output: np.ndarray, window: SpanFeatures) -> float:

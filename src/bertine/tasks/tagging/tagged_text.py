@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bertine.records.entities import entities, is_entity_tag
+from bertine.records.entities import OUTSIDE, entities, is_entity_tag
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.words import split_words
 from bertine.tasks.answer import Answer, json_value
@@ -22,12 +22,13 @@ class Tags:
     """The most probable tag of each word of a sentence, and its probability.
 
     `unread` are the words of which normalization leaves nothing: control characters, say. Their
-    tag is O, with probability 1.
+    tag is O, with probability 1. `left_out` counts entities whose probability was too low.
     """
 
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
     unread: tuple[int, ...] = ()
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,19 @@ def entity_probability(probabilities: Sequence[float]) -> float:
     return min(probabilities)
 
 
+def without_unsure(tags: Tags, below: float, outside: Sequence[float]) -> Tags:
+    """Return tags without the entities whose probability is lower than `below`: their words get O,
+    with the probability that `outside` gives it."""
+    words, chances, left_out = list(tags.tags), list(tags.probabilities), 0
+    for entity in entities(tags.tags):
+        inside = slice(entity.begin, entity.end)
+        if entity_probability(tags.probabilities[inside]) < below:
+            words[inside] = [OUTSIDE] * (entity.end - entity.begin)
+            chances[inside] = outside[inside]
+            left_out += 1
+    return Tags(tuple(words), tuple(chances), tags.unread, left_out)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class TaggedText(Answer):
     """A text, or a list of words, and the tag of each word.
@@ -90,6 +104,8 @@ class TaggedText(Answer):
         text: that the words are of; None for a list of words.
         offsets: where each word stands in the text; None for a list of words.
         unread: words of which normalization leaves nothing; their tag is O.
+        left_out: entities that are not told, because their probability is below the bound from
+            which on the model is to answer; the tags of their words are O.
     """
 
     written: ClassVar[tuple[str, ...]] = ("tags", "entities")
@@ -100,6 +116,7 @@ class TaggedText(Answer):
     text: str | None = None
     offsets: Offsets | None = None
     unread: tuple[int, ...] = ()
+    left_out: int = 0
 
     @classmethod
     def of(
@@ -107,7 +124,9 @@ class TaggedText(Answer):
     ) -> TaggedText:
         """Join a text, the words that it was cut into, their places and their tags."""
         whole = text if isinstance(text, str) else None
-        return cls(item.words, tags.tags, tags.probabilities, whole, offsets, tags.unread)
+        return cls(
+            item.words, tags.tags, tags.probabilities, whole, offsets, tags.unread, tags.left_out
+        )
 
     @property
     def entities(self) -> list[Mention]:

@@ -39,13 +39,20 @@ from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import Task, setting
+from bertine.tasks.calibration import Decisions, probabilities_of
 from bertine.tasks.features import Features, by_example, pad_features
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import check_labels, known_labels
 from bertine.tasks.losses import NONE, cross_entropies, label_entropy
 from bertine.tasks.report import require_some
 from bertine.tasks.tagging.report import TaggingReport
-from bertine.tasks.tagging.tagged_text import TaggedText, Tags, TextSentences, sentences_of
+from bertine.tasks.tagging.tagged_text import (
+    TaggedText,
+    Tags,
+    TextSentences,
+    sentences_of,
+    without_unsure,
+)
 from bertine.tasks.tagging.word_pieces import WordPieces, met_notes
 from bertine.tasks.tagging.word_windows import WordFeatures, cover, sentence_bounds, word_window
 from bertine.terminal.console import aligned, counted, visible
@@ -53,6 +60,9 @@ from bertine.text.tokenizer import Tokenizer
 
 #: The label of a token that is not to be predicted.
 IGNORED = -100
+
+#: Words whose probabilities a temperature is fitted to, at most: each takes 8 K bytes.
+_MOST_WORDS = 200_000
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class Tagging(Task[Tags]):
         document_context: whether the sentences before and after, of the same document, fill the
             input up to `max_length` (section 5.3). Each sentence is then an input of that length.
         dataset: the public data set it is; None for one's own.
+        abstain_below: an entity with a lower probability is left out.
 
     Raises:
         BertineError: fewer than two tags, a repeated one, or a maximum length without room for
@@ -90,6 +101,7 @@ class Tagging(Task[Tags]):
     max_length: int = 128
     document_context: bool = setting(False, always=True)
     dataset: str | None = None
+    abstain_below: float = 0.0
     metric_names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -293,17 +305,38 @@ class Tagging(Task[Tags]):
         for tables, windows in by_example(outputs, features):
             size = windows[0].num_words
             ids = np.full(size, -1, np.int64)
-            chances = np.ones(size)
+            chances, outside = np.ones(size), np.ones(size)
             for logits, window in zip(tables, windows, strict=True):
-                ids[window.words], chances[window.words] = _best(logits[window.positions])
-            answers.append(
-                Tags(
-                    tuple(self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()),
-                    tuple(chances.tolist()),
-                    tuple(np.flatnonzero(ids < 0).tolist()),
-                )
+                rows = logits[window.positions]
+                ids[window.words], chances[window.words] = _best(rows)
+                if self.abstain_below and OUTSIDE in self.ids and len(rows):
+                    table = probabilities_of(rows.astype(np.float64))
+                    outside[window.words] = table[:, self.ids[OUTSIDE]]
+            tags = Tags(
+                tuple(self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()),
+                tuple(chances.tolist()),
+                tuple(np.flatnonzero(ids < 0).tolist()),
             )
+            if self.abstain_below and self.has_entities:
+                tags = without_unsure(tags, self.abstain_below, outside.tolist())
+            answers.append(tags)
         return answers
+
+    def decisions(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> Decisions | None:
+        """Return the logits of each word, and the number of its tag; of many words the first."""
+        tables, tags, rows, count = [], [], [], 0
+        for logits, window in zip(outputs, cast(Sequence[WordFeatures], features), strict=True):
+            if window.tags is None or not len(window.tags) or count >= _MOST_WORDS:
+                continue
+            tables.append(logits[window.positions].astype(np.float64))
+            tags.append(window.tags)
+            rows.append(np.full(len(window.tags), window.row))
+            count += len(window.tags)
+        if not tables:
+            return None
+        return Decisions(np.concatenate(tables), np.concatenate(tags), np.concatenate(rows))
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
         """Compute the cross-entropy of each sentence, the mean over the words that are predicted;

@@ -26,6 +26,8 @@ from bertine.records.examples import Example, Examples, SoftExample
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import setting
 from bertine.tasks.calibration import Decisions, Reliability
+from bertine.tasks.conformal import SEPARATOR, coverage_line, label_sets
+from bertine.tasks.costs import Costs
 from bertine.tasks.features import Features, by_example
 from bertine.tasks.labels import check_labels, label_id, same_numbers
 from bertine.tasks.long_text import pooled
@@ -33,7 +35,7 @@ from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tasks.texts.whole_text import LEAST, WholeTextTask, probability_columns
-from bertine.terminal.console import visible
+from bertine.terminal.console import visible, visible_list
 
 #: From this many examples on, a label for every single one means that the column is wrong.
 _SUSPICIOUS = 50
@@ -41,8 +43,10 @@ _SUSPICIOUS = 50
 
 @dataclass(frozen=True, repr=False)
 class Prediction(Answer):
-    """The most probable label, and the probability of each (they sum to 1). Where it abstains, the
-    label is left open in files and in JSON, and `label` is the best guess."""
+    """The most probable label, or that of least expected cost, and the probability of each (they
+    sum to 1). Where it abstains, the label is left open in files and in JSON, and `label` is the
+    best guess. `label_set` are the labels of a set that holds the right one with the coverage that
+    was asked for, the most probable first; None: none was."""
 
     written = ("label", "probability")
     detailed = ("probabilities",)
@@ -51,6 +55,13 @@ class Prediction(Answer):
     label: str
     probabilities: dict[str, float]
     abstains: bool = False
+    label_set: tuple[str, ...] | None = None
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        values = super().to_json(details)
+        if self.label_set is not None:
+            values["label_set"] = list(self.label_set)
+        return values
 
     @property
     def probability(self) -> float:
@@ -60,6 +71,9 @@ class Prediction(Answer):
     def cells(self) -> tuple[str, str]:
         if self.abstains:
             return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
+        if self.label_set is not None and len(self.label_set) > 1:
+            others = [name for name in self.label_set if name != self.label]
+            return f"{visible(self.label)} (or {visible_list(others)})", f"{self.probability:.1%}"
         return visible(self.label), f"{self.probability:.1%}"
 
     @property
@@ -92,6 +106,10 @@ class TextClassification(WholeTextTask[Prediction]):
         pair_pooling, shared_pieces, text_pooling: see
             :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
         abstain_below: an answer with a lower probability abstains.
+        costs: what answers cost; the label of least expected cost is given. None: the most probable
+            one is.
+        coverage, least_probability: of the sets of labels that are given too, and the probability
+            from which on a label is in one; None: no sets are.
 
     Raises:
         BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
@@ -118,6 +136,9 @@ class TextClassification(WholeTextTask[Prediction]):
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
     abstain_below: float = 0.0
+    costs: Costs | None = None
+    coverage: float | None = None
+    least_probability: float | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)
@@ -221,19 +242,32 @@ class TextClassification(WholeTextTask[Prediction]):
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> list[Prediction]:
-        """Turn logits [K] of each feature into softmax (in fp64) and its maximum."""
+        """Turn logits [K] of each feature into softmax (in fp64) and its maximum, or the label of
+        least expected cost."""
         if not outputs:
             return []
         logits = np.stack(pooled(outputs, features)).astype(np.float64)
         exp = np.exp(logits - logits.max(-1, keepdims=True))
         table = exp / exp.sum(-1, keepdims=True)
+        chosen, left_open = logits.argmax(-1), np.zeros(len(table), dtype=bool)
+        if self.costs is not None:
+            chosen, left_open = self.costs.decide(table)
+        sets: list[tuple[str, ...] | None] = [None] * len(table)
+        if self.least_probability is not None:
+            sets = [
+                tuple(self.labels[number] for number in numbers)
+                for numbers in label_sets(table, self.least_probability)
+            ]
         return [
             Prediction(
                 self.labels[best],
                 dict(zip(self.labels, row, strict=True)),
-                row[best] < self.abstain_below,
+                row[best] < self.abstain_below or open_,
+                label_set,
             )
-            for best, row in zip(logits.argmax(-1).tolist(), table.tolist(), strict=True)
+            for best, row, open_, label_set in zip(
+                chosen.tolist(), table.tolist(), left_open.tolist(), sets, strict=True
+            )
         ]
 
     def decisions(
@@ -300,7 +334,7 @@ class TextClassification(WholeTextTask[Prediction]):
         confusion = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)
         for prediction, label in zip(predictions, labels, strict=True):
             confusion[self.ids[label], self.ids[prediction.label]] += 1
-        return ClassificationReport(
+        report = ClassificationReport(
             self.labels,
             self.metrics(predictions, labels),
             confusion.tolist(),
@@ -308,6 +342,35 @@ class TextClassification(WholeTextTask[Prediction]):
                 [prediction.probability for prediction in predictions],
                 [answer.label == label for answer, label in zip(predictions, labels, strict=True)],
             ),
+        )
+        if self.costs is not None:
+            self._add_costs(report, self.costs, predictions, labels)
+        if self.coverage is not None:
+            sets = [answer.label_set for answer in predictions]
+            metrics, line = coverage_line(self.coverage, sets, labels)
+            report.metrics |= metrics
+            report.notes.append(line)
+        return report
+
+    def _add_costs(
+        self,
+        report: ClassificationReport,
+        costs: Costs,
+        predictions: Sequence[Prediction],
+        labels: Sequence[str],
+    ) -> None:
+        """Add the mean cost of the answers to a report, and that of the most probable labels."""
+        truth = np.array([self.ids[label] for label in labels])
+        chances = np.array([list(answer.probabilities.values()) for answer in predictions])
+        answers = np.array([self.ids[answer.label] for answer in predictions])
+        left_open = np.array([answer.abstains for answer in predictions])
+        paid = costs.mean(truth, answers, left_open)
+        usual = costs.mean(truth, chances.argmax(1), np.zeros(len(truth), dtype=bool))
+        report.metrics |= {"mean_cost": paid, "most_probable_mean_cost": usual}
+        share = f", {left_open.mean():.1%} of them left open" if costs.no_answer else ""
+        report.notes.append(
+            f"mean cost {paid:.4f} with the answers of least expected cost{share}; {usual:.4f} "
+            "with the most probable labels"
         )
 
     def judge(self, predictions: Sequence[Prediction], examples: Examples) -> ClassificationReport:
@@ -329,7 +392,10 @@ class TextClassification(WholeTextTask[Prediction]):
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``label``, ``probability``; with `details` also the probability of each label."""
-        return super().output_columns(False) | (probability_columns(self.labels) if details else {})
+        columns = super().output_columns(False)
+        if self.coverage is not None:
+            columns["label_set"] = lambda answer: SEPARATOR.join(answer.label_set)
+        return columns | (probability_columns(self.labels) if details else {})
 
 
 def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:

@@ -15,13 +15,16 @@ import torch
 from bertine.files import write_json, write_text
 from bertine.inference.answering import Answering
 from bertine.inference.evaluate import add_metrics, evaluate_examples
+from bertine.inference.explaining.explained_worst import TOKENS, write_explained
+from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.losses import write_worst
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.files import DATA
 from bertine.runs.log import read_log
 from bertine.tasks.base import Task
-from bertine.tasks.calibration import Calibration, calibrate
+from bertine.tasks.calibration import Calibration, Decisions, calibrate, divided_by_others
+from bertine.tasks.conformal import Conformal
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.terminal.console import say
 from bertine.training.distributed.world import World
@@ -196,7 +199,8 @@ class _Finetuning:
             saved_as = "saved: the head alone, on the encoder as it was before training"
         task = kept.task.finished(kept.loaded.model, self.report)
         outputs = self._validation_outputs(kept, task)
-        calibration = self._calibrate(kept, outputs) if calibrated else None
+        decisions = kept.task.decisions(outputs, self.held) if outputs else None
+        calibration = self._calibrate(kept, outputs, decisions) if calibrated else None
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.reading.to_facts()
@@ -220,9 +224,25 @@ class _Finetuning:
             values[BASELINES] = self.baselines
         if calibration is not None:
             facts["calibration"] = values["calibration"] = calibration.to_dict()
+        if calibration is not None and decisions is not None:
+            decisions = divided_by_others(decisions)
+            # A threshold of scores is chosen anew where they were divided.
+            task = kept.task.finished(kept.loaded.model, self.report)
+        one = kept.task.one_label or kept.task.has_choices
+        if one and (conformal := Conformal.of(decisions)) is not None:
+            facts["conformal"] = conformal.to_dict()
         write_json(run.folder / SCORES, values)
         examples = prepared.validation.examples
-        write_worst(run.folder, task, examples, self.held, outputs)
+        worst = write_worst(run.folder, task, examples, self.held, outputs)
+        explainer = Explainer(
+            kept.loaded.model,
+            kept.loaded.tokenizer,
+            task,
+            dtype=self.dtype,
+            max_tokens=TOKENS,
+            all_windows=False,
+        )
+        write_explained(run.folder, explainer, worst)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)
@@ -313,12 +333,12 @@ class _Finetuning:
         loaded = kept.loaded
         return Answering(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
 
-    def _calibrate(self, kept: Prepared, outputs: list[np.ndarray]) -> Calibration | None:
+    def _calibrate(
+        self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
+    ) -> Calibration | None:
         """Fit a temperature to the outputs for the validation examples, divide the head and the
         outputs by it, and judge the model anew; None where that is no better, or cannot be."""
-        if not outputs:
-            return None
-        calibration = calibrate(kept.task.decisions(outputs, self.held))
+        calibration = calibrate(decisions)
         if calibration is None:
             return None
         say(calibration.line())

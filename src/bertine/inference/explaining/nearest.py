@@ -1,0 +1,221 @@
+"""The labelled examples that are nearest to a text, as the head of the model sees them.
+
+The vectors of the examples are computed once and kept beside the weights, in a file whose name is a
+hash of all that they depend on: weights, tokenizer, task, precision and examples. They are read
+from there without being loaded, so memory does not grow with their number.
+
+Shape legend: N examples, D numbers of a vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.datasets.labelled import read_evaluation
+from bertine.datasets.reading import Reading
+from bertine.errors import BertineError
+from bertine.files import atomic_file, check_regular, os_errors
+from bertine.inference.explaining.head_vectors import head_vectors
+from bertine.inference.explaining.near_example import NearExample
+from bertine.inference.predictor import Predictor
+from bertine.inference.ranking import label_text
+from bertine.inference.training_again import training_examples_again
+from bertine.options.answering import NearExamples
+from bertine.options.names import option
+from bertine.records.examples import Examples
+from bertine.records.sentences import Sentence
+from bertine.tasks.worst import shortened
+from bertine.terminal.console import counted, progress
+
+#: Examples that are computed at once, vectors that are compared at once, and characters of a text
+#: that are shown.
+_CHUNK, _ROWS, _TEXT = 1024, 1 << 14, 200
+_NAME = "nearest-{}.npy"
+
+
+class NearestExamples:
+    """The labelled examples of a model, which are searched for the nearest ones to a text.
+
+    Args:
+        predictor: the model.
+        examples: labelled ones.
+        vectors: of them, fp32 [N, D], of length 1.
+        count: how many are found for a text.
+    """
+
+    def __init__(
+        self, predictor: Predictor, examples: Examples[Any], vectors: np.ndarray, count: int
+    ) -> None:
+        self.predictor, self.examples = predictor, examples
+        self.vectors, self.count = vectors, count
+
+    @property
+    def origin(self) -> list[Any]:
+        """What the answers depend on besides the model, as JSON values."""
+        return [self.count, self.examples.fingerprint()]
+
+    @classmethod
+    def of(
+        cls,
+        predictor: Predictor,
+        count: int,
+        examples: Path | str | None = None,
+        *,
+        show_progress: bool = False,
+    ) -> NearestExamples:
+        """Read the examples, and compute their vectors or read those that are kept.
+
+        Args:
+            predictor: the model.
+            count: how many are found for a text.
+            examples: a labelled file with the columns of the model's training; None: the training
+                examples, if their file is still there and unchanged.
+            show_progress: on stderr.
+
+        Raises:
+            BertineError: the examples cannot be read, or have no labels; the training examples are
+                not available.
+        """
+        task = predictor.task
+        if task.writes:
+            raise BertineError(f"the task {task.name!r} has no labels to show; leave out examples")
+        if examples is None:
+            try:
+                found = training_examples_again(task.name, predictor.training)
+            except BertineError as error:
+                hint = option("examples", "FILE")
+                raise BertineError(f"{error}; name a labelled file: {hint}") from error
+        else:
+            found = next(iter(read_evaluation(task, examples, Reading()).values()))
+        if not len(found):
+            raise BertineError(f"{found.source}: there are no labelled examples")
+        return cls(predictor, found, _vectors(predictor, found, show_progress), count)
+
+    def to(self, text: Any) -> tuple[NearExample, ...]:
+        """Find the examples nearest to a text, or to those that belong together, best first; of
+        equals the first. An example with the same texts counts too: it was trained on."""
+        predictor = self.predictor
+        prepared = predictor.answering.prepare(predictor.task.examples_of([text]))
+        return self.nearest(head_vectors(predictor.answering, prepared.features)[0])
+
+    def nearest(self, vector: np.ndarray) -> tuple[NearExample, ...]:
+        """Find the examples nearest to a vector, fp32 [D], of length 1."""
+        scores, rows = np.empty(0, np.float32), np.empty(0, np.int64)
+        for start in range(0, len(self.vectors), _ROWS):
+            part = np.asarray(self.vectors[start : start + _ROWS]) @ vector
+            scores = np.concatenate([scores, part])
+            rows = np.concatenate([rows, np.arange(start, start + len(part))])
+            order = np.argsort(-scores, kind="stable")[: self.count]
+            scores, rows = scores[order], rows[order]
+        return tuple(
+            self._near(int(row), float(score)) for row, score in zip(rows, scores, strict=True)
+        )
+
+    def _near(self, row: int, score: float) -> NearExample:
+        item: Any = self.examples.items[row]
+        texts = (" ".join(item.words),) if isinstance(item, Sentence) else item.texts
+        source = self.examples.source if item.line else ""
+        shown = tuple(shortened(text, _TEXT) for text in texts)
+        return NearExample(label_text(item), min(score, 1.0), shown, source, item.line)
+
+
+def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.ndarray:
+    """Return the vectors of the examples, fp32 [N, D], from the file beside the weights; where they
+    are not there yet they are computed, and written there if that is possible."""
+    folder = predictor.folder
+    name = _NAME.format(_key(predictor, examples))
+    kept = None if folder is None else folder / name
+    if kept is not None and (found := _read(kept, len(examples))) is not None:
+        return found
+    if kept is not None and os.access(kept.parent, os.W_OK):
+        with atomic_file(kept) as path:
+            _write(path, predictor, examples, show)
+        for other in kept.parent.glob(_NAME.format("*")):
+            if other != kept:
+                other.unlink(missing_ok=True)
+        return np.load(kept, mmap_mode="r", allow_pickle=False)
+    # No place of its own: the file is removed when nobody reads it any more.
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / name
+        _write(path, predictor, examples, show)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _key(predictor: Predictor, examples: Examples[Any]) -> str:
+    facts = {**predictor.fingerprint(), "examples": examples.fingerprint()}
+    facts["task"] = {name: value for name, value in facts["task"].items() if name != "training"}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _read(path: Path, count: int) -> np.ndarray | None:
+    """Return the vectors in a file; None where it is missing, or holds something else."""
+    if not path.exists():
+        return None
+    check_regular(path)
+    try:
+        with os_errors(path, "reading it"):
+            table = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:
+        return None
+    fits = table.ndim == 2 and len(table) == count and table.dtype == np.float32
+    return table if fits else None
+
+
+def _write(path: Path, predictor: Predictor, examples: Examples[Any], show: bool) -> None:
+    """Compute the vectors, some at a time, and write them as a ``.npy``."""
+    table: np.ndarray | None = None
+    with progress(show=show) as bar:
+        job = bar.add_task("vectors of the examples", total=len(examples))
+        start = 0
+        for part in _parts(examples):
+            prepared = predictor.answering.prepare(part)
+            vectors = head_vectors(predictor.answering, prepared.features)
+            if len(vectors) != len(part):
+                raise BertineError(
+                    f"{examples.source}: {counted(len(part) - len(vectors), 'example')} without "
+                    "text; leave them out"
+                )
+            if table is None:
+                shape = (len(examples), vectors.shape[1])
+                table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+            table[start : start + len(vectors)] = vectors
+            start += len(vectors)
+            bar.advance(job, len(vectors))
+    assert isinstance(table, np.memmap)
+    table.flush()
+
+
+def _parts(examples: Examples[Any]) -> Iterator[Examples[Any]]:
+    """Cut examples into sets of some."""
+    items: Sequence[Any] = examples.items
+    for start in range(0, len(items), _CHUNK):
+        part = copy(examples)
+        part.items = list(items[start : start + _CHUNK])
+        yield part
+
+
+def nearest_of(predictor: Predictor, options: NearExamples, show: bool) -> NearestExamples | None:
+    """Return what finds the nearest examples that `options` ask for; None where they ask for none.
+
+    Raises:
+        BertineError: a file of examples is named, and none is asked for; what reading them raises.
+    """
+    if options.nearest_examples:
+        return NearestExamples.of(
+            predictor, options.nearest_examples, options.examples, show_progress=show
+        )
+    if options.examples is not None:
+        raise BertineError(
+            f"{option('examples')} is the file in which the nearest ones are looked for; say how "
+            f"many: {option('nearest_examples', 3)}"
+        )
+    return None
