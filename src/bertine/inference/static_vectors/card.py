@@ -14,7 +14,7 @@ from bertine.version import __version__
 _CODE = """```python
 import bertine
 
-vectors = bertine.embedder("FOLDER")(["a text", "another"])  # FOLDER: where this file is
+vectors = bertine.Embedder.load("FOLDER")(["a text", "another"])  # FOLDER: where this file is
 print(vectors.shape)
 ```
 
