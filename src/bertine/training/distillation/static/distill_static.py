@@ -24,7 +24,7 @@ from bertine.interop.word_models import static_folder, word_model_of
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
 from bertine.tables.given import TableLike, as_source
-from bertine.terminal.console import counted, say
+from bertine.terminal.console import counted, progress, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distillation.static.components import Components
 from bertine.training.distillation.static.fitting import Fitted, PieceTexts, fit_table
@@ -76,7 +76,7 @@ def distill_static(
             raise BertineError(f"{option(name)} counts in texts; name a file of them as DATA")
     tokenizer, counts, found, kept = teacher.tokenizer, None, TextCounts(), []
     if source is not None:
-        reading = reading_of(options)
+        reading = reading_of(options, source)
         counts, found = count_texts(source, reading, tokenizer, words=options.add_words > 0)
         if options.learn and found.texts < _LEAST_TEXTS:
             raise BertineError(
@@ -86,7 +86,7 @@ def distill_static(
         if options.add_words:
             tokenizer = with_words(tokenizer, found.words, options.add_words)
             if tokenizer is not teacher.tokenizer:
-                counts, again = count_texts(source, reading, tokenizer, words=False)
+                counts, _ = count_texts(source, reading, tokenizer, words=False)
         if options.learn:
             kept = spread_texts(source, reading, tokenizer, found.texts, options.teacher_texts)
     pieces = piece_vectors(teacher, tokenizer)
@@ -172,8 +172,6 @@ def _weights(
 
 def _teacher_vectors(teacher: Embedder, texts: list[str]) -> np.ndarray:
     """Compute the teacher's vectors fp32 [N, H] of texts."""
-    from bertine.terminal.console import progress
-
     features = teacher.features(texts)
     with progress() as bar:
         job = bar.add_task("ask the teacher", total=len(features))

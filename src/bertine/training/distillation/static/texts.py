@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from bertine.options.answering import PlainTexts
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
 from bertine.records.words import split_words
-from bertine.tables.given import Source
+from bertine.tables.given import GivenTable, Source
+from bertine.tables.streams import COMPRESSIONS
 from bertine.text.tokenizer import Tokenizer
 
 #: Different words that are counted; where there are more, those that came once are forgotten.
@@ -43,8 +45,8 @@ class TextCounts:
     notes: list[str] = field(default_factory=list)
 
 
-def reading_of(options: DistillOptions) -> PlainTexts:
-    """Return how the texts are read.
+def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
+    """Return how the texts are read: of a ``.txt`` each line is one, unless a column is named.
 
     Raises:
         BertineError: several columns, or a format of files of labels.
@@ -58,6 +60,10 @@ def reading_of(options: DistillOptions) -> PlainTexts:
     chosen = next((each for each in formats if each == options.format), None)
     if options.format is not None and chosen is None:
         raise BertineError(f"{option('format', options.format)} is not for plain texts")
+    if chosen is None and column is None and not isinstance(source, GivenTable):
+        name = Path(source)
+        name = name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name
+        chosen = "text" if name.suffix.lower() == ".txt" else None
     return PlainTexts(
         text_column=column, format=chosen, quotes=options.quotes, strict=options.strict
     )
