@@ -32,7 +32,7 @@ def piece_vectors(
         fp32 [V, H]; zeros for special tokens.
     """
     table = np.zeros((tokenizer.vocab_size, teacher.dimensions), np.float32)
-    inputs = _inputs(teacher.tokenizer, tokenizer)
+    inputs = inputs_of(teacher.tokenizer, tokenizer)
     with progress(show=show_progress) as bar:
         job = bar.add_task("pieces through the teacher", total=len(inputs))
         for start in range(0, len(inputs), _PIECES):
@@ -42,7 +42,7 @@ def piece_vectors(
     return table
 
 
-def _inputs(own: Tokenizer, tokenizer: Tokenizer) -> Sequence[Features]:
+def inputs_of(own: Tokenizer, tokenizer: Tokenizer) -> Sequence[Features]:
     """Return what the teacher reads for each piece that is not special."""
     known = own.vocab_size
     features = []
