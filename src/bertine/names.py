@@ -45,6 +45,10 @@ PoolingName = Literal["mean", "cls", "max", "mean-last-4", "tokens"]
 VectorPooling = Literal["mean", "cls", "max", "mean-last-4"]
 #: The numbers of a file of vectors.
 VectorType = Literal["fp32", "fp16"]
+#: Numbers of a table of static vectors, in its file.
+StaticPrecision = Literal["fp32", "fp16", "int8"]
+#: What pieces of a table of static vectors are weighted by.
+StaticWeights = Literal["counts", "rank", "none"]
 #: How much each class counts in the loss.
 ClassWeights = Literal["balanced"]
 #: What is read of a text longer than the model (:mod:`bertine.tasks.long_text`).

@@ -26,6 +26,7 @@ FAMILIES = {
 #: into vectors with one (a subclass of :class:`bertine.Embedder`).
 WORD_MODELS = {
     "elmo": "bertine.inference.embedding.elmo_embedder:ElmoEmbedder",
+    "model2vec": "bertine.inference.static_vectors.embedder:StaticEmbedder",
 }
 
 #: Preset → model type.

@@ -9,6 +9,8 @@ from bertine.names import (
     MapKind,
     ObjectiveName,
     SoftTokens,
+    StaticPrecision,
+    StaticWeights,
     TeacherTask,
     TokenTypesOfTeacher,
 )
@@ -23,6 +25,7 @@ from bertine.options.run import Loading, Resuming, RunOutput, Saving
 
 _STORE = "on a token store"
 _TASK = "on texts of a task"
+_STATIC = "static vectors"
 
 
 class TeacherAndStudent(OptionGroup):
@@ -170,8 +173,55 @@ class MapTerms(OptionGroup):
     )
 
 
+class StaticTableOptions(OptionGroup):
+    """Options of a table of static vectors."""
+
+    title = _STATIC
+
+    static: bool = declare(
+        False,
+        "make a table with one vector for each piece of the teacher's vocabulary: each goes "
+        "through the teacher alone; a text's vector is the mean of its pieces'. DATA may be left "
+        "out",
+    )
+    dimensions: int = declare(
+        256, "numbers of a vector: the first principal components, at most the teacher's", least=1
+    )
+    piece_weights: StaticWeights | None = declare(
+        None,
+        "what makes frequent pieces count less: how often they come in DATA (counts), their place "
+        "in the vocabulary (rank), or nothing (none)",
+        otherwise="counts, without DATA rank",
+    )
+    sif_coefficient: float = declare(
+        1e-4,
+        "a of the weight a / (a + p) of a piece with the probability p (smooth inverse frequency)",
+        above=0,
+        below=1,
+    )
+    learn: bool = declare(
+        True, "from the teacher's vectors of texts in DATA; else these are only counted"
+    )
+    teacher_texts: int = declare(
+        20_000,
+        "of DATA, spread evenly, whose vectors the teacher computes to be learned from, which "
+        "takes most of the time",
+        least=100,
+    )
+    add_words: int = declare(
+        0,
+        "so many of the words that are frequent in DATA and several pieces get a vector of their "
+        "own; of WordPiece alone",
+        least=0,
+    )
+    table_precision: StaticPrecision = declare(
+        "fp16", "of the numbers in the file; int8: a quarter of fp32, directions nearly the same"
+    )
+
+
 class DistillOptions(
     TeacherAndStudent,
+    StaticTableOptions,
     SoftTargets,
     StoreTerms,
     TaskTerms,
@@ -241,6 +291,15 @@ class DistillOptions(
     )
 
 
+#: The options that say something of a table of static vectors alone.
+ON_TABLES = (StaticTableOptions,)
+#: Those of others that say something of it too.
+FOR_TABLES_TOO = frozenset(
+    {
+        *("teacher", "text_columns", "format", "quotes", "strict", "max_length"),
+        *("epochs", "batch_size", "learning_rate", "seed", "device", "precision"),
+    }
+)
 #: The options that say something on a token store alone, and on texts of a task alone.
 ON_STORES = (StoreTerms, Length, InstanceOptions, SecondPhase)
 ON_TASKS = (

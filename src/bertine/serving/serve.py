@@ -93,7 +93,7 @@ def _serve_at(
 ) -> ServeReport:
     """Load the models and answer at `listener` until a signal."""
     from bertine.serving.computing import ComputingThread
-    from bertine.serving.served import Served
+    from bertine.serving.served_table import load_served
     from bertine.serving.server import Server
     from bertine.serving.service import Service
     from bertine.system.memory import bound_kernels, keep_freed_memory
@@ -105,7 +105,7 @@ def _serve_at(
     try:
         loaded = computing.run(
             lambda: [
-                Served.load(
+                load_served(
                     name,
                     path,
                     limits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,12 +22,14 @@ from bertine.inference.embedding.vectors import PooledTexts
 from bertine.inference.embedding.word_in_text import word_span
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
+from bertine.interop.word_models import word_model_of
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
 from bertine.options.types import check_types
+from bertine.registry import WORD_MODELS
 from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import require_positions
 from bertine.terminal.console import say, visible
@@ -132,7 +135,8 @@ class Embedder(Shown):
         engine: Engine | None = None,
     ) -> Embedder:
         """Read a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
-        whose modules (pooling, normalizing, maximum length, default prompt) then hold.
+        whose modules (pooling, normalizing, maximum length, default prompt) then hold; an ELMo; or
+        static vectors, ours or model2vec's.
 
         Args:
             model_dir: the folder.
@@ -159,6 +163,21 @@ class Embedder(Shown):
             BertineError: not a model directory; modules that are not computed here, unless a
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
+        kind = word_model_of(model_dir) if loaded is None and cls is Embedder else None
+        if kind is not None:
+            module, _, name = WORD_MODELS[kind].partition(":")
+            other: Embedder = getattr(import_module(module), name).load(
+                model_dir,
+                pooling=pooling,
+                layer=layer,
+                normalize=normalize,
+                max_length=max_length,
+                prompt=prompt,
+                device=device,
+                precision=precision,
+                threads=threads,
+            )
+            return other
         where = resolve_device(device)
         if batch_invariant:
             precision, threads = unmeasured_choice(precision, threads)

@@ -14,7 +14,7 @@ from bertine.objectives.distillation.maps import (
     MapLosses,
     uniform_map,
 )
-from bertine.options.distillation import DistillOptions
+from bertine.options.distillation import FOR_TABLES_TOO, ON_TABLES, DistillOptions
 from bertine.options.fields import OptionGroup, declared
 from bertine.options.names import option
 from bertine.training.distillation.student import StudentPlan
@@ -60,6 +60,21 @@ def refuse_other_kind(
         if name in _SHARED or getattr(options, name) == known[name]:
             continue
         raise BertineError(f"{option(name)} is for distilling {meant_for}, but {data_are}")
+
+
+def refuse_for_table(options: DistillOptions) -> None:
+    """Refuse options that mean nothing for a table of static vectors.
+
+    Raises:
+        BertineError: one of them is not as usual.
+    """
+    meant = {entry.name for group in ON_TABLES for entry in declared(group)} | FOR_TABLES_TOO
+    for name in options.changed():
+        if name not in meant:
+            raise BertineError(
+                f"{option(name)} is for training a student, but {option('static')} makes a table "
+                "of static vectors; leave one of them out"
+            )
 
 
 #: Options of either kind of data, that a group of one of them has.

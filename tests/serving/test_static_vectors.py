@@ -1,0 +1,41 @@
+"""A table of static vectors, served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+import bertine
+import toys
+from bertine.errors import BertineError
+from bertine.serving.http.limits import Limits
+from bertine.serving.served_table import ServedTable, load_served
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    teacher = toys.write_model(tmp_path / "teacher")
+    with toys.one_thread():
+        bertine.distill(static=True, teacher=teacher, out=tmp_path / "vectors", dimensions=8)
+    return tmp_path / "vectors"
+
+
+def test_it_gives_vectors_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = load_served("pet", folder, Limits(), device="cpu", precision="fp32")
+    assert isinstance(served, ServedTable)
+    assert "does embed" in capsys.readouterr().err
+    assert list(served.operations) == ["embed"]
+    found = served.operations["embed"](["the cat sat", ""])
+    wanted = bertine.Embedder.load(folder)(["the cat sat", ""])
+    np.testing.assert_allclose([each.vector for each in found], wanted, atol=1e-6)
+    described = served.describe()
+    assert (described["task"], described["dimensions"], described["labels"]) == ("embed", 8, [])
+    assert served.tokens("the cat sat") >= 1
+    with pytest.raises(BertineError, match="no probabilities"):
+        load_served("pet", folder, Limits(), device="cpu", precision="fp32", abstain_below=0.5)
