@@ -9,6 +9,7 @@ from bertine.errors import BertineError
 from bertine.inference.static_vectors.embedder import StaticEmbedder
 from bertine.interop.word_models import STATIC, word_model_of
 from bertine.names import AnswerPrecision
+from bertine.options.answering import Deciding, NearExamples
 from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
 from bertine.serving.served import Served
@@ -29,8 +30,8 @@ class ServedTable(Served):
         self.predictor, self.embedder = None, embedder
         self._tokenizer = embedder.tokenizer
         self._chinese = reads_chinese_only(embedder.tokenizer)
-        self.operations = {"embed": self._embed}
-        self.unpadded = {"embed"}
+        self.operations = {"embed": self._embed, "rerank": self._embed}
+        self.unpadded = {"embed", "rerank"}
 
     @property
     def dimensions(self) -> int:
@@ -74,7 +75,9 @@ def load_served(
     *,
     device: str | None,
     precision: AnswerPrecision,
-    abstain_below: float | None = None,
+    deciding: Deciding | None = None,
+    near: NearExamples | None = None,
+    batch_invariant: bool = False,
 ) -> Served:
     """Read a directory for the server, a table of static vectors or a model, and say what it is.
     The arguments are those of :meth:`bertine.serving.served.Served.load`.
@@ -84,13 +87,20 @@ def load_served(
     """
     if word_model_of(path) != STATIC:
         return Served.load(
-            name, path, limits, device=device, precision=precision, abstain_below=abstain_below
+            name,
+            path,
+            limits,
+            device=device,
+            precision=precision,
+            deciding=deciding,
+            near=near,
+            batch_invariant=batch_invariant,
         )
-    if abstain_below is not None:
+    if getattr(deciding, "abstain_below", None) is not None:
         raise BertineError(f"{name}: is a table of static vectors, which has no probabilities")
     say(f"{name}: {path}")
     embedder = StaticEmbedder.load(path)
     for line in embedder.load_lines:
         say(line)
-    say(f"{name}: does embed; vectors in fp32")
+    say(f"{name}: does embed, rerank; vectors in fp32")
     return ServedTable(name, embedder, limits)

@@ -30,7 +30,8 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     if holds_word_vectors(model):
         embedder: Embedder = MeanWordEmbedder.load_words(model, **options)
     elif kind is not None:
-        if options.pop("batch_invariant", False):
+        # A table's vectors depend on no other texts.
+        if options.pop("batch_invariant", False) and kind == "elmo":
             raise BertineError(
                 f"{model}: an ELMo reads texts in batches; leave out {option('batch_invariant')}"
             )
