@@ -123,10 +123,10 @@ def main() -> None:
     print(describe_machine(machine(args.threads)), flush=True)
     rows, of_sets = [], []
     for name in args.tasks:
-        runs = [
-            judged(TASKS[name], args.data, args.model or minilm(), SIZES[name], seed)
-            for seed in range(args.seeds)
-        ]
+        runs = []
+        for seed in range(args.seeds):
+            runs.append(judged(TASKS[name], args.data, args.model or minilm(), SIZES[name], seed))
+            print(f"{name}, seed {seed}: {json.dumps(runs[-1])}", flush=True)
 
         def spread(way: str, key: str, digits: int = 1, runs: list[Any] = runs) -> str:
             values = [run[way][key] for run in runs]
