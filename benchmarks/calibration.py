@@ -6,7 +6,8 @@ Of each task so many training examples are drawn, a fifth of which is held out f
 temperature is fitted on these, and both the model with it and the one without are judged on the
 official held-out file. Printed are the expected calibration error (15 bins) with and without it,
 that which exact probabilities would show, the loss, and how many answers are right if only the
-surest half is answered.
+surest half is answered; and of the sets of labels that `--coverage` gives how often the label is in
+them, and their size.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Labelled, Reading
 from bertine.rng import generator
 from bertine.tasks.calibration import Reliability
+from bertine.tasks.conformal import Conformal, label_sets
 from bertine.tasks.metrics import mean_log_loss
 from bertine.terminal.console import quietly
 
 #: Training examples of each task, held-out ones among them; 0: all.
 SIZES = {"emotion": 1_000, "CoLA": 0, "SST-2": 3_000}
+#: Of the sets of labels.
+COVERAGES = (0.8, 0.9, 0.95)
 #: Share of them that is held out for validation.
 _SHARE = 0.2
 
@@ -72,7 +76,9 @@ def judged(task: Task, data: Path, model: Path | str, size: int, seed: int) -> d
             baselines=False, frozen=False, save_best=False,
         )  # fmt: skip
         scores = json.loads((Path(folder) / "run/scores.json").read_text(encoding="utf-8"))
-        answers, _ = bertine.Predictor.load(run.model, precision="bf16").run(test)
+        predictor = bertine.Predictor.load(run.model, precision="bf16")
+        answers, _ = predictor.run(test)
+        bounds = Conformal.from_facts(predictor.training["conformal"])
     temperature = scores.get("calibration", {}).get("temperature", 1.0)
     table = np.array([list(answer.probabilities.values()) for answer in answers])
     labels = list(answers[0].probabilities)
@@ -80,6 +86,17 @@ def judged(task: Task, data: Path, model: Path | str, size: int, seed: int) -> d
     logits = np.log(np.maximum(table, 1e-12)) * temperature
     exp = np.exp(logits - logits.max(1, keepdims=True))
     found: dict[str, Any] = {"temperature": temperature}
+    assert bounds is not None
+    found["examples"] = bounds.num_examples
+    for coverage in COVERAGES:
+        sets = label_sets(table, bounds.bound(coverage))
+        inside = [label in chosen for label, chosen in zip(truth.tolist(), sets, strict=True)]
+        found[f"sets of {coverage}"] = {
+            "coverage": 100 * statistics.fmean(inside),
+            "labels": statistics.fmean(map(len, sets)),
+            "one label": 100 * statistics.fmean(len(chosen) == 1 for chosen in sets),
+            "rarest": 100 * min(np.array(inside)[truth == k].mean() for k in np.unique(truth)),
+        }
     for name, chances in (("with", table), ("without", exp / exp.sum(1, keepdims=True))):
         right = chances.argmax(1) == truth
         reliability = Reliability.of(chances.max(1), right.tolist())
@@ -104,12 +121,12 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(describe_machine(machine(args.threads)), flush=True)
-    rows = []
+    rows, of_sets = [], []
     for name in args.tasks:
-        runs = [
-            judged(TASKS[name], args.data, args.model or minilm(), SIZES[name], seed)
-            for seed in range(args.seeds)
-        ]
+        runs = []
+        for seed in range(args.seeds):
+            runs.append(judged(TASKS[name], args.data, args.model or minilm(), SIZES[name], seed))
+            print(f"{name}, seed {seed}: {json.dumps(runs[-1])}", flush=True)
 
         def spread(way: str, key: str, digits: int = 1, runs: list[Any] = runs) -> str:
             values = [run[way][key] for run in runs]
@@ -130,8 +147,19 @@ def main() -> None:
             ]
         )
         print(f"{name}: {rows[-1][1:]}", flush=True)
+        for coverage in COVERAGES:
+            way = f"sets of {coverage}"
+            cells = [spread(way, key) for key in ("coverage", "one label", "rarest")]
+            of_sets.append(
+                [name, f"{coverage:.0%}", cells[0], spread(way, "labels", 2), *cells[1:]]
+            )
+            print(f"{name}: {of_sets[-1][1:]}", flush=True)
     head = ["task", "temperature", "error without", "error with", "exact", "loss without"]
     print_table([*head, "loss with", "accuracy", "of the surest half"], rows)
+    print_table(
+        ["task", "asked", "label in its set", "labels", "sets of one", "least covered label"],
+        of_sets,
+    )
 
 
 if __name__ == "__main__":

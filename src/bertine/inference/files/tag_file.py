@@ -90,10 +90,7 @@ class TagReport(Shown):
             each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
             lines.append(f"{self.entities.total()} entities: {each}")
         if self.left_out:
-            lines.append(
-                f"{counted(self.left_out, 'more entity is', 'more entities are')} left "
-                "out: their probability is too low"
-            )
+            lines.append(f"left out, as their probability is too low: {self.left_out}")
         return lines + self.notes
 
 
