@@ -65,7 +65,12 @@ def test_the_directory_has_the_layout_of_model2vec(made: StaticResult) -> None:
     assert config["normalize"] is True
     assert config["hidden_dim"] == 8
     (name, table), *others = load_file(made.out / "model.safetensors").items()
-    assert (name, others, table.dtype, table.shape) == ("embeddings", [], np.float16, (len(toys.tokenizer().tokens), 8))
+    assert (name, others, table.dtype, table.shape) == (
+        "embeddings",
+        [],
+        np.float16,
+        (len(toys.tokenizer().tokens), 8),
+    )
     modules = json.loads((made.out / "modules.json").read_text())
     assert [each["type"].rpartition(".")[2] for each in modules] == ["StaticEmbedding", "Normalize"]
     assert "model2vec" in (made.out / "README.md").read_text()
@@ -152,9 +157,7 @@ def test_counts_make_frequent_pieces_short(base: Path, tmp_path: Path) -> None:
         counted = bertine.distill(path, out=tmp_path / "a", **options)
         plain = bertine.distill(path, out=tmp_path / "b", piece_weights="none", **options)
     the, dog = (toys.tokenizer().token_to_id(word) for word in ("the", "dog"))
-    lengths = [
-        np.linalg.norm(result.embedder.table.vectors, axis=1) for result in (counted, plain)
-    ]
+    lengths = [np.linalg.norm(result.embedder.table.vectors, axis=1) for result in (counted, plain)]
     assert lengths[0][the] < 0.01 * lengths[1][the]
     assert lengths[0][dog] == pytest.approx(lengths[1][dog], rel=1e-2)
 
@@ -242,9 +245,7 @@ def test_embed_and_similar_take_the_directory(
     lines = texts.read_text().splitlines()
     assert report.rows == len(lines)
     np.testing.assert_allclose(vectors, made.embed(lines), atol=1e-6)
-    near = bertine.similar(
-        lines[3], tmp_path / "v.npy", model=made.out, top=1, show_progress=False
-    )
+    near = bertine.similar(lines[3], tmp_path / "v.npy", model=made.out, top=1, show_progress=False)
     assert near.found[0].score == pytest.approx(1, abs=1e-5)
 
 
@@ -253,9 +254,10 @@ def test_the_maximum_length_cuts(made: StaticResult) -> None:
     ids = short.tokenizer.encode_plain(["the cat sat"])[0][:2]
     mean = short.table.vectors[ids].mean(0)
     np.testing.assert_allclose(short("the cat sat"), mean / np.linalg.norm(mean), atol=1e-5)
-    assert short.features("the cat sat")[0].num_truncated == len(
-        short.tokenizer.encode_plain(["the cat sat"])[0]
-    ) - 2
+    assert (
+        short.features("the cat sat")[0].num_truncated
+        == len(short.tokenizer.encode_plain(["the cat sat"])[0]) - 2
+    )
 
 
 def test_mistakes_are_said_in_a_line(

@@ -180,8 +180,14 @@ def _table(
         raise BertineError(f"{path}: the table has a number that is not finite")
     if mapping is not None:
         mapping = mapping.astype(np.int64)
-        if mapping.ndim != 1 or not len(mapping) or not 0 <= mapping.min() <= mapping.max() < len(vectors):
-            raise BertineError(f"{path}: mapping must be rows of the table, from 0 to {len(vectors) - 1}")
+        if (
+            mapping.ndim != 1
+            or not len(mapping)
+            or not 0 <= mapping.min() <= mapping.max() < len(vectors)
+        ):
+            raise BertineError(
+                f"{path}: mapping must be rows of the table, from 0 to {len(vectors) - 1}"
+            )
     count = len(vectors if mapping is None else mapping)
     if weights is not None:
         weights = np.ascontiguousarray(weights, dtype=np.float32)

@@ -164,9 +164,15 @@ def _weights(
     if kind == "none":
         return np.ones(pieces, np.float32), "all pieces weigh the same"
     if kind == "rank" or counts is None:
-        probabilities, said = rank_probabilities(pieces), "frequent pieces, by their rank, weigh less"
+        probabilities, said = (
+            rank_probabilities(pieces),
+            "frequent pieces, by their rank, weigh less",
+        )
     else:
-        probabilities, said = counted_probabilities(counts), "pieces frequent in the texts weigh less"
+        probabilities, said = (
+            counted_probabilities(counts),
+            "pieces frequent in the texts weigh less",
+        )
     return smooth_inverse(probabilities, options.sif_coefficient), said
 
 
