@@ -1,5 +1,5 @@
-"""Static vectors made of a model: how fast they answer and what they score, beside their teacher and
-model2vec's of the same teacher.
+"""Static vectors made of a model: how fast they answer and what they score, beside their teacher
+and model2vec's of the same teacher.
 
     python benchmarks/static_vectors.py --data FOLDER --texts FILE --keep FOLDER
 
@@ -7,7 +7,8 @@ Makes a table of the teacher's pieces alone, and one that learns from the teache
 texts; both are kept in a folder, and made again only where they are not there. Where the package
 model2vec is there, it distils the same teacher, and its table is computed by model2vec, and by
 Bertine. Speed: texts of emotion, other ones in each turn, one system after the other. Scores:
-Spearman with STS-B's dev file by the cosine; logistic regression on the vectors of emotion and SST-2.
+Spearman with STS-B's dev file by the cosine; logistic regression on the vectors of emotion and
+SST-2.
 """
 
 from __future__ import annotations

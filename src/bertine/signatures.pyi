@@ -48,6 +48,8 @@ from bertine.names import (
     SoftmaxName,
     SoftTokens,
     SpecialStyle,
+    StaticPrecision,
+    StaticWeights,
     TagScheme,
     TaskName,
     TeacherTask,
@@ -65,6 +67,7 @@ from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
 from bertine.text.vocab import VocabReport
 from bertine.training.distillation.result import Distilled
+from bertine.training.distillation.static.result import StaticResult
 from bertine.training.elmo.pretrain_elmo import ElmoResult
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
@@ -212,7 +215,7 @@ def convert(
     """
 
 def distill(
-    data: Path | str | TableLike,
+    data: Path | str | TableLike | None = None,
     *,
     out: Path | str,
     teacher: Path | str | None = None,
@@ -224,6 +227,14 @@ def distill(
     student: Path | str | None = None,
     layers: Sequence[int] | None = None,
     token_types: TokenTypesOfTeacher = "fold",
+    static: bool = False,
+    dimensions: int = 256,
+    piece_weights: StaticWeights | None = None,
+    sif_coefficient: float = 0.0001,
+    learn: bool = True,
+    teacher_texts: int = 20000,
+    add_words: int = 0,
+    table_precision: StaticPrecision = "fp16",
     temperature: float = 2.0,
     soft_weight: float = 5.0,
     mlm_weight: float = 2.0,
@@ -298,19 +309,22 @@ def distill(
     objective: ObjectiveName = "mlm",
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
-) -> PretrainResult | Distilled:
+) -> PretrainResult | Distilled | StaticResult:
     """Train a small model, the student, to do what a large one, its teacher, does.
 
     On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    another model's answers; where texts have labels, these count too.
+    another model's answers; where texts have labels, these count too. With `static` a table of
+    vectors is made, a vector for each piece of the vocabulary (model2vec of Minish Lab), whose
+    means take the place of the teacher's vectors.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
             ``finetune`` takes them: a file, a folder with training and validation files, a table
-            in memory.
-        out: the run's folder; the model directory is ``out/model``.
+            in memory. Of a table of static vectors any texts, or None.
+        out: the run's folder; the model directory is ``out/model``. Of a table of static vectors
+            the model directory itself.
         teacher: model directory to learn from: on a store one that fills masks, on texts a
             fine-tuned one of any task.
         probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another
@@ -331,6 +345,22 @@ def distill(
             heads; None: every other one: 0 2 4 7 9 11 of 12.
         token_types: of a student that has none: add that of the first segment to the positions, or
             drop it as DistilBERT did.
+        static: make a table with one vector for each piece of the teacher's vocabulary: each goes
+            through the teacher alone; a text's vector is the mean of its pieces'. DATA may be left
+            out.
+        dimensions: numbers of a vector: the first principal components, at most the teacher's.
+        piece_weights: what makes frequent pieces count less: how often they come in DATA (counts),
+            their place in the vocabulary (rank), or nothing (none); None: counts, without DATA
+            rank.
+        sif_coefficient: a of the weight a / (a + p) of a piece with the probability p (smooth
+            inverse frequency).
+        learn: from the teacher's vectors of texts in DATA; else these are only counted.
+        teacher_texts: of DATA, spread evenly, whose vectors the teacher computes to be learned
+            from, which takes most of the time.
+        add_words: so many of the words that are frequent in DATA and several pieces get a vector of
+            their own; of WordPiece alone.
+        table_precision: of the numbers in the file; int8: a quarter of fp32, directions nearly the
+            same.
         temperature: that the logits of both are divided by; the loss is multiplied by its square.
         soft_weight: of the teacher's distributions over the vocabulary.
         mlm_weight: of the masked tokens themselves.
@@ -455,7 +485,8 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.result.Distilled`.
+        :class:`~bertine.training.distillation.result.Distilled`; of a table of vectors a
+        :class:`~bertine.training.distillation.static.result.StaticResult`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit
