@@ -23,7 +23,7 @@ from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
 from bertine.inference.minimal_pairs.pairs import holds_pairs
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
-from bertine.interop.word_models import word_model_of
+from bertine.interop.word_models import STATIC, word_model_of
 from bertine.options.answering import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
@@ -98,6 +98,11 @@ def evaluate(
     if not isinstance(model, Predictor) and word_model_of(model) is not None:
         if not isinstance(data, str | Path):
             raise BertineError("an ELMo is scored on files of text, not on a table in memory")
+        if word_model_of(model) == STATIC:
+            raise BertineError(
+                f"{model}: is a table of static vectors, which guesses and labels nothing, so "
+                "there is nothing to score; use it with embed or similar"
+            )
         return evaluate_text(model, data, options)
     predictor = Predictor.for_scores(model, device, precision).deciding(options)
     sets = read_evaluation(predictor.task, data, reading)

@@ -82,8 +82,8 @@ def family_of(model_type: object) -> Family:
     """
     if isinstance(model_type, str) and model_type in WORD_MODELS:
         raise BertineError(
-            f"model_type is {model_type}, a model of words without pieces and heads: use it with "
-            "embed, similar or convert"
+            f"model_type is {model_type}, whose vectors are those of words or pieces, without "
+            "layers and heads: use it with embed or similar"
         )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise BertineError(

@@ -1,7 +1,7 @@
 """Read and write the directory of a table of vectors, in the layout of model2vec.
 
-``config.json`` (``model_type`` model2vec), ``model.safetensors`` with ``embeddings`` [R, D] in fp32,
-fp16 or int8 (by option of model2vec ``mapping`` [V] and ``weights`` [V]), and ``tokenizer.json``.
+``config.json`` (``model_type`` model2vec), ``model.safetensors`` with ``embeddings`` [R, D] in
+fp32, fp16 or int8 (by option of model2vec ``mapping`` [V] and ``weights`` [V]), ``tokenizer.json``.
 Directories of sentence-transformers with a module ``StaticEmbedding`` hold ``embedding.weight``.
 
 Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a vector.

@@ -1,8 +1,8 @@
 """Learn a table of vectors from the teacher's vectors of texts, as "tokenlearn" of Minish Lab does.
 
 Each text's mean of its pieces' vectors is turned towards the teacher's vector of the text: the loss
-is the squared distance of both at length 1, which is twice (1 - cosine). Pieces that no text has stay
-what they were.
+is the squared distance of both at length 1, which is twice (1 - cosine). Pieces that no text has
+stay what they were.
 
 Shape legend: N texts, V pieces of the vocabulary, D numbers of a vector.
 """

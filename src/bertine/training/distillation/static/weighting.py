@@ -1,9 +1,9 @@
 """Weights of pieces: the frequent ones say little of what a text is about.
 
 The smooth inverse frequency of Arora et al. 2017 ("A Simple but Tough-to-Beat Baseline for Sentence
-Embeddings", section 3): a / (a + p), p being the probability of the piece. Where frequencies are not
-known they are guessed by the rank in the vocabulary (Zipf), as model2vec does: vocabularies begin
-with what is frequent.
+Embeddings", section 3): a / (a + p), p being the probability of the piece. Where frequencies are
+not known they are guessed by the rank in the vocabulary (Zipf), as model2vec does: vocabularies
+begin with what is frequent.
 
 Shape legend: V pieces of the vocabulary.
 """
