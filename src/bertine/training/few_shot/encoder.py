@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from bertine.data.batching import batches_per_epoch
 from bertine.inference.baselines.frozen import pooling_of
 from bertine.models.config import Config
+from bertine.tasks.base import Task
 from bertine.terminal.console import counted, say
 from bertine.training.few_shot.batches import LabelBatches
 from bertine.training.few_shot.contrast import Contrast, ContrastiveLoss, labels_of
@@ -26,9 +27,10 @@ LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 10
 #: The rate of models 384 wide; of others by the inverse square of the width, and never higher than
 #: the second number.
 _RATE, _HIGHEST_RATE, _WIDTH = 5e-5, 2e-4, 384
-#: The penalty of the head (scikit-learn's C). Cross-validation cannot choose it: the encoder has
-#: seen the examples that are left out.
-HEAD_STRENGTH = (0.01,)
+#: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
+#: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen the
+#: examples that are left out.
+_STRENGTH, _STRENGTH_OF_PAIRS = 10.0, 1e-2
 _CHECKPOINT_EVERY = 100
 
 
@@ -82,6 +84,11 @@ def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
         warmup_steps=warmup(contrast.steps, None, 0.1),
         checkpoint_every=_CHECKPOINT_EVERY if every is None else every,
     )
+
+
+def strengths_after(task: Task[Any]) -> tuple[float, ...]:
+    """Return the penalty of the head on an encoder that was trained on the same examples."""
+    return (_STRENGTH_OF_PAIRS if task.takes_pairs else _STRENGTH,)
 
 
 def train_encoder(prepared: Prepared, config: FitConfig, run: Run) -> None:

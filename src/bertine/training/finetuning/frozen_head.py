@@ -151,7 +151,11 @@ class FittedHead:
 
 
 def fit_head(
-    prepared: Prepared, dtype: torch.dtype, strengths: Sequence[float] = STRENGTHS
+    prepared: Prepared,
+    dtype: torch.dtype,
+    strengths: Sequence[float] = STRENGTHS,
+    *,
+    evenly: bool = False,
 ) -> FittedHead:
     """Fit the head of the prepared model, in place; the encoder stays as it is, but for a layer on
     top that makes the mean of all states, where the head reads [CLS].
@@ -161,6 +165,9 @@ def fit_head(
         dtype: to compute states in.
         strengths: of which cross-validation chooses the penalty. An encoder that was trained on
             the same examples has seen those that are left out: then give one.
+        evenly: scale all numbers of the vectors of single texts by the same, so that these have
+            length 1 on average, in place of each by itself: where an encoder was trained for its
+            directions, these mean something.
 
     Raises:
         BertineError: see :func:`check_frozen`.
@@ -184,6 +191,8 @@ def fit_head(
     else:
         states = _states(encoder, task, features)
         scaling = Scaling(states)
+        if evenly:
+            scaling.deviation[:] = max(1e-9, float(np.linalg.norm(scaling.deviation)))
     with threadpool_limits(1, user_api="blas"):
         fitted = fit_linear(scaling(states), _targets(task, features), strengths)
     _set(model, task, scaling, fitted)

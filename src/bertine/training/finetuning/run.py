@@ -25,7 +25,7 @@ from bertine.tasks.calibration import Calibration, calibrate
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.terminal.console import say
 from bertine.training.distributed.world import World
-from bertine.training.few_shot.encoder import HEAD_STRENGTH, train_encoder
+from bertine.training.few_shot.encoder import strengths_after, train_encoder
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
@@ -180,7 +180,8 @@ class _Finetuning:
             self.head = fit_head(prepared, self.dtype)
         else:
             train_encoder(prepared, self.config, self.run)
-            self.head = fit_head(prepared, self.dtype, HEAD_STRENGTH)
+            strengths = strengths_after(prepared.task)
+            self.head = fit_head(prepared, self.dtype, strengths, evenly=True)
             before = read_log(self.run.folder / "log.jsonl")
         elapsed = _elapsed(self.run) if before else 0.0
         entry = {"step": self.config.steps, "elapsed": elapsed + self.head.seconds}
