@@ -1,4 +1,4 @@
-"""A few labels of each class: `bertine few-shot` beside SetFit, model2vec, tf-idf and the head alone.
+"""A few labels of each class: `bertine few-shot` beside SetFit, model2vec, tf-idf, the head alone.
 
     python benchmarks/few_shot.py --data emotion/train.txt --test emotion/val.txt --out FOLDER \
         --labels 8 16 --draws 2

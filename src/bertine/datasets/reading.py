@@ -57,8 +57,8 @@ _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
-    attributes are: `options` those of own tables, `limits` those of questions and contexts. `whole`:
-    where there is no validation file, no examples are held out."""
+    attributes are: `options` those of own tables, `limits` those of questions and contexts; where
+    there is no validation file, `whole` says that no examples are held out."""
 
     options: TableOptions = field(default_factory=TableOptions)
     limits: SpanLimits | None = None

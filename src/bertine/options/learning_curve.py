@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertine.names import CurveWay
 from bertine.options.few_shot import FewShotTaskChoice, LabelTables
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.finetuning import InputLength
@@ -18,10 +17,10 @@ class CurvePoints(OptionGroup):
 
     title = "curve"
 
-    ways: Sequence[CurveWay] | CurveWay | None = declare(
+    ways: Sequence[str] | str | None = declare(
         None,
-        "tf-idf, or the vectors of the model as it is (frozen), with logistic regression; few-shot; "
-        "finetune",
+        "tf-idf, or the vectors of the model as it is (frozen), with logistic regression; "
+        "few-shot; finetune",
         otherwise="all four",
         metavar="WAY",
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, cast
 
-from bertine.data.batching import batches_per_epoch
 from bertine.inference.baselines.frozen import pooling_of
 from bertine.models.config import Config
 from bertine.tasks.base import Task
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
 #: Texts in a batch.
 BATCH_SIZE = 32
 #: Batches: at least, at most, and between these so many passes over the examples.
-LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 10
+LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 20
 #: The rate of models 384 wide; of others by the inverse square of the width, and never higher than
 #: the second number.
-_RATE, _HIGHEST_RATE, _WIDTH = 5e-5, 2e-4, 384
+_RATE, _HIGHEST_RATE, _WIDTH = 2e-5, 1e-4, 384
 #: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
-#: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen the
-#: examples that are left out.
-_STRENGTH, _STRENGTH_OF_PAIRS = 10.0, 1e-2
+#: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen
+#: the examples that are left out.
+_STRENGTH, _STRENGTH_OF_PAIRS = 2.0, 1e-2
 _CHECKPOINT_EVERY = 100
 
 
 def steps_for(num_examples: int, batch_size: int) -> int:
     """Return the number of batches for so many examples."""
-    steps = PASSES * batches_per_epoch(num_examples, batch_size)
+    steps = round(PASSES * num_examples / batch_size)
     return min(MOST_STEPS, max(LEAST_STEPS, steps))
 
 

@@ -143,6 +143,11 @@ class _Curve:
         has too few examples for it."""
         given = self._options.ways
         asked = WAYS if given is None else (given,) if isinstance(given, str) else tuple(given)
+        for way in asked:
+            if way not in WAYS:
+                raise BertineError(
+                    f"{option('ways')} {briefly(way)} is not known; choose {', '.join(WAYS)}"
+                )
         ways = [way for way in WAYS if way in asked]
         counts = Counter(name for each in self._labels for name in each)
         rare = [label for label in task.labels if counts[label] < 2]

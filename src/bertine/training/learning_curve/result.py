@@ -95,14 +95,21 @@ class Point:
     draws: int
 
 
-def point_of(cells: Sequence[Cell], num_tested: int) -> Point:
-    """Sum up the draws of one way and one number of labels."""
+def point_of(cells: Sequence[Cell], num_tested: int, spread: tuple[float, int]) -> Point:
+    """Sum up the draws of one way and one number of labels.
+
+    Args:
+        cells: of the draws.
+        num_tested: test examples.
+        spread: the variance of draws of so many labels, and its degrees of freedom; 0 of these
+            where there is one draw.
+    """
     scores = [cell.score for cell in cells]
     mean, count = statistics.fmean(scores), len(scores)
     variance = (_Z**2) * mean * (1.0 - mean) / num_tested
-    if count > 1:
-        t = float(stats.t.ppf(0.975, count - 1))
-        variance += t**2 * statistics.variance(scores) / count
+    if spread[1]:
+        t = float(stats.t.ppf(0.975, spread[1]))
+        variance += t**2 * spread[0] / count
     half = math.sqrt(max(0.0, variance))
     return Point(
         cells[0].way,
@@ -145,8 +152,21 @@ class LearningCurve(Shown):
         for cell in self.cells:
             if cell.way == way:
                 groups.setdefault(cell.size, []).append(cell)
-        points = [point_of(group, self.num_tested) for group in groups.values()]
+        points = [
+            point_of(group, self.num_tested, self._spread(size)) for size, group in groups.items()
+        ]
         return sorted(points, key=lambda point: point.num_labels)
+
+    def _spread(self, size: int | None) -> tuple[float, int]:
+        """Return the variance of the draws of so many labels, and its degrees of freedom: of all
+        ways together, as two or three draws of one say little of it."""
+        squares, freedom = 0.0, 0
+        for way in self.ways:
+            scores = [cell.score for cell in self.cells if (cell.way, cell.size) == (way, size)]
+            if len(scores) > 1:
+                squares += statistics.variance(scores) * (len(scores) - 1)
+                freedom += len(scores) - 1
+        return (squares / freedom if freedom else 0.0), freedom
 
     @property
     def last(self) -> list[Point]:
