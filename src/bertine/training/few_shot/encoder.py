@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bertine.inference.baselines.frozen import pooling_of
 from bertine.models.config import Config
+from bertine.scores import exact_rate
 from bertine.tasks.base import Task
 from bertine.terminal.console import counted, say
 from bertine.training.few_shot.batches import LabelBatches
@@ -67,8 +68,8 @@ def plan_contrast(
     )
     say(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
     say(
-        f"contrastive training: {counted(contrast.steps, 'batch')} of up to "
-        f"{counted(size, 'text')}, learning rate {contrast.learning_rate:g}"
+        f"contrastive training: {counted(contrast.steps, 'step')} with up to "
+        f"{counted(size, 'text')} each, learning rate {exact_rate(contrast.learning_rate)}"
     )
     return contrast
 
