@@ -228,3 +228,16 @@ def test_a_folder_with_a_run_is_left_alone(model: Path, tmp_path: Path) -> None:
     with pytest.raises(BertineError):
         learn(data, model, tmp_path / "run", steps=2)
     assert toys.tree(tmp_path / "run") == before
+
+
+def test_scikit_learns_classifier_learns_from_few_labels(model: Path, tmp_path: Path) -> None:
+    with open(toys.write_labelled(tmp_path / "few.csv", rows=16)) as file:
+        rows = list(csv.DictReader(file))
+    texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
+    settings: dict[str, Any] = {"learning_rate": 1e-3, "precision": "fp32"}
+    with toys.one_thread():
+        classifier = bertine.BertClassifier(model, few_shot=True, **settings).fit(texts, labels)
+    assert classifier.score(texts, labels) >= 0.9
+    other = bertine.BertClassifier(model, few_shot=True, epochs=3)
+    with pytest.raises(ValueError, match="epochs is of fine-tuning"):
+        other.fit(texts, labels)
