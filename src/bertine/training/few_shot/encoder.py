@@ -30,7 +30,7 @@ _RATE, _HIGHEST_RATE, _WIDTH = 2e-5, 1e-4, 384
 #: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
 #: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen
 #: the examples that are left out.
-_STRENGTH, _STRENGTH_OF_PAIRS = 2.0, 1e-2
+_STRENGTH, _STRENGTH_OF_PAIRS = 30.0, 1e-2
 _CHECKPOINT_EVERY = 100
 
 

@@ -241,6 +241,7 @@ def _write_start(
     )
     start = {
         "arguments": arguments,
+        **({} if prepared.contrast is None else {"verb": "few-shot"}),
         "constant_loss": prepared.task.constant_loss(
             prepared.train.examples, prepared.train.features
         ),
