@@ -22,6 +22,10 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: What is learned from few labels.
+FewShotTask = Literal["text", "multi-label"]
+#: How the labels of a learning curve are learned from.
+CurveWay = Literal["tf-idf", "frozen", "few-shot", "finetune"]
 #: What is learned from the states of a frozen model.
 FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
 #: What else is masked with a piece whose likelihood is asked

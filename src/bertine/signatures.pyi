@@ -30,6 +30,7 @@ from bertine.names import (
     ExplanationMethod,
     ExportFormat,
     FeatureTask,
+    FewShotTask,
     Initialization,
     InputFormat,
     LabelledFormat,
@@ -74,6 +75,7 @@ from bertine.training.elmo.pretrain_elmo import ElmoResult
 from bertine.training.feature_based.table import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
 from bertine.training.label_check.result import LabelCheck
+from bertine.training.learning_curve.result import LearningCurve
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
@@ -850,6 +852,82 @@ def feature_based(
             of other settings.
     """
 
+def few_shot(
+    *,
+    model: Path | str,
+    data: Path | str | Labelled | TableLike,
+    out: Path | str,
+    task: FewShotTask = "text",
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    label_columns: Sequence[str] | str | None = None,
+    label_separator: str | None = None,
+    threshold: float = 0.5,
+    class_weights: ClassWeights | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    learning_rate: float | None = None,
+    calibrate: bool = True,
+    baselines: bool = True,
+    precision: Precision = "auto",
+    device: str | None = None,
+    seed: int = 0,
+    resume: bool = False,
+) -> Learner:
+    """Learn from few labels: train the encoder so that texts with the same label have vectors close
+    to each other, by a contrastive loss over all pairs of a batch, and fit a linear head on these
+    vectors (the idea of SetFit: Tunstall et al. 2022, arXiv 2209.11055).
+
+    Args:
+        model: the model directory to start from; best one that was trained to give texts vectors.
+        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. Where there is no
+            validation file, nothing is held out, and the model is not judged.
+        out: the run's folder; the model directory is ``out/model``.
+        task: one label of each text or pair (text), or any number of them (multi-label).
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        threshold: of multi-label: a label is given from this probability on.
+        class_weights: let every class count the same in the loss, however rare; None: every example
+            does. Of many labels, the presence and the absence of each.
+        steps: batches of contrastive training; None: by the number of examples.
+        batch_size: texts in a batch, of which every two are a pair to learn from; None: 32.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        learning_rate: its highest value; None: by the width of the model.
+        calibrate: at the end fit a temperature on the validation examples and divide the head by
+            it, so that answers are right as often as their probability says; with fewer than 50
+            examples, and of tasks without probabilities of labels or choices, nothing is fitted.
+            Answers stay the same, their probabilities change: in files, the server, exported models
+            and other programs, since the weights of the head have it. Guo et al. 2017
+            (:mod:`bertine.tasks.calibration`).
+        baselines: put the scores of cheap baselines beside the model's: the most frequent label,
+            linear models on tf-idf and on the vectors of the model before training (some seconds).
+            On the validation examples; of all of GLUE none.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        seed: random seed.
+        resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
+
+    Returns:
+        What :func:`bertine.finetune` returns.
+
+    Raises:
+        BertineError: a label with one example; what ``finetune`` raises.
+    """
+
 def finetune(
     task: TaskName,
     *,
@@ -1212,6 +1290,83 @@ def inspect(
 
     Raises:
         BertineError: `path` is neither, or is damaged; `html` is given for a model.
+    """
+
+def learning_curve(
+    *,
+    model: Path | str,
+    data: Path | str | TableLike,
+    out: Path | str,
+    ways: Sequence[str] | str | None = None,
+    draws: int = 3,
+    least: int = 8,
+    most: int | None = None,
+    growth: float = 2.0,
+    test_share: float = 0.2,
+    most_tested: int = 2000,
+    task: FewShotTask = "text",
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: LabelledFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    label_columns: Sequence[str] | str | None = None,
+    label_separator: str | None = None,
+    threshold: float = 0.5,
+    class_weights: ClassWeights | None = None,
+    max_length: int | None = None,
+    precision: Precision = "auto",
+    device: str | None = None,
+    seed: int = 0,
+    resume: bool = False,
+) -> LearningCurve:
+    """Learn from few labels to all, in four ways, several draws each: tf-idf with logistic
+    regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
+
+    Args:
+        model: the model directory to start from.
+        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`.
+        out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
+            plot. What is trained and judged stands there at once, so that a curve that was stopped
+            goes on.
+        ways: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
+            few-shot; finetune; None: all four.
+        draws: draws of each number of labels.
+        least: labels of each class in the smallest draw.
+        most: labels in all in the largest draw; None: all that there are.
+        growth: times as many labels from one number to the next.
+        test_share: share of the examples to judge on, where there is no validation file.
+        most_tested: examples to judge on, at most.
+        task: one label of each text or pair (text), or any number of them (multi-label).
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        label_column: the label; None: the usual names.
+        format: of the table; columns are column files of words; None: detected from the name of the
+            file and its first lines.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        threshold: of multi-label: a label is given from this probability on.
+        class_weights: let every class count the same in the loss, however rare; None: every example
+            does. Of many labels, the presence and the absence of each.
+        max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
+            Contexts of spans are not cut, but read in windows.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        seed: random seed.
+        resume: go on with the curve in the output folder; what is trained and judged is not trained
+            again.
+
+    Returns:
+        The curve, with what to use now and what twice as many labels would bring.
+
+    Raises:
+        BertineError: what reading the data raises; too few labels for one point; a model that
+            cannot be trained; `out` holds something else, a curve that is not to be resumed, or one
+            with other settings.
     """
 
 def lr_find(

@@ -22,7 +22,9 @@ from bertine.commands.similar import SIMILAR
 from bertine.commands.train.check_labels import CHECK_LABELS
 from bertine.commands.train.distill import DISTILL
 from bertine.commands.train.feature_based import FEATURE_BASED
+from bertine.commands.train.few_shot import FEW_SHOT
 from bertine.commands.train.finetune import FINETUNE
+from bertine.commands.train.learning_curve import LEARNING_CURVE
 from bertine.commands.train.lr_find import LR_FIND
 from bertine.commands.train.paper import PAPER
 from bertine.commands.train.pretrain import PRETRAIN
@@ -42,6 +44,8 @@ COMMANDS: dict[str, Command] = {
         PRETRAIN_ELMO,
         LR_FIND,
         FINETUNE,
+        FEW_SHOT,
+        LEARNING_CURVE,
         SEARCH,
         CHECK_LABELS,
         DISTILL,

@@ -65,9 +65,11 @@ def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None =
             f"{data}: has validation examples of its own, so that {option('split_seed')} holds "
             "none out; leave it out"
         )
-    return _READERS.get(task, TableReader()).training(
+    labelled = _READERS.get(task, TableReader()).training(
         task, data, seed if reading.split_seed is None else reading.split_seed, reading
     )
+    held_out = reading.whole and not has_validation(task, data, reading)
+    return labelled.whole() if held_out else labelled
 
 
 def has_validation(task: str, data: Data, reading: Reading) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from bertine.datasets.choice_data import SWAG
@@ -41,6 +41,15 @@ class Labelled:
     others: dict[str, Examples[Any]] = field(default_factory=dict)
     max_length: int = 128
 
+    def whole(self) -> Labelled:
+        """Return the same with the examples that were held out of one file back in their places."""
+        items = sorted([*self.train.items, *self.validation.items], key=lambda item: item.line)
+        return replace(
+            self,
+            train=replace(self.train, items=items),
+            validation=replace(self.validation, items=[]),
+        )
+
 
 #: What only tagged words have.
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
@@ -48,10 +57,12 @@ _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
-    attributes are: `options` those of own tables, `limits` those of questions and contexts."""
+    attributes are: `options` those of own tables, `limits` those of questions and contexts; where
+    there is no validation file, `whole` says that no examples are held out."""
 
     options: TableOptions = field(default_factory=TableOptions)
     limits: SpanLimits | None = None
+    whole: bool = False
 
     @property
     def table(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from bertine.records.examples import Example, Examples
 from bertine.tasks.options import TableOptions
 from bertine.terminal.console import quietly, warn
 from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.learner import Learner
 
 #: The columns of an estimator's examples: one text, or two.
 _COLUMNS = ("text", "text_pair")
@@ -124,15 +125,19 @@ class BertEstimator(BaseEstimator):
         labelled = Labelled(lambda longest: build(train, longest), train, none)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
         with temporary as folder, quietly(not self.verbose), _one_at_a_time:
-            result = finetune(
-                self._task,
-                data=labelled,
-                out=Path(folder) / "run" if self.out is None else self.out,
-                **{name: getattr(self, name) for name in _OF_FINETUNE},
-                seed=self._seed(),
-                checkpoint_every=_NEVER if self.out is None else None,
-            )
+            result = self._trained(labelled, Path(folder) / "run" if self.out is None else self.out)
             self.predictor_ = Predictor.load(result.model, self.device, self.precision)
+
+    def _trained(self, labelled: Labelled, out: Path | str) -> Learner:
+        """Fine-tune on `labelled` texts, in the folder `out`."""
+        return finetune(
+            self._task,
+            data=labelled,
+            out=out,
+            **{name: getattr(self, name) for name in _OF_FINETUNE},
+            seed=self._seed(),
+            checkpoint_every=_NEVER if self.out is None else None,
+        )
 
     def _seed(self) -> int:
         state = self.random_state

@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from bertine.datasets.reading import Labelled
 from bertine.estimators.base import LABEL, BertEstimator
 from bertine.estimators.texts import InputError
 from bertine.names import ClassWeights
@@ -21,6 +23,15 @@ from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
 from bertine.tasks.options import TableOptions
 from bertine.tasks.texts.classification import TextClassification
+from bertine.training.few_shot.few_shot import few_shot
+from bertine.training.finetuning.learner import Learner
+
+#: Parameters that `few_shot` is given as they are, and those that it has no use for.
+_OF_FEW_SHOT = ("model", "batch_size", "learning_rate", "max_length", "device", "precision")
+_NOT_FEW_SHOT = (
+    *("epochs", "schedule", "warmup_ratio", "weight_decay", "layer_decay", "freeze_layers"),
+    *("freeze_embeddings", "dropout", "focal_gamma"),
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -41,6 +52,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             does.
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:
             cross-entropy.
+        few_shot: learn as :func:`bertine.few_shot` does, for a few labels of each class; of the
+            other parameters of training it has `batch_size` and `learning_rate`.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
             is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the
@@ -60,8 +73,19 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     class_weights: ClassWeights | None = None
     focal_gamma: float = 0.0
+    few_shot: bool = False
 
     classes_: np.ndarray = field(init=False)
+
+    def _trained(self, labelled: Labelled, out: Path | str) -> Learner:
+        if not self.few_shot:
+            return super()._trained(labelled, out)
+        defaults = {entry.name: entry.default for entry in fields(self)}
+        for name in _NOT_FEW_SHOT:
+            if getattr(self, name) != defaults[name]:
+                raise InputError(f"{name} is of fine-tuning, which few_shot is not; leave it out")
+        given = {name: getattr(self, name) for name in _OF_FEW_SHOT}
+        return few_shot(data=labelled, out=out, seed=self._seed(), **given)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fine-tune on labelled texts.

@@ -78,6 +78,7 @@ def evaluate(
         document_context=False,
         split_seed=None,
         options=TableOptions(probability_columns=options.probability_columns),
+        whole=False,
         limits=None,
     )
     device, precision, worst = options.device, options.precision, options.worst

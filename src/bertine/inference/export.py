@@ -105,6 +105,7 @@ def export(
             document_context=False,
             split_seed=None,
             options=TableOptions(),
+            whole=False,
             limits=None,
         ),
         show_progress=show_progress,

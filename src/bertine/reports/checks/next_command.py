@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertine.options.distillation import DistillOptions
-from bertine.options.fields import declared
+from bertine.options.few_shot import FewShotOptions
+from bertine.options.fields import OptionGroup, declared
 from bertine.options.names import shell_option
 
 #: Arguments that a new run does not take over.
@@ -31,6 +32,13 @@ class NextCommand:
     python: str
 
 
+#: The options of the verbs that have not all those of fine-tuning.
+_OWN_OPTIONS: Mapping[str, type[OptionGroup]] = {
+    "distill": DistillOptions,
+    "few-shot": FewShotOptions,
+}
+
+
 @dataclass(frozen=True)
 class Asked:
     """The arguments of a fine-tuning run, or of distilling on a task.
@@ -40,7 +48,7 @@ class Asked:
         folder: of the run.
         arguments: of :func:`bertine.finetune` that are not the defaults, by
             name, as JSON values; `data` is None where the examples were in memory.
-        verb: ``"finetune"`` or ``"distill"``, whose arguments they are.
+        verb: ``"finetune"``, ``"distill"`` or ``"few-shot"``, whose arguments they are.
     """
 
     task: str
@@ -55,7 +63,8 @@ class Asked:
         started = facts.get("arguments")
         if isinstance(started, Mapping):
             rest = {name: value for name, value in started.items() if name != "task"}
-            verb = "distill" if facts.get("verb") == "distill" else "finetune"
+            known = facts.get("verb")
+            verb = str(known) if known in _OWN_OPTIONS else "finetune"
             return cls(str(started.get("task", "text")), folder, rest, verb)
         info = facts.get("labels_and_columns")
         info = info if isinstance(info, Mapping) else {}
@@ -85,8 +94,8 @@ class Asked:
         """
         arguments = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN}
         arguments["out"] = str(_beside(self.folder))
-        if self.verb == "distill":  # which has not all options of fine-tuning
-            known = {entry.name for entry in declared(DistillOptions)}
+        if self.verb in _OWN_OPTIONS:  # which has not all options of fine-tuning
+            known = {entry.name for entry in declared(_OWN_OPTIONS[self.verb])}
             changes = {name: value for name, value in changes.items() if name in known}
         arguments |= changes
         arguments = {name: value for name, value in arguments.items() if value is not None}
@@ -95,6 +104,8 @@ class Asked:
             data = repr(arguments["data"]) if "data" in arguments else _IN_MEMORY
             call = f"bertine.distill({', '.join([data, *words])})"
             return NextCommand(distill_command(arguments), call)
+        if self.verb == "few-shot":
+            return _few_shot_again(self.task, arguments)
         call = ", ".join([repr(self.task), *(f"{k}={v!r}" for k, v in arguments.items())])
         if "data" not in arguments:
             call = call.replace(", ", f", data={_IN_MEMORY}, ", 1)
@@ -117,6 +128,17 @@ class Asked:
         model = str(self.folder / "model")
         words = ["bertine", "evaluate", model, "--data", "OTHER.csv"]
         return NextCommand(shlex.join(words), 'learner.validate("OTHER.csv")')
+
+
+def _few_shot_again(task: str, arguments: Mapping[str, Any]) -> NextCommand:
+    """Write the command and the call of ``few-shot`` with these arguments, by name."""
+    given = {**arguments, **({} if task == "text" else {"task": task})}
+    words = ["bertine", "few-shot"]
+    for name, value in given.items():
+        words += _option(name, value)
+    named = [f"{name}={value!r}" for name, value in given.items()]
+    named += [] if "data" in given else [f"data={_IN_MEMORY}"]
+    return NextCommand(shlex.join(words), f"bertine.few_shot({', '.join(named)})")
 
 
 def finetune_command(task: str, arguments: Mapping[str, Any]) -> str:

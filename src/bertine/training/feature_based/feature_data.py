@@ -35,6 +35,7 @@ def read_sets(
         quotes=None,
         split_seed=None,
         options=TableOptions(),
+        whole=False,
         limits=None,
     )
     labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)

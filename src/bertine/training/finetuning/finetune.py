@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bertine.datasets.reading import Labelled
+from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.models.precision import precision_name
@@ -21,6 +21,8 @@ from bertine.runs.files import START
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import reading_of
 from bertine.training.distributed.world import join, together
+from bertine.training.few_shot.contrast import Contrast
+from bertine.training.few_shot.encoder import config_of
 from bertine.training.finetuning.frozen_head import check_frozen
 from bertine.training.finetuning.glue import finetune_all
 from bertine.training.finetuning.learner import Learner, Origin
@@ -80,9 +82,36 @@ def finetune(
         data = as_data(data)
     arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
     start, reading = Start.of(options, model=model), reading_of(options)
-    seed, save_best, frozen = options.seed, options.save_best, options.frozen
     if task == "glue" and (options.glue_task or "").lower() == "all":
         return finetune_all(finetune, arguments)
+    return run_finetuning(finetune, arguments, options, start, reading)
+
+
+def run_finetuning(
+    verb: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    options: FinetuneOptions,
+    start: Start,
+    reading: Reading,
+    *,
+    contrast: Callable[[Prepared], Contrast] | None = None,
+) -> Learner:
+    """Do a run of fine-tuning, or go on with it.
+
+    Args:
+        verb: that was called.
+        arguments: of it, by name: among them ``task``, ``data``, ``model`` and ``out``.
+        options: how to train.
+        start: what the run starts from.
+        reading: how the data are read.
+        contrast: how the encoder is trained before its head is fitted alone; None: it is not.
+
+    Raises:
+        BertineError: see :func:`finetune`.
+    """
+    task, data, out = arguments["task"], arguments["data"], arguments["out"]
+    model, seed = arguments["model"], options.seed
+    save_best, frozen = options.save_best, options.frozen
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, options.resume))
@@ -96,12 +125,16 @@ def finetune(
         seed=seed,
         where=where,
     )
+    if contrast is not None:
+        prepared = dataclasses.replace(prepared, contrast=contrast(prepared))
     plan = prepared.plan
     if frozen:
         check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
     config = fit_config(options, plan, prepared.batches.steps_per_epoch, where)
+    if prepared.contrast is not None:
+        config = config_of(prepared.contrast, config)
     info = prepared.task.task_info()
     settings = {
         "task": info.dataset or task,
@@ -119,11 +152,13 @@ def finetune(
         **config.settings(),
     }
     settings |= options.recorded()
+    if prepared.contrast is not None:
+        settings["contrast"] = prepared.contrast.settings()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
             outcome = read_outcome(run, world, save_best=bool(save_best))
         else:
-            world.alone(lambda: _write_start(run.folder, finetune, arguments, prepared))
+            world.alone(lambda: _write_start(run.folder, verb, arguments, prepared))
             outcome = train(
                 prepared,
                 config,
@@ -201,11 +236,12 @@ def _write_start(
     }
     if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
-    usual = Wishes(optimizer=values["optimizer"]).plan(
+    usual = Wishes(optimizer=values.get("optimizer", "adamw")).plan(
         prepared.loaded.config, len(prepared.train.examples)
     )
     start = {
         "arguments": arguments,
+        **({} if prepared.contrast is None else {"verb": "few-shot"}),
         "constant_loss": prepared.task.constant_loss(
             prepared.train.examples, prepared.train.features
         ),

@@ -150,13 +150,24 @@ class FittedHead:
     count: int
 
 
-def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
+def fit_head(
+    prepared: Prepared,
+    dtype: torch.dtype,
+    strengths: Sequence[float] = STRENGTHS,
+    *,
+    evenly: bool = False,
+) -> FittedHead:
     """Fit the head of the prepared model, in place; the encoder stays as it is, but for a layer on
     top that makes the mean of all states, where the head reads [CLS].
 
     Args:
         prepared: the model on its device, and the training features.
         dtype: to compute states in.
+        strengths: of which cross-validation chooses the penalty. An encoder that was trained on
+            the same examples has seen those that are left out: then give one.
+        evenly: scale all numbers of the vectors of single texts by the same, so that these have
+            length 1 on average, in place of each by itself: where an encoder was trained for its
+            directions, these mean something.
 
     Raises:
         BertineError: see :func:`check_frozen`.
@@ -180,8 +191,10 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     else:
         states = _states(encoder, task, features)
         scaling = Scaling(states)
+        if evenly:
+            scaling.deviation[:] = max(1e-9, float(np.linalg.norm(scaling.deviation)))
     with threadpool_limits(1, user_api="blas"):
-        fitted = fit_linear(scaling(states), _targets(task, features), STRENGTHS)
+        fitted = fit_linear(scaling(states), _targets(task, features), strengths)
     _set(model, task, scaling, fitted)
     seconds = time.perf_counter() - begun
     counted = {"piece_weights"}  # in the texts, and not fitted
@@ -192,7 +205,8 @@ def fit_head(prepared: Prepared, dtype: torch.dtype) -> FittedHead:
     say(
         f"frozen: a head of {parts:,} parameters fitted on {len(states):,} "
         f"{'words' if by_token else 'inputs'} in {human_time(seconds)} (penalty 1/C with C = "
-        f"{fitted.strength:g}, chosen by cross-validation{': ' if judged else ''}{judged})"
+        f"{fitted.strength:g}{', chosen by cross-validation' if len(strengths) > 1 else ''}"
+        f"{': ' if judged else ''}{judged})"
     )
     return FittedHead(seconds, metrics, count)
 

@@ -28,6 +28,7 @@ from bertine.tasks.conformal import Conformal
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
 from bertine.terminal.console import say
 from bertine.training.distributed.world import World
+from bertine.training.few_shot.encoder import strengths_after, train_encoder
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
@@ -175,13 +176,23 @@ class _Finetuning:
             )
 
     def fit_head_alone(self) -> None:
-        """Fit the head on the encoder as it is, and write the one line of the log."""
-        self.head = fit_head(self.prepared, self.dtype)
-        entry = {"step": self.config.steps, "elapsed": self.head.seconds}
+        """Fit the head on the encoder as it is, and write the one line of the log; or train the
+        encoder first, where that is the plan."""
+        prepared, before = self.prepared, []
+        if prepared.contrast is None:
+            self.head = fit_head(prepared, self.dtype)
+        else:
+            train_encoder(prepared, self.config, self.run)
+            strengths = strengths_after(prepared.task)
+            self.head = fit_head(prepared, self.dtype, strengths, evenly=True)
+            before = read_log(self.run.folder / "log.jsonl")
+        elapsed = _elapsed(self.run) if before else 0.0
+        entry = {"step": self.config.steps, "elapsed": elapsed + self.head.seconds}
         if self.held:
             self.report = self._judge(self.prepared)
             entry |= {f"eval_{name}": value for name, value in self.report.metrics.items()}
-        write_text(self.run.folder / "log.jsonl", json.dumps(entry) + "\n")
+        lines = [json.dumps(line) + "\n" for line in (*before, entry)]
+        write_text(self.run.folder / "log.jsonl", "".join(lines))
 
     def save(
         self, settings: dict[str, Any], save_best: bool | None, calibrated: bool
@@ -195,7 +206,9 @@ class _Finetuning:
         prepared, run = self.prepared, self.run
         step, saved_as = self._take_weights(save_best)
         trained, kept = self.report, self._better_of_both()
-        if kept.start.frozen:
+        if kept.contrast is not None:
+            saved_as = "saved: a head fitted on the encoder after contrastive training"
+        elif kept.start.frozen:
             saved_as = "saved: the head alone, on the encoder as it was before training"
         task = kept.task.finished(kept.loaded.model, self.report)
         outputs = self._validation_outputs(kept, task)

@@ -38,6 +38,7 @@ from bertine.tables.given import Data
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
 from bertine.terminal.console import counted, say, warn
+from bertine.training.few_shot.contrast import Contrast
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
@@ -75,6 +76,7 @@ class Prepared:
         reading: how they were read.
         loss: what is minimized; None: that of `task`.
         title: of the run, for its bar.
+        contrast: how the encoder is trained before its head is fitted alone; None: not at all.
     """
 
     task: Task[Any]
@@ -90,6 +92,7 @@ class Prepared:
     reading: Reading = field(kw_only=True)
     loss: Loss | None = field(default=None, kw_only=True)
     title: str = field(default="finetune", kw_only=True)
+    contrast: Contrast | None = field(default=None, kw_only=True)
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -1,0 +1,261 @@
+"""``learning_curve``: how good each way of learning is with how many labels."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertine.cores.launch import launched
+from bertine.datasets.labelled import has_validation, read_labelled
+from bertine.datasets.reading import Labelled, Reading
+from bertine.errors import BertineError
+from bertine.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.modeldir import load_model
+from bertine.names import CurveWay
+from bertine.options.learning_curve import LearningCurveOptions
+from bertine.options.names import option
+from bertine.options.reading import OwnTable
+from bertine.options.verbs import takes_options
+from bertine.records.examples import Examples
+from bertine.rng import generator
+from bertine.tables.given import TableLike, as_data
+from bertine.tasks.metrics import official_score
+from bertine.tasks.options import TableOptions
+from bertine.terminal.console import counted, human_time, quietly, say, warn
+from bertine.terminal.text import briefly
+from bertine.training.learning_curve.page import curve_page
+from bertine.training.learning_curve.result import CURVE, PAGE, Cell, LearningCurve
+from bertine.training.learning_curve.sizes import draw_examples, sizes_of_curve
+from bertine.training.learning_curve.ways import WAYS, Trainer
+from bertine.training.run import refuse_changes
+
+#: Options that may change when a curve is resumed: what is there stays, and more is trained.
+_FREE = frozenset({"resume", "ways", "draws", "most", "device"})
+
+
+@takes_options()
+def learning_curve(
+    *,
+    model: Path | str,
+    data: Path | str | TableLike,
+    out: Path | str,
+    options: LearningCurveOptions,
+) -> LearningCurve:
+    """Learn from few labels to all, in four ways, several draws each: tf-idf with logistic
+    regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
+
+    Args:
+        model: the model directory to start from.
+        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`.
+        out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
+            plot. What is trained and judged stands there at once, so that a curve that was stopped
+            goes on.
+        options: what the other arguments say.
+
+    Returns:
+        The curve, with what to use now and what twice as many labels would bring.
+
+    Raises:
+        BertineError: what reading the data raises; too few labels for one point; a model that
+            cannot be trained; `out` holds something else, a curve that is not to be resumed, or one
+            with other settings.
+    """
+    if launched():
+        raise BertineError("learning-curve trains in one process; start it without torchrun")
+    data = as_data(data)
+    reading = _reading(options)
+    labelled = _split(data, reading, options)
+    trainer = Trainer(
+        model,
+        labelled,
+        options.task,
+        max_length=options.max_length,
+        device=options.device,
+        precision=options.precision,
+    )
+    curve = _Curve(trainer, labelled, Path(out).absolute(), options)
+    settings = {
+        "examples_fingerprint": labelled.train.fingerprint(),
+        "test_examples_fingerprint": labelled.validation.fingerprint(),
+        "weights_fingerprint": load_model(model, heads={}).model.fingerprint(),
+        **{name: value for name, value in options.changed().items() if name not in _FREE},
+    }
+    with curve.opened(settings):
+        curve.train()
+        return curve.finish()
+
+
+def _reading(options: LearningCurveOptions) -> Reading:
+    table = TableOptions.of(options, OwnTable())
+    return Reading.of(options, Reading(), options=table, limits=None, whole=True)
+
+
+def _split(data: Any, reading: Reading, options: LearningCurveOptions) -> Labelled:
+    """Read training and test examples; where there is no file of these, some are held out."""
+    labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)
+    train, test = labelled.train, labelled.validation
+    if not has_validation(options.task, data, reading):
+        stratify = len({item.label for item in train.items}) < len(train)
+        train, test = train.hold_out(options.test_share, options.seed, stratify=stratify)
+    if len(test) > options.most_tested:
+        order = generator(options.seed, "test examples").permutation(len(test))
+        chosen = sorted(order[: options.most_tested].tolist())
+        say(f"{test.source}: judged on {len(chosen):,} of {len(test):,} examples")
+        test = replace(test, items=[test.items[at] for at in chosen])
+    return replace(labelled, train=train, validation=test, others={})
+
+
+class _Curve:
+    """A curve under way.
+
+    Attributes:
+        result: what is known so far.
+    """
+
+    def __init__(
+        self, trainer: Trainer, labelled: Labelled, out: Path, options: LearningCurveOptions
+    ) -> None:
+        self._trainer, self._options, self.out = trainer, options, out
+        self.train_examples, self.test = labelled.train, labelled.validation
+        task = trainer.task
+        self._labels = [task.names_in(item.label) for item in self.train_examples.items]
+        self._sizes = sizes_of_curve(self._labels, options.least, options.growth, options.most)
+        self._ways = self._wanted(task)
+        if not self._sizes:
+            raise BertineError(
+                f"{self.train_examples.source}: {options.least} labels of each class are more than "
+                f"{option('most')} allows; choose a smaller {option('least')}"
+            )
+        names = task.task_info().metrics or (task.primary_metric,)
+        source = self.train_examples.source
+        self.result = LearningCurve([], tuple(names), len(self.test), source, out)
+        self._settings: dict[str, Any] = {}
+
+    def _wanted(self, task: Any) -> list[CurveWay]:
+        """Return the ways that are asked for, the cheapest first; without few-shot where a label
+        has too few examples for it."""
+        given = self._options.ways
+        asked = WAYS if given is None else (given,) if isinstance(given, str) else tuple(given)
+        for way in asked:
+            if way not in WAYS:
+                raise BertineError(
+                    f"{option('ways')} {briefly(way)} is not known; choose {', '.join(WAYS)}"
+                )
+        ways = [way for way in WAYS if way in asked]
+        counts = Counter(name for each in self._labels for name in each)
+        rare = [label for label in task.labels if counts[label] < 2]
+        if rare and "few-shot" in ways:
+            ways.remove("few-shot")
+            warn(
+                f"few-shot is left out: the label {briefly(rare[0])} has fewer than 2 training "
+                "examples"
+            )
+        if not ways:
+            raise BertineError("no way is left to learn by")
+        return ways
+
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Begin a curve in its folder, or find how far it was; keep other processes out. One in
+        which nothing was trained leaves nothing."""
+        file, out = self.out / CURVE, self.out
+        self._settings = json.loads(json.dumps(settings))
+        if out.exists() and not out.is_dir():
+            raise BertineError(f"{out}: is a file; choose another folder for the curve")
+        new = not out.exists()
+        with os_errors(out, "writing it"):
+            out.mkdir(parents=True, exist_ok=True)
+        with lock_folder(out, "another process is at this curve; wait for it"):
+            if file.exists():
+                self._go_on(file)
+            elif any(not entry.name.startswith(f".{CURVE}.tmp-") for entry in out.iterdir()):
+                raise BertineError(
+                    f"{out}: is not empty and holds no learning curve; choose another folder"
+                )
+            try:
+                yield
+            finally:
+                shutil.rmtree(self._run, ignore_errors=True)
+                if not self.result.cells and not file.exists() and new:
+                    with contextlib.suppress(OSError):
+                        out.rmdir()
+
+    def _go_on(self, file: Path) -> None:
+        if not self._options.resume:
+            raise BertineError(
+                f"{self.out}: holds a learning curve already; add {option('resume', True)} to go "
+                "on with it, or choose another folder"
+            )
+        known = read_json_object(file, lenient=True)
+        try:
+            settings = dict(known["settings"])
+            self.result.cells = [Cell.from_dict(values) for values in known["cells"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BertineError(
+                f"{file}: is damaged ({error!r}); choose another folder for the curve"
+            ) from error
+        refuse_changes(file, "curve was begun", settings, self._settings)
+
+    @property
+    def _run(self) -> Path:
+        return self.out / "run"
+
+    def _plan(self) -> list[tuple[int | None, int, CurveWay]]:
+        """Return the cells of the curve: the smallest first, so that there is soon something to
+        see. With all examples every draw would be the same."""
+        return [
+            (size, draw, way)
+            for size in self._sizes
+            for draw in range(1 if size is None else self._options.draws)
+            for way in self._ways
+        ]
+
+    def train(self) -> None:
+        """Train and judge what is not there yet."""
+        known = {(cell.size, cell.draw, cell.way) for cell in self.result.cells}
+        plan = self._plan()
+        waiting = [cell for cell in plan if cell not in known]
+        say(
+            f"{counted(len(self.train_examples), 'training example')}, "
+            f"{counted(len(self.test), 'test example')}; {counted(len(plan), 'model')} to train"
+            + (f", {len(plan) - len(waiting)} there already" if len(waiting) < len(plan) else "")
+        )
+        for number, (size, draw, way) in enumerate(waiting, start=1):
+            cell = self._cell(size, draw, way)
+            self.result.cells.append(cell)
+            self._write()
+            say(
+                f"{number} of {len(waiting)}: {way} with {cell.num_labels:,} labels: "
+                f"{cell.score:.1%} ({human_time(cell.train_seconds)})"
+            )
+
+    def _cell(self, size: int | None, draw: int, way: CurveWay) -> Cell:
+        chosen = draw_examples(self._labels, size, self._options.seed, draw)
+        train: Examples[Any] = self.train_examples
+        train = replace(train, items=[train.items[at] for at in chosen])
+        shutil.rmtree(self._run, ignore_errors=True)
+        with quietly():
+            trained = self._trainer.train(way, train, self._run, self._options.seed + draw)
+            began = time.perf_counter()
+            answers: Sequence[Any] = trained.answer(self.test)
+            seconds = time.perf_counter() - began
+        shutil.rmtree(self._run, ignore_errors=True)
+        metrics = self._trainer.task.judge(answers, self.test).metrics
+        score = official_score(metrics, self.result.metric_names)
+        return Cell(way, size, draw, len(train), score, metrics, trained.seconds, seconds)
+
+    def _write(self) -> None:
+        write_json(self.out / CURVE, {"settings": self._settings, **self.result.to_dict()})
+
+    def finish(self) -> LearningCurve:
+        """Write the page, and return what is known of the cells that are asked for."""
+        self._write()
+        curve_page(self.result).write(self.out / PAGE)
+        return self.result

@@ -1,0 +1,157 @@
+"""What more labels would bring: the draws, the outlook, and a curve that goes on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bertine
+import toys
+from bertine import BertineError
+from bertine.training.learning_curve.learning_curve import _Curve
+from bertine.training.learning_curve.outlook import outlook
+from bertine.training.learning_curve.result import LearningCurve
+from bertine.training.learning_curve.sizes import draw_examples, sizes_of_curve
+
+labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60).map(
+    lambda names: [[name] for name in names]
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_model(tmp_path_factory.mktemp("model") / "model")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_labelled(tmp_path_factory.mktemp("labels") / "few.csv", rows=60)
+
+
+def curve(data: Path, model: Path, out: Path, **changes: Any) -> LearningCurve:
+    settings: dict[str, Any] = {"draws": 2, "ways": ["tf-idf", "frozen"], "precision": "fp32"}
+    with toys.one_thread():
+        return bertine.learning_curve(model=model, data=data, out=out, **{**settings, **changes})
+
+
+@given(labels, st.integers(2, 9), st.integers(0, 3))
+def test_a_draw_has_so_many_of_each_label_and_grows(
+    names: list[list[str]], size: int, number: int
+) -> None:
+    chosen = draw_examples(names, size, 0, number)
+    there, counts = Counter(n for each in names for n in each), Counter(names[a][0] for a in chosen)
+    assert all(counts[name] == min(size, count) for name, count in there.items())
+    assert set(chosen) <= set(draw_examples(names, size + 3, 0, number))
+
+
+@given(labels, st.integers(2, 9), st.one_of(st.none(), st.integers(4, 60)))
+def test_the_numbers_of_labels_grow_and_stay_within_the_bounds(
+    names: list[list[str]], least: int, most: int | None
+) -> None:
+    sizes = sizes_of_curve(names, least, 2.0, most)
+    numbers = [len(draw_examples(names, size, 0, 0)) for size in sizes]
+    assert numbers == sorted(set(numbers))
+    assert all(number <= (most or len(names)) for number in numbers)
+    assert most is not None or sizes[-1] is None
+
+
+def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
+    points = [(n, 1 - 2 * n**-0.5) for n in (50, 100, 200, 400) for _ in range(2)]
+    found = outlook(points)
+    assert found is not None
+    expected = 2 * 400**-0.5 - 2 * 800**-0.5
+    assert found.gain == pytest.approx(expected)
+    assert found.low == pytest.approx(expected)
+    assert found.high == pytest.approx(expected)
+
+
+def test_the_outlook_is_wide_where_the_draws_lie_apart_and_open_where_there_are_few() -> None:
+    found = outlook([(50, 0.5), (50, 0.7), (100, 0.55), (100, 0.72)])
+    assert found is not None
+    assert found.low < 0 < found.gain < found.high
+    assert outlook([(50, 0.5), (50, 0.6)]) is None
+    assert outlook([(50, 0.5), (100, 0.6)]) is None
+
+
+def test_a_curve_says_what_to_use_and_what_more_labels_would_bring(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    result = curve(data, model, tmp_path / "curve")
+    assert {(cell.way, cell.size, cell.draw) for cell in result.cells} == {
+        (way, size, draw)
+        for way in ("tf-idf", "frozen")
+        for size, draw in ((8, 0), (8, 1), (16, 0), (16, 1), (None, 0))
+    }
+    assert result.num_tested == 12
+    kept = json.loads((tmp_path / "curve/learning-curve.json").read_text())
+    assert len(kept["cells"]) == 10
+    page = (tmp_path / "curve/learning-curve.html").read_text()
+    assert "<svg" in page
+    text = "\n".join(result.lines())
+    assert "With 48 labels" in text
+    assert "is best" in text
+    assert "Twice as many labels" in text
+    for point in (point for way in result.ways for point in result.curve(way)):
+        assert 0 <= point.low <= point.score <= point.high <= 1
+        assert point.answers_per_second > 0
+
+
+def test_a_curve_that_was_stopped_goes_on_where_it_was(
+    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, train_one = [], _Curve._cell
+
+    def stops(self: _Curve, *cell: Any) -> Any:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(cell)
+        return train_one(self, *cell)
+
+    monkeypatch.setattr(_Curve, "_cell", stops)
+    with pytest.raises(KeyboardInterrupt):
+        curve(data, model, tmp_path / "curve")
+    first = json.loads((tmp_path / "curve/learning-curve.json").read_text())["cells"]
+    assert len(first) == 3
+    with pytest.raises(BertineError, match="holds a learning curve already; add resume=True"):
+        curve(data, model, tmp_path / "curve")
+    with pytest.raises(BertineError, match="curve was begun"):
+        curve(data, model, tmp_path / "curve", resume=True, least=4)
+    rest = []
+    monkeypatch.setattr(
+        _Curve, "_cell", lambda self, *cell: rest.append(cell) or train_one(self, *cell)
+    )
+    result = curve(data, model, tmp_path / "curve", resume=True)
+    assert len(rest) == 7
+    assert not set(rest) & set(done)
+    assert [cell.to_dict() for cell in result.cells[:3]] == first
+
+
+def test_models_are_trained_on_the_draws_and_their_folders_are_removed(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    result = curve(data, model, tmp_path / "curve", ways=["few-shot", "finetune"], draws=1, most=20)
+    assert {(cell.way, cell.num_labels) for cell in result.cells} == {
+        ("few-shot", 16),
+        ("finetune", 16),
+    }
+    assert all(cell.train_seconds > 0 and cell.answer_seconds > 0 for cell in result.cells)
+    names = {entry.name for entry in (tmp_path / "curve").iterdir()}
+    assert names == {"learning-curve.json", "learning-curve.html"}
+
+
+def test_mistakes_are_named_and_leave_nothing(data: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match="'guess' is not known; choose tf-idf"):
+        curve(data, model, tmp_path / "curve", ways="guess")
+    with pytest.raises(BertineError, match="more than most allows"):
+        curve(data, model, tmp_path / "curve", most=10)
+    assert not (tmp_path / "curve").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("")
+    with pytest.raises(BertineError, match="is not empty and holds no learning curve"):
+        curve(data, model, tmp_path / "other")
