@@ -24,6 +24,7 @@ from bertine.training.distillation.static.components import Components
 from bertine.training.distillation.static.fitting import PieceTexts, fit_table
 from bertine.training.distillation.static.pieces import inputs_of
 from bertine.training.distillation.static.result import StaticResult
+from bertine.training.distillation.static.weighting import ranked_pieces
 from bertine.training.distillation.static.words import with_words
 
 TEXTS = ["the cat sat", "unheard-of words", "", "the dog, the dog"]
@@ -318,6 +319,11 @@ def test_means_are_those_of_the_known_pieces(seed: int, texts: list[list[int]]) 
         known = [i for i in text if i < 6 and i != 1]
         wanted = table[known].mean(0) if known else np.zeros(3)
         np.testing.assert_allclose(mean, wanted, atol=1e-5)
+
+
+def test_ranks_leave_out_what_no_text_has() -> None:
+    tokens = ["[PAD]", "[unused7]", "!", "é", "the", "##é", "##s"]
+    assert ranked_pieces(tokens, {0}).tolist() == [2, 4, 6, 3, 5]
 
 
 def test_int8_keeps_the_largest_number() -> None:

@@ -11,6 +11,7 @@ from bertine.inference.static_vectors.table import StaticTable
 from bertine.terminal.console import counted
 from bertine.version import __version__
 
+CARD = "README.md"
 _CODE = """```python
 import bertine
 

@@ -21,13 +21,12 @@ from safetensors.numpy import save_file
 from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors, read_json_object, write_json, write_text
-from bertine.inference.static_vectors.card import static_card
+from bertine.inference.static_vectors.card import CARD, static_card
 from bertine.inference.static_vectors.table import StaticTable, as_stored
 from bertine.inference.static_vectors.vocabulary import static_tokenizer
 from bertine.interop.config_file import CONFIG
 from bertine.interop.sentence_modules import MODULES
 from bertine.interop.word_models import STATIC, static_folder
-from bertine.model_card import CARD
 from bertine.names import StaticPrecision
 from bertine.system.memory import check_memory
 from bertine.terminal.text import briefly

@@ -40,6 +40,7 @@ from bertine.training.distillation.static.texts import (
 from bertine.training.distillation.static.weighting import (
     counted_probabilities,
     rank_probabilities,
+    ranked_pieces,
     smooth_inverse,
 )
 from bertine.training.distillation.static.words import with_words
@@ -90,9 +91,10 @@ def distill_static(
         if options.learn:
             kept = spread_texts(source, reading, tokenizer, found.texts, options.teacher_texts)
     pieces = piece_vectors(teacher, tokenizer)
-    weights, said = _weights(options, counts, len(pieces))
-    own = np.ones(len(pieces), bool)
-    own[list(tokenizer.special_ids)] = False
+    ranked = ranked_pieces(tokenizer.tokens, tokenizer.special_ids)
+    weights, said = _weights(options, counts, len(pieces), ranked)
+    own = np.zeros(len(pieces), bool)
+    own[ranked] = True
     mean = pieces[own].mean(0, dtype=np.float64).astype(np.float32)
     fitted: Fitted | None = None
     if kept:
@@ -157,23 +159,18 @@ def _teacher(options: DistillOptions) -> Embedder:
 
 
 def _weights(
-    options: DistillOptions, counts: np.ndarray | None, pieces: int
+    options: DistillOptions, counts: np.ndarray | None, pieces: int, ranked: np.ndarray
 ) -> tuple[np.ndarray, str]:
     """Return the weights of pieces fp32 [V], and what they are in words."""
     kind = options.piece_weights or ("rank" if counts is None else "counts")
     if kind == "none":
         return np.ones(pieces, np.float32), "all pieces weigh the same"
-    if kind == "rank" or counts is None:
-        probabilities, said = (
-            rank_probabilities(pieces),
-            "frequent pieces, by their rank, weigh less",
-        )
-    else:
-        probabilities, said = (
-            counted_probabilities(counts),
-            "pieces frequent in the texts weigh less",
-        )
-    return smooth_inverse(probabilities, options.sif_coefficient), said
+    if kind == "counts" and counts is not None:
+        weights = smooth_inverse(counted_probabilities(counts), options.sif_coefficient)
+        return weights, "pieces frequent in the texts weigh less"
+    weights = np.ones(pieces, np.float32)
+    weights[ranked] = smooth_inverse(rank_probabilities(len(ranked)), options.sif_coefficient)
+    return weights, "frequent pieces, by their rank, weigh less"
 
 
 def _teacher_vectors(teacher: Embedder, texts: list[str]) -> np.ndarray:

@@ -10,7 +10,29 @@ Shape legend: V pieces of the vocabulary.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
+
 import numpy as np
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def ranked_pieces(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
+    """Return the ids int64 [n] of pieces from the most frequent on, as their places let one guess.
+
+    Special tokens and BERT's ``[unused7]`` are left out: no text has them. Single characters that
+    are not ASCII come last: vocabularies hold them all at the beginning, however rare they are.
+    """
+    own = [
+        row
+        for row, token in enumerate(tokens)
+        if row not in special_ids and not _UNUSED.fullmatch(token)
+    ]
+    rare = [len(tokens[row].removeprefix("##")) == 1 and not tokens[row].isascii() for row in own]
+    order = np.array(own, np.int64)
+    last = np.array(rare, bool)
+    return np.concatenate([order[~last], order[last]])
 
 
 def rank_probabilities(count: int) -> np.ndarray:
