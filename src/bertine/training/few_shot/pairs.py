@@ -59,7 +59,7 @@ def count_pairs(chosen: np.ndarray) -> PairCounts:
     for start in range(0, len(kinds), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         shared = of_kinds[part] @ of_kinds.T > 0
-        shared |= ~kinds[part].any(1)[:, None] & ~kinds.any(1)[None, :]
+        shared |= ~kinds[part].any(1, keepdims=True) & ~kinds.any(1, keepdims=True).T
         alike += float(numbers[part] @ (shared @ numbers))
     count = len(chosen)
     # Each pair was met from both sides, and each example with itself.

@@ -108,6 +108,7 @@ def distill_static(
         components = Components.of(pieces[own], options.dimensions)
         table = components(pieces) * weights[:, None]
         table[~own] = 0
+    words_added = tokenizer.vocab_size - teacher.tokenizer.vocab_size
     facts = {
         "teacher": teacher.name,
         "apply_pca": int(table.shape[1]),
@@ -117,7 +118,7 @@ def distill_static(
         "data_path": Path(data).name if isinstance(data, str | Path) else None,
         "texts": found.texts or None,
         "trained_on": len(kept) - fitted.held_out if fitted else None,
-        "words_added": (tokenizer.vocab_size - teacher.tokenizer.vocab_size) or None,
+        "words_added": words_added or None,
         "cosine_before": fitted and round(fitted.before, 6),
         "cosine_after": fitted and round(fitted.after, 6),
         "seed": options.seed if fitted else None,
@@ -132,7 +133,7 @@ def distill_static(
         weights=said,
         texts=found.texts,
         fitted=fitted,
-        words_added=facts["words_added"] or 0,
+        words_added=words_added,
         precision=options.table_precision,
         times_as_fast=times_as_fast(embedder, teacher, kept),
         seconds=time.monotonic() - started,

@@ -57,7 +57,7 @@ def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
             raise BertineError(f"{option('text_columns')}: name one column of texts")
         column = column[0]
     formats: tuple[PlainFormat, ...] = ("csv", "tsv", "jsonl", "text")
-    chosen = next((each for each in formats if each == options.format), None)
+    chosen: PlainFormat | None = next((each for each in formats if each == options.format), None)
     if options.format is not None and chosen is None:
         raise BertineError(f"{option('format', options.format)} is not for plain texts")
     if chosen is None and column is None and not isinstance(source, GivenTable):
