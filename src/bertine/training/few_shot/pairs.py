@@ -55,11 +55,12 @@ def count_pairs(chosen: np.ndarray) -> PairCounts:
     kinds, counts = _different_rows(chosen.astype(bool))
     numbers = counts.astype(np.float64)
     of_kinds = kinds.astype(np.float32)
+    unlabelled = of_kinds.sum(1) == 0
     alike = 0.0
     for start in range(0, len(kinds), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         shared = of_kinds[part] @ of_kinds.T > 0
-        shared |= ~kinds[part].any(1, keepdims=True) & ~kinds.any(1, keepdims=True).T
+        shared |= unlabelled[part, None] & unlabelled[None, :]
         alike += float(numbers[part] @ (shared @ numbers))
     count = len(chosen)
     # Each pair was met from both sides, and each example with itself.
