@@ -22,6 +22,7 @@ from bertine.commands.train.check_labels import CHECK_LABELS
 from bertine.commands.train.distill import DISTILL
 from bertine.commands.train.feature_based import FEATURE_BASED
 from bertine.commands.train.finetune import FINETUNE
+from bertine.commands.train.finetune_similarity import FINETUNE_SIMILARITY
 from bertine.commands.train.lr_find import LR_FIND
 from bertine.commands.train.paper import PAPER
 from bertine.commands.train.pretrain import PRETRAIN
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Command] = {
         PRETRAIN_ELMO,
         LR_FIND,
         FINETUNE,
+        FINETUNE_SIMILARITY,
         SEARCH,
         CHECK_LABELS,
         DISTILL,

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +20,7 @@ from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.names import PairLossName
 from bertine.objectives.base import Term
-from bertine.tasks.features import Features, pad_features
+from bertine.tasks.features import Features, pad_features, text_number
 from bertine.training.loop.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH
 from bertine.training.similarity.encoding import encode_in_parts
 from bertine.training.similarity.ranking import order_loss, ranking_losses, right_as_well
@@ -169,9 +167,3 @@ def pair_batch(pairs: Sequence[Pair], pad_id: int, max_length: int) -> Batch:
     scores = [0.0 if pair.score is None else pair.score for _, _, pair in listed]
     batch.targets["scores"] = torch.tensor(scores, dtype=torch.float32)
     return batch
-
-
-def text_number(text: Features) -> int:
-    """Return a number of 63 bits that is equal for texts with the same pieces."""
-    ids = np.ascontiguousarray(text.input_ids, dtype=np.int32)
-    return int.from_bytes(blake2b(ids, digest_size=8).digest(), "little") >> 1

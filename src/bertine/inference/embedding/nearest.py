@@ -1,0 +1,201 @@
+"""The nearest rows of many vectors, by their cosines: exact, in bounded memory, a block at a time.
+
+Shape legend: Q queries, N rows of a block, D numbers of a vector, T nearest rows of a query.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bertine.cores.launch import cores
+from bertine.terminal.shown import Shown
+
+#: Vectors that are compared at once: few enough to stay in the cache of a core between the two
+#: times that they are read (measured: 16,384 take four times as long).
+BLOCK_ROWS = 1 << 10
+#: Fewer vectors are not divided among threads.
+_LEAST_SPAN = 1 << 14
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A row of the file.
+
+    Attributes:
+        row: its number among the texts, from 1 on.
+        score: the cosine of its vector and the query's, at most 1.
+        text: None where only vectors were given.
+    """
+
+    row: int
+    score: float
+    text: str | None
+
+
+@dataclass(repr=False)
+class Neighbours(Shown):
+    """The nearest rows, best first; of equals the earlier one first.
+
+    Attributes:
+        query: the text that was asked for.
+        rows: compared.
+        found: the best of them.
+        notes: what was cut, or mended in the input.
+    """
+
+    query: str
+    rows: int
+    found: list[Neighbour]
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return a line for each: score, row, text."""
+        return [
+            f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
+            + ("" if row.text is None else f"  {' '.join(row.text.split())}")
+            for row in self.found
+        ] + self.notes
+
+
+class NearestRows:
+    """The T rows with the highest scores so far, for each of Q queries, best first; of equal
+    scores the earlier row first. A score that is NaN or minus infinity is none.
+
+    Args:
+        queries: Q.
+        top: T.
+
+    Attributes:
+        top: T.
+        scores: of each query fp32 [at most T].
+        rows: of each query their numbers from 0 on, int64 [at most T].
+        texts: of the rows that are among the best of any query, where they are given.
+        seen: rows so far.
+    """
+
+    def __init__(self, queries: int, top: int) -> None:
+        self.top = top
+        self.scores = [np.empty(0, dtype=np.float32) for _ in range(queries)]
+        self.rows = [np.empty(0, dtype=np.int64) for _ in range(queries)]
+        self.texts: dict[int, str] = {}
+        self.seen = 0
+        #: What a score must be above to be among the best; of equals the earlier row is there.
+        self._bar = np.full(queries, -np.inf, dtype=np.float32)
+
+    def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
+        """Add the `scores` fp32 [Q, N] of the next N rows, and their `texts`."""
+        better = scores > self._bar[:, None]
+        for query in np.flatnonzero(better.any(1)).tolist():
+            at = np.flatnonzero(better[query])
+            self._merge(query, scores[query, at], self.seen + at)
+        if texts is not None:
+            self._keep_texts(texts)
+        self.seen += scores.shape[1]
+
+    def add_rows(self, query: int, rows: np.ndarray, scores: np.ndarray) -> None:
+        """Add `scores` fp32 [N] of rows that are found in another way than one after the other,
+        with their numbers `rows` [N], to one query."""
+        order = np.argsort(rows, kind="stable")
+        known = ~np.isnan(scores[order])
+        self._merge(query, scores[order][known], rows[order][known])
+
+    def _merge(self, query: int, scores: np.ndarray, rows: np.ndarray) -> None:
+        if len(scores) > self.top:  # a sort of all would take most of the time of a first block
+            bar = np.partition(scores, len(scores) - self.top)[-self.top]
+            above = scores >= bar
+            scores, rows = scores[above], rows[above]
+        merged = np.concatenate([self.scores[query], scores])
+        numbers = np.concatenate([self.rows[query], rows])
+        # Stable: of equals the row that came first stays first.
+        order = np.argsort(-merged, kind="stable")[: self.top]
+        self.scores[query], self.rows[query] = merged[order], numbers[order]
+        if len(order) == self.top:
+            self._bar[query] = self.scores[query][-1]
+
+    def add_all(self, later: NearestRows) -> None:
+        """Add what was found among the rows behind those so far."""
+        for query, (scores, rows) in enumerate(zip(later.scores, later.rows, strict=True)):
+            self._merge(query, scores, self.seen + rows)
+        self.seen += later.seen
+
+    def _keep_texts(self, texts: Sequence[str]) -> None:
+        kept = set(np.concatenate(self.rows).tolist()) if self.rows else set()
+        self.texts = {
+            row: texts[row - self.seen] if row >= self.seen else self.texts[row] for row in kept
+        }
+
+    def neighbours(self, query: int) -> list[Neighbour]:
+        """Return the best rows of a query."""
+        return [
+            Neighbour(row + 1, min(1.0, score), self.texts.get(row))
+            for row, score in zip(
+                self.rows[query].tolist(), self.scores[query].tolist(), strict=True
+            )
+        ]
+
+
+def cosines_with(asked: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Compute the cosines fp32 [Q, N] of `asked` fp32 [Q, D], of length 1, and `vectors` [N, D] of
+    any length; that of a vector of zeros is 0."""
+    part = np.asarray(vectors, dtype=np.float32)
+    # The scores are divided, not the vectors, which are D times as many numbers.
+    norms = np.sqrt(np.einsum("nd,nd->n", part, part))
+    scores: np.ndarray = asked @ part.T
+    scores /= np.where(norms > 0, norms, 1.0)
+    return scores
+
+
+def search_all(
+    nearest: NearestRows,
+    asked: np.ndarray,
+    vectors: np.ndarray,
+    advance: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Compare `asked` fp32 [Q, D], of length 1, with all `vectors` [rows, D], which may be on disk.
+
+    Args:
+        nearest: of Q queries; gets the rows.
+        advance: called with how many more rows are done, by one thread at a time.
+    """
+    lock = Lock()
+
+    def search(span: np.ndarray) -> NearestRows:
+        """Find the nearest rows of one part."""
+        own = NearestRows(len(asked), nearest.top)
+        for start in range(0, len(span), BLOCK_ROWS):
+            block = span[start : start + BLOCK_ROWS]
+            own.add(cosines_with(asked, block))
+            with lock:
+                advance(len(block))
+        return own
+
+    # A thread for each part: those of the library of matrix products would wait for one another at
+    # each block, which takes several times as long where other work has a core.
+    spans = min(cores(), max(1, len(vectors) // _LEAST_SPAN))
+    bounds = [len(vectors) * at // spans for at in range(spans + 1)]
+    parts = [vectors[low:high] for low, high in itertools.pairwise(bounds)]
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(spans) as pool:
+        for found in pool.map(search, parts):
+            nearest.add_all(found)
+
+
+def search_rows(
+    nearest: NearestRows, asked: np.ndarray, vectors: np.ndarray, rows: Iterable[np.ndarray]
+) -> None:
+    """Compare each of `asked` fp32 [Q, D], of length 1, with some rows of `vectors` [rows, D].
+
+    Args:
+        nearest: of Q queries; gets the rows.
+        rows: for each query the numbers of its rows, int64 [N].
+    """
+    for query, chosen in enumerate(rows):
+        scores = cosines_with(asked[query : query + 1], vectors[np.sort(chosen)])
+        nearest.add_rows(query, np.sort(chosen), scores[0])
+    nearest.seen = len(vectors)
