@@ -57,7 +57,9 @@ class _Cached(torch.autograd.Function):
     """Vectors whose parts are computed again, one after the other, when gradients go back."""
 
     @staticmethod
-    def forward(ctx: Any, tied: Tensor, encode: Encode, batch: Batch, parts: list[Tensor]) -> Tensor:
+    def forward(
+        ctx: Any, tied: Tensor, encode: Encode, batch: Batch, parts: list[Tensor]
+    ) -> Tensor:
         ctx.encode, ctx.batch, ctx.parts, ctx.position = encode, batch, parts, stream.position
         kind = tied.device.type
         ctx.autocast = (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))

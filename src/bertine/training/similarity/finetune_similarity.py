@@ -4,7 +4,7 @@ out."""
 from __future__ import annotations
 
 import contextlib
-import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from typing import Any
 
 from bertine.bundled import locate
 from bertine.errors import BertineError
-from bertine.files import write_json
+from bertine.files import os_errors, read_json_object, write_json
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.scoring.evaluate_vectors import evaluated_part, score_rows
 from bertine.inference.embedding.scoring.report import SimilarityReport
@@ -48,7 +48,7 @@ from bertine.training.similarity.pair_file import PairFile
 
 #: The file of a run with its scores.
 SCORES = "scores.json"
-#: The folder of a run with what is needed while it trains.
+#: How the name of the folder ends that holds what is needed while a run trains.
 _SCRATCH = "pieces"
 #: Up to so many rows there are several epochs.
 _FEW, _EPOCHS = 10_000, 4
@@ -99,6 +99,11 @@ class SimilarityResult(Shown):
         for name, value in self.after.items():
             mark = " (by which the best was chosen)" if name == self.metric else ""
             lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
+        if self.after and self.after[self.metric] < self.before[self.metric]:
+            lines.append(
+                f"training made {self.metric} lower: the model to start from is better for these "
+                "rows; a lower learning rate, or more rows, may help"
+            )
         return [*lines, *self.notes, f"model: {self.model}"]
 
 
@@ -212,12 +217,12 @@ def _embedder(
 def _scratch(folder: Path) -> Iterator[Path]:
     """Yield a folder beside the run's, which is removed at the end: a run's own is not touched before
     it is begun."""
-    scratch = folder.parent / f".{folder.name}.{_SCRATCH}"
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    beside = folder.absolute().parent
+    with os_errors(beside, "writing there"):
+        beside.mkdir(parents=True, exist_ok=True)
+        holder = tempfile.TemporaryDirectory(prefix=f".{folder.name}.{_SCRATCH}-", dir=beside)
+    with holder as scratch:
+        yield Path(scratch)
 
 
 def _neighbours(rows: PairRows) -> Iterator[PairRow]:
@@ -325,8 +330,9 @@ class _Work:
                 choose=Choice(self.metric, highest=True) if self._score else None,
             )
             after, steps = self._take_best(run, config.steps)
-            elapsed = [line["elapsed"] for line in read_log(run.folder / "log.jsonl")
-                       if "elapsed" in line]
+            elapsed = [
+                line["elapsed"] for line in read_log(run.folder / "log.jsonl") if "elapsed" in line
+            ]
             seconds = float(elapsed[-1]) if elapsed else time.monotonic() - began
             facts = {**settings, "elapsed": seconds, "environment": run.environment}
             if after:
@@ -391,7 +397,9 @@ class _Work:
             learning_rate=rate,
             warmup_steps=warmup(steps, options.warmup_steps, rising),
             precision=self.precision,
-            checkpoint_every=every if options.checkpoint_every is None else options.checkpoint_every,
+            checkpoint_every=every
+            if options.checkpoint_every is None
+            else options.checkpoint_every,
             budget_seconds=None,
             workers=0,
             compile=None,
@@ -451,8 +459,6 @@ class _Work:
 
     def _known(self, run: Run, file: PairFile, held: int) -> SimilarityResult:
         """Return what a run that had finished before ended with."""
-        from bertine.files import read_json_object
-
         run.remove_checkpoints()
         known = read_json_object(run.folder / SCORES, lenient=True)
         return SimilarityResult(

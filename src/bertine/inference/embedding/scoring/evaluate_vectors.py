@@ -30,7 +30,11 @@ def gives_vectors(model: object) -> bool:
 
 
 def evaluate_vectors(
-    model: Embedder | Path | str, data: Data, options: EvaluateOptions, *, show_progress: bool = True
+    model: Embedder | Path | str,
+    data: Data,
+    options: EvaluateOptions,
+    *,
+    show_progress: bool = True,
 ) -> SimilarityReport:
     """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs of
     a text and its match by what a search for the first finds among all second ones.
