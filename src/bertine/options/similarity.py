@@ -66,7 +66,8 @@ class PairTraining(OptionGroup):
     )
     mine_negatives: int = declare(
         0,
-        "of pairs: find so many texts for each that look right and are not, with the vectors of the "
+        "of pairs: find so many texts for each that look right and are not, with the vectors of "
+        "the "
         "model as it is, and train on them as well",
         least=0,
         most=100,

@@ -1,4 +1,5 @@
-"""Tables that say which texts are alike: pairs, pairs with scores, texts with labels, plain texts."""
+"""Tables that say which texts are alike: pairs, pairs with scores, texts with labels, plain
+texts."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ class PairColumns:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A row: its texts, first the one or two of the pair, then those that do not match; its score or
+    """A row: its texts, first the one or two of the pair, then those that do not match; its score
+    or
     its label, where the table has them."""
 
     line: int
@@ -240,7 +242,8 @@ def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
         score = math.nan
     if not math.isfinite(score):
         raise BertineError(
-            f"{table.name}:{row.line}: the score {columns.label!r} is {briefly(label)}, but must be "
+            f"{table.name}:{row.line}: the score {columns.label!r} is {briefly(label)}, but must "
+            f"be "
             "a number"
         )
     return PairRow(row.line, tuple(texts), score=score)

@@ -154,7 +154,7 @@ class Embedder(Shown):
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
         where = resolve_device(device)
-        modules = read_sentence_modules(Path(model_dir))
+        modules = read_sentence_modules(Path(model_dir)) or _modules_of_run(model_dir)
         folder = modules.transformer if modules else Path(model_dir)
         if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
@@ -394,6 +394,12 @@ class Embedder(Shown):
         elif modules and modules.prompts:
             lines.append(f"no prompt is put before texts; there are {', '.join(modules.prompts)}")
         return lines
+
+
+def _modules_of_run(folder: Path | str) -> SentenceModules | None:
+    """Return what the model directory in a run's folder says; None where there is none."""
+    inside = Path(folder) / "model"
+    return read_sentence_modules(inside) if (Path(folder) / "run.json").is_file() else None
 
 
 def _name(model_dir: Path | str) -> str:

@@ -2,7 +2,8 @@
 
 A loss over all pairs of a batch needs all its vectors at once, but not all that was computed on the
 way to them. Where a batch is more than one part, the vectors are computed without gradients; the
-loss gives the gradients of the vectors; and with these each part is computed again and goes backwards
+loss gives the gradients of the vectors; and with these each part is computed again and goes
+backwards
 by itself (gradient caching: Gao et al. 2021, arXiv 2101.06983, section 3).
 
 Shape legend: B texts, D numbers of a vector.

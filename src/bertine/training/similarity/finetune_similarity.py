@@ -118,9 +118,11 @@ def finetune_similarity(
 ) -> SimilarityResult:
     """Train a model to give vectors that are near to one another where texts are alike.
 
-    From pairs of a text and its match, with all other texts of a batch, and columns of negatives, as
+    From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
+    as
     wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT); texts
-    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own match
+    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own
+    match
     under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as pairs.
     Texts are read from disk; memory does not grow with their number.
 
@@ -128,13 +130,16 @@ def finetune_similarity(
         model: the model directory to start from.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
-        validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10). None:
-            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts without
+        validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
+        None:
+            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts
+            without
             pairs nothing is.
         options: what the other arguments say.
 
     Raises:
-        BertineError: no such model or data, a column that is not there, or not recognized; `out` holds
+        BertineError: no such model or data, a column that is not there, or not recognized; `out`
+        holds
             another run; a loss that needs scores, and there are none.
     """
     Run.check(out, options.resume)
@@ -215,7 +220,8 @@ def _embedder(
 
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside the run's, which is removed at the end: a run's own is not touched before
+    """Yield a folder beside the run's, which is removed at the end: a run's own is not touched
+    before
     it is begun."""
     beside = folder.absolute().parent
     with os_errors(beside, "writing there"):
@@ -303,7 +309,8 @@ class _Work:
         if draws.labels is not None:
             say(
                 f"{counted(len(file.labels), 'label')}: {draws.labels.alike:,} pairs of texts with "
-                f"the same label, {draws.labels.different:,} with different ones; they are drawn as "
+                f"the same label, {draws.labels.different:,} with different ones; they are drawn "
+                f"as "
                 "they are needed"
             )
             if draws.labels.different == 0:

@@ -30,7 +30,8 @@ def train_on_pairs(
     evaluate_every: int | None = None,
     choose: Choice | None = None,
 ) -> list[dict[str, Any]]:
-    """Train the model of `embedder` in place, so that the vectors of pairs are as `loss` wants them.
+    """Train the model of `embedder` in place, so that the vectors of pairs are as `loss` wants
+    them.
 
     Args:
         embedder: says how texts are cut and pooled; it must not have computed vectors yet, for what

@@ -1,4 +1,5 @@
-"""Wrong answers that look right: the nearest second texts of other pairs, by the vectors of the model
+"""Wrong answers that look right: the nearest second texts of other pairs, by the vectors of the
+model
 as it is before training.
 
 Shape legend: N rows, D numbers of a vector, C candidates, K negatives of a row.
@@ -23,7 +24,8 @@ from bertine.training.similarity.pair_file import PairFile
 MOST_CANDIDATES = 1 << 16
 #: Rows whose vectors are computed, and whose neighbours are looked for, at once.
 _ROWS = 1 << 11
-#: So many of the nearest are looked at for each negative, before those that are too near are skipped.
+#: So many of the nearest are looked at for each negative, before those that are too near are
+#: skipped.
 _LOOKED_AT = 20
 
 
@@ -52,7 +54,8 @@ class MinedNegatives:
 
         Args:
             embedder: whose vectors are compared.
-            margin: a neighbour whose cosine with the first text is above this share of the cosine of
+            margin: a neighbour whose cosine with the first text is above this share of the cosine
+            of
                 first and second is skipped: it may be right too.
             seed: of the candidates, where they are drawn.
             advance: called with the number of rows that are done.

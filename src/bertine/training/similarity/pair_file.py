@@ -1,6 +1,7 @@
 """Texts as pieces on disk, read row by row: memory does not grow with their number.
 
-``rows.bin`` has a record of fixed size for each row, ``texts.bin`` the pieces of its texts. Both are
+``rows.bin`` has a record of fixed size for each row, ``texts.bin`` the pieces of its texts. Both
+are
 scratch files of a run: they are made anew when it is resumed.
 """
 

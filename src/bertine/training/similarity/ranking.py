@@ -11,7 +11,8 @@ from torch import Tensor
 
 
 def ranking_losses(scores: Tensor, known: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Compute how improbable the right one of all candidates is: the cross-entropy of a softmax over
+    """Compute how improbable the right one of all candidates is: the cross-entropy of a softmax
+    over
     cosines (van den Oord et al. 2018, section 2.3; Henderson et al. 2017, section 4).
 
     Args:

@@ -26,7 +26,11 @@ def gives_vectors(model: object) -> bool:
     """Tell whether `model` is an embedder, or a directory of sentence-transformers."""
     if isinstance(model, Embedder):
         return True
-    return isinstance(model, str | Path) and (Path(model) / MODULES).is_file()
+    if not isinstance(model, str | Path):
+        return False
+    folder = Path(model)
+    run = (folder / "run.json").is_file()
+    return (folder / "model" / MODULES if run else folder / MODULES).is_file()
 
 
 def evaluate_vectors(
@@ -36,7 +40,8 @@ def evaluate_vectors(
     *,
     show_progress: bool = True,
 ) -> SimilarityReport:
-    """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs of
+    """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs
+    of
     a text and its match by what a search for the first finds among all second ones.
 
     Raises:
