@@ -33,9 +33,9 @@ def _add_arguments(parser: Parser) -> None:
 FINETUNE_SIMILARITY = Command(
     name="finetune-similarity",
     summary="train vectors on texts that are alike",
-    description="Train a model to give vectors that are near to one another where texts are\n"
-    "alike, from pairs, pairs with scores, texts with labels, or texts alone. The result is a model\n"
-    "directory that 'bertine embed', 'similar', 'serve' and sentence-transformers open.",
+    description="Train a model to give vectors that are near where texts are alike, from pairs, pairs\n"
+    "with scores, texts with labels, or texts alone. The result is a model directory that\n"
+    "'bertine embed', 'similar', 'serve' and sentence-transformers open.",
     add_arguments=_add_arguments,
     examples="bertine finetune similarity --model DIR --data pairs.csv --out vectors",
     common="--model --data --out --validation --text-column --label-column --kind --loss "
