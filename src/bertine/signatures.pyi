@@ -1043,7 +1043,7 @@ def finetune_similarity(
     mine_negatives: int = 0,
     mine_below: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
-    pooling: Literal["mean", "cls", "max"] | None = None,
+    pooling: Literal['mean', 'cls', 'max'] | None = None,
     max_length: int | None = None,
     learning_rate: float | None = None,
     warmup_steps: int | None = None,
@@ -1074,9 +1074,11 @@ def finetune_similarity(
 ) -> SimilarityResult:
     """Train a model to give vectors that are near to one another where texts are alike.
 
-    From pairs of a text and its match, with all other texts of a batch, and columns of negatives, as
+    From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
+    as
     wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT); texts
-    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own match
+    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own
+    match
     under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as pairs.
     Texts are read from disk; memory does not grow with their number.
 
@@ -1084,8 +1086,10 @@ def finetune_similarity(
         model: the model directory to start from.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
-        validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10). None:
-            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts without
+        validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
+        None:
+            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts
+            without
             pairs nothing is.
         text_columns: the two texts of a pair, or the one text of a row; None: the usual names.
         label_column: the score of a pair, or the label of a text; None: the usual names.
@@ -1146,7 +1150,8 @@ def finetune_similarity(
         evaluate_every: steps between evaluations; None: one after each epoch, and each 1,000 steps.
 
     Raises:
-        BertineError: no such model or data, a column that is not there, or not recognized; `out` holds
+        BertineError: no such model or data, a column that is not there, or not recognized; `out`
+        holds
             another run; a loss that needs scores, and there are none.
     """
 
