@@ -198,9 +198,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
                 os.kill(os.getpid(), signal.SIGINT)
             return call(draws, step)
 
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(PairDraws, "__call__", stopped)
+        monkeypatch.setattr(PairDraws, "__call__", stopped)
+        with pytest.raises(KeyboardInterrupt):
             bertine.finetune_similarity(out=tmp_path / "again", **settings)
+        monkeypatch.setattr(PairDraws, "__call__", call)
         again = bertine.finetune_similarity(out=tmp_path / "again", resume=True, **settings)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     ours, theirs = toys.weights(whole.model), toys.weights(again.model)

@@ -33,8 +33,8 @@ def _add_arguments(parser: Parser) -> None:
 FINETUNE_SIMILARITY = Command(
     name="finetune-similarity",
     summary="train vectors on texts that are alike",
-    description="Train a model to give vectors that are near where texts are alike, from pairs, pairs\n"
-    "with scores, texts with labels, or texts alone. The result is a model directory that\n"
+    description="Train a model to give vectors that are near where texts are alike, from pairs,\n"
+    "pairs with scores, texts with labels, or texts alone. The result is a model directory that\n"
     "'bertine embed', 'similar', 'serve' and sentence-transformers open.",
     add_arguments=_add_arguments,
     examples="bertine finetune similarity --model DIR --data pairs.csv --out vectors",
