@@ -103,6 +103,9 @@ def _drop_stdout() -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    # A command of two words may be written as two.
+    if "-".join(arguments[:2]) in COMMANDS:
+        arguments = ["-".join(arguments[:2]), *arguments[2:]]
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         print(overview())

@@ -37,6 +37,9 @@ _PRETRAINED = {"mlm": "fill-mask", "lm": "text-generation"}
 #: Settings of a training that a reader wants to see, in this order, and their names in words.
 _SETTINGS = {
     "objective": "objective",
+    "kind": "learned from",
+    "loss": "loss",
+    "vector_lengths": "lengths of vectors",
     "input_format": "sequences of",
     "steps": "steps",
     "epochs": "epochs",
@@ -92,6 +95,7 @@ def _title(model: Model, task: TaskInfo | None) -> str:
         "choice": "that chooses an ending",
         "seq2seq": "that writes a text for a text",
         "pretraining": "pre-trained on text",
+        "similarity": "that turns texts into vectors",
     }
     kind = "" if task is None else kinds.get(task.name, "")
     return f"{model.config.title} {kind}".strip()
@@ -106,6 +110,8 @@ def _block(model: Model, task: TaskInfo | None, title: str) -> dict[str, Any]:
     # transformers has no class with such a head.
     ours = any(head in model.heads for head in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER))
     library = "bertine" if ours else "transformers"
+    if name == "similarity":
+        library, pipeline = "sentence-transformers", "sentence-similarity"
     block: dict[str, Any] = {
         "library_name": library,
         "pipeline_tag": pipeline,
@@ -157,6 +163,9 @@ def _code(model: Model, task: TaskInfo | None) -> str:
         if name == "choice":
             text = '("a beginning", "an ending", "another ending")'
         lines = ['model = bertine.Predictor.load("FOLDER")', f"print(model.predict([{text}])[0])"]
+    elif name == "similarity":
+        lines = ['vectors = bertine.Embedder.load("FOLDER")(["a text", "another"])']
+        lines.append("print(vectors.shape)")
     elif "lm" in model.heads:
         lines = ['(written,) = bertine.generate("FOLDER", "Once upon a time")', "print(written)"]
     elif "mlm" in model.heads:

@@ -32,6 +32,8 @@ from bertine.interop.export import ABOUT
 from bertine.interop.family import Family, config_to_huggingface, family_of
 from bertine.interop.mismatch import check_same_family
 from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
+from bertine.interop.sentence_modules import SentenceModules
+from bertine.interop.sentence_writing import write_sentence_modules
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.model_card import CARD, model_card
@@ -84,12 +86,18 @@ class LoadedModel(Shown):
 
 
 def save_model(
-    out: str | Path, model: Model, tokenizer: Tokenizer, *, task: TaskInfo | None = None
+    out: str | Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    *,
+    task: TaskInfo | None = None,
+    modules: SentenceModules | None = None,
 ) -> None:
     """Write a model directory; an existing `out` is replaced as a whole, or stays as it was.
 
     Weights are written in fp32, and beside them a card for readers
-    (:mod:`bertine.model_card`). The classifier's classes in config.json are ``task.labels``.
+    (:mod:`bertine.model_card`). The classifier's classes in config.json are ``task.labels``. With
+    `modules` it is a directory of sentence-transformers as well.
 
     Raises:
         BertineError: the tokenizer has more pieces than the model, the labels are not as many
@@ -129,6 +137,8 @@ def save_model(
         )
         if task is not None:
             write_json(folder / TASK, task.to_dict())
+        if modules is not None:
+            write_sentence_modules(folder, modules, config.hidden_size)
         write_text(folder / CARD, model_card(model, task))
 
 

@@ -90,6 +90,10 @@ LabelledFormat = Literal["csv", "tsv", "jsonl", "columns"]
 TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 #: The format of a table of single texts.
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
+#: What vectors of pairs of texts are trained to (:mod:`bertine.training.similarity.objective`).
+PairLossName = Literal["ranking", "cosent", "cosine"]
+#: What the rows of a file say of vectors (:mod:`bertine.training.similarity.reading`).
+PairKind = Literal["pairs", "scores", "labels", "texts", "sentences"]
 #: How tags mark entities (:mod:`bertine.records.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
 #: What the next token of a task's inputs is compared with (:mod:`bertine.objectives.beside_task`).

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
@@ -42,6 +43,8 @@ from bertine.names import (
     NearDuplicates,
     ObjectiveName,
     OptimizerName,
+    PairKind,
+    PairLossName,
     PairReading,
     PlainFormat,
     PoolingName,
@@ -79,6 +82,7 @@ from bertine.training.learning_curve.result import LearningCurve
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
+from bertine.training.similarity.finetune_similarity import SimilarityResult
 from bertine.word_vectors.train import Word2VecReport
 from bertine.word_vectors.vectors import NearestWords
 
@@ -562,7 +566,7 @@ def embed(
     """
 
 def evaluate(
-    model: Predictor | Path | str,
+    model: Predictor | Embedder | Path | str,
     data: Path | str | TableLike,
     *,
     show_progress: bool = True,
@@ -585,7 +589,9 @@ def evaluate(
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
     on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
-    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
+    sentence-transformers is scored on pairs of texts: with a score by the order of the cosines
+    (Spearman), without by what a search finds (nDCG@10, recall, MRR@10).
 
     Args:
         model: a model directory, or a loaded one.
@@ -1150,6 +1156,137 @@ def finetune(
         BertineError: no such task, model or file; a missing column; a label of the validation
             file that the training file lacks; `out` holds another run; a value is out of range
             (:class:`~bertine.training.loop.fit.FitConfig`).
+    """
+
+def finetune_similarity(
+    *,
+    model: Path | str,
+    data: Path | str | TableLike,
+    out: Path | str,
+    validation: Path | str | TableLike | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    negative_columns: Sequence[str] | str | None = None,
+    kind: PairKind | None = None,
+    format: PlainFormat | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    loss: PairLossName | None = None,
+    scale: float = 20.0,
+    symmetric: bool = False,
+    mine_negatives: int = 0,
+    mine_below: float = 0.95,
+    vector_lengths: Sequence[int] | None = None,
+    pooling: Literal["mean", "cls", "max"] | None = None,
+    max_length: int | None = None,
+    learning_rate: float | None = None,
+    warmup_steps: int | None = None,
+    warmup_ratio: float | None = None,
+    optimizer: OptimizerName = "adamw",
+    weight_decay: float = 0.01,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.999,
+    adam_epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    max_grad_norm: float = 1.0,
+    max_tokens_per_micro_batch: int | None = None,
+    schedule: ScheduleName = "linear",
+    layer_decay: float = 1.0,
+    dropout: float | None = None,
+    patience: int | None = None,
+    precision: Precision = "auto",
+    device: str | None = None,
+    seed: int = 0,
+    checkpoint_every: int | None = None,
+    keep_checkpoints: int = 2,
+    log_every: int = 10,
+    tensorboard: bool = False,
+    resume: bool = False,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    evaluate_every: int | None = None,
+) -> SimilarityResult:
+    """Train a model to give vectors that are near to one another where texts are alike.
+
+    From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
+    as
+    wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT); texts
+    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own
+    match
+    under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as pairs.
+    Texts are read from disk; memory does not grow with their number.
+
+    Args:
+        model: the model directory to start from.
+        data: a table, or a folder with a training and a validation file.
+        out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
+        validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
+        None:
+            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts
+            without
+            pairs nothing is.
+        text_columns: the two texts of a pair, or the one text of a row; None: the usual names.
+        label_column: the score of a pair, or the label of a text; None: the usual names.
+        negative_columns: texts that do not match the first one of a pair; None: all columns whose
+            name begins with negative.
+        kind: what the rows are: pairs of a text and its match; pairs with scores; texts with
+            labels; texts alone (each is its own match, read under another dropout); or texts whose
+            neighbouring sentences are pairs; None: recognized by the columns.
+        format: of the table; None: detected from its name and its first line.
+        quotes: whether " quotes cells; None: as is usual for the format.
+        strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
+            instead of mending, or leaving out, and counting them.
+        loss: ranking: a match is nearer than all other texts of the batch; cosent: cosines are in
+            the order of the scores; cosine: cosines are the scores; None: cosent for pairs with
+            scores, else ranking.
+        scale: of ranking and cosent: what cosines are multiplied by.
+        symmetric: of ranking: the first text of a pair is also to be the nearest to its match.
+        mine_negatives: of pairs: find so many texts for each that look right and are not, with the
+            vectors of the model as it is, and train on them as well.
+        mine_below: with `mine_negatives`: skip texts whose cosine is above this share of the
+            match's, since they may be right.
+        vector_lengths: train vectors so that their first numbers, so many, can be used alone; None:
+            all numbers. Matryoshka: Kusupati et al. 2022.
+        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        max_length: tokens of a text; longer ones are cut, and counted; None: as the model directory
+            says, at most 128.
+        learning_rate: its highest value; None: by the width of the model.
+        warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
+            None: 0.1, of one-cycle 0.3.
+        optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
+            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+        weight_decay: none on biases and norms.
+        adam_beta1: of AdamW and LAMB: how long the first moment remembers.
+        adam_beta2: of AdamW and LAMB: how long the second moment remembers.
+        adam_epsilon: of AdamW and LAMB; as in the paper's code.
+        bias_correction: of AdamW and LAMB; Google's programs have none.
+        max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
+        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
+            result in less memory; None: by the device.
+        schedule: of the rate after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.loop.schedule`.
+        layer_decay: the rate of each layer as a share of that of the one above.
+        dropout: on hidden states and attention; None: the model's own rates.
+        patience: stop when the score on the validation rows was not better for so many evaluations.
+        precision: number format to compute in; auto is bf16 where the machine has it.
+        device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        seed: random seed.
+        checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
+            when the model directory has been written.
+        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        log_every: steps between lines of the log. It is ``log.jsonl``.
+        tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
+        epochs: passes over the rows; None: 4 up to 10,000 rows, else 1.
+        batch_size: pairs of an update; with ranking all its texts are compared with one another, so
+            more are harder; None: 64, with scores 32.
+        evaluate_every: steps between evaluations; None: one after each epoch, and each 1,000 steps.
+
+    Raises:
+        BertineError: no such model or data, a column that is not there, or not recognized; `out`
+        holds
+            another run; a loss that needs scores, and there are none.
     """
 
 def generate(

@@ -24,6 +24,7 @@ from bertine.commands.train.distill import DISTILL
 from bertine.commands.train.feature_based import FEATURE_BASED
 from bertine.commands.train.few_shot import FEW_SHOT
 from bertine.commands.train.finetune import FINETUNE
+from bertine.commands.train.finetune_similarity import FINETUNE_SIMILARITY
 from bertine.commands.train.learning_curve import LEARNING_CURVE
 from bertine.commands.train.lr_find import LR_FIND
 from bertine.commands.train.paper import PAPER
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Command] = {
         PRETRAIN_ELMO,
         LR_FIND,
         FINETUNE,
+        FINETUNE_SIMILARITY,
         FEW_SHOT,
         LEARNING_CURVE,
         SEARCH,

@@ -17,6 +17,8 @@ from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing
 from bertine.inference.elmo.evaluate_text import evaluate_text
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.scoring.evaluate_vectors import evaluate_vectors, gives_vectors
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.losses import worst_of
 from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
@@ -45,7 +47,7 @@ _STORE, _PAIRS = "is a token store", "is a set of minimal pairs"
 
 @takes_options()
 def evaluate(
-    model: Predictor | Path | str,
+    model: Predictor | Embedder | Path | str,
     data: Path | str | TableLike,
     *,
     show_progress: bool = True,
@@ -54,7 +56,9 @@ def evaluate(
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
     folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
     on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
-    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD.
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
+    sentence-transformers is scored on pairs of texts: with a score by the order of the cosines
+    (Spearman), without by what a search finds (nDCG@10, recall, MRR@10).
 
     Args:
         model: a model directory, or a loaded one.
@@ -81,9 +85,11 @@ def evaluate(
         whole=False,
         limits=None,
     )
+    if not isinstance(model, Predictor) and gives_vectors(model):
+        return evaluate_vectors(model, as_data(data), options, show_progress=show_progress)
     device, precision, worst = options.device, options.precision, options.worst
     data = as_data(data)
-    if isinstance(data, str | Path) and not isinstance(model, Predictor):
+    if isinstance(data, str | Path) and not isinstance(model, Predictor | Embedder):
         what = _without_labels(data)
         if what:
             decided = ("cost_matrix", options.cost_matrix), ("coverage", options.coverage)
@@ -96,6 +102,7 @@ def evaluate(
             return score(
                 model, data, device=device, precision=precision, show_progress=show_progress
             )
+    assert not isinstance(model, Embedder)
     if not isinstance(model, Predictor) and word_model_of(model) is not None:
         if not isinstance(data, str | Path):
             raise BertineError("an ELMo is scored on files of text, not on a table in memory")

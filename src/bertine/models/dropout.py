@@ -53,6 +53,11 @@ class DropoutStream:
         # Dropout on other devices, and layers that draw from PyTorch's own generator.
         torch.manual_seed(torch_seed(seed, "torch", *where))
 
+    @property
+    def position(self) -> tuple[int, ...]:
+        """The seed and the position that the stream was last started with."""
+        return (self._seed, *self._where)
+
     def ticket(self) -> int:
         """Return the key of the next mask: with it, :meth:`mask` gives the same mask each time."""
         with self._lock:

@@ -27,6 +27,7 @@ from bertine.options.fields import free_in, own_of_processes
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.options.pretraining import PretrainOptions
+from bertine.options.similarity import SimilarityOptions
 from bertine.runs.files import read_begun
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import say, warn
@@ -44,7 +45,7 @@ _PATIENCE = 5.0
 #: Characters of a setting in a message of one line: a thousand labels are not read.
 _SHOWN = 120
 
-_TRAINING = (FinetuneOptions, PretrainOptions)
+_TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 #: (``split_seed`` unless the examples are others: see `_free`.)
 _FREE = free_in("run", _TRAINING) | {

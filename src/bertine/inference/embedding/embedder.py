@@ -28,6 +28,7 @@ from bertine.models.model import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
+from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.registry import WORD_MODELS
 from bertine.tasks.features import Features
@@ -164,6 +165,10 @@ class Embedder(Shown):
                 `pooling` is named; an unknown pooling, layer, prompt, device or precision.
         """
         kind = word_model_of(model_dir) if loaded is None and cls is Embedder else None
+        if kind == "elmo" and batch_invariant:
+            raise BertineError(
+                f"{model_dir}: an ELMo reads texts in batches; leave out {option('batch_invariant')}"
+            )
         if kind is not None:
             module, _, name = WORD_MODELS[kind].partition(":")
             other: Embedder = getattr(import_module(module), name).load(
@@ -181,7 +186,7 @@ class Embedder(Shown):
         where = resolve_device(device)
         if batch_invariant:
             precision, threads = unmeasured_choice(precision, threads)
-        modules = read_sentence_modules(Path(model_dir))
+        modules = read_sentence_modules(Path(model_dir)) or _modules_of_run(model_dir)
         folder = modules.transformer if modules else Path(model_dir)
         if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
@@ -428,6 +433,12 @@ class Embedder(Shown):
         elif modules and modules.prompts:
             lines.append(f"no prompt is put before texts; there are {', '.join(modules.prompts)}")
         return lines
+
+
+def _modules_of_run(folder: Path | str) -> SentenceModules | None:
+    """Return what the model directory in a run's folder says; None where there is none."""
+    inside = Path(folder) / "model"
+    return read_sentence_modules(inside) if (Path(folder) / "run.json").is_file() else None
 
 
 def _name(model_dir: Path | str) -> str:

@@ -1,0 +1,111 @@
+"""Score the vectors of a model on a file of pairs of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from bertine.errors import BertineError
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.opened import open_embedder
+from bertine.inference.embedding.scoring.report import SimilarityReport
+from bertine.inference.embedding.scoring.scores import score_order, score_search
+from bertine.interop.sentence_modules import MODULES
+from bertine.options.answering import EvaluateOptions
+from bertine.records.examples import find_splits
+from bertine.records.text_pairs import PairRows
+from bertine.tables.given import Data, GivenTable, Source
+from bertine.tasks.features import Features
+from bertine.terminal.console import counted, progress, say
+
+_CHUNK = 1024
+
+
+def gives_vectors(model: object) -> bool:
+    """Tell whether `model` is an embedder, or a directory of sentence-transformers."""
+    if isinstance(model, Embedder):
+        return True
+    if not isinstance(model, str | Path):
+        return False
+    folder = Path(model)
+    run = (folder / "run.json").is_file()
+    return (folder / "model" / MODULES if run else folder / MODULES).is_file()
+
+
+def evaluate_vectors(
+    model: Embedder | Path | str,
+    data: Data,
+    options: EvaluateOptions,
+    *,
+    show_progress: bool = True,
+) -> SimilarityReport:
+    """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs
+    of
+    a text and its match by what a search for the first finds among all second ones.
+
+    Raises:
+        BertineError: no such model or file, or one that has no pairs.
+    """
+    for name in ("worst", "baselines", "probability_columns", "word_column", "tag_column"):
+        if getattr(options, name):
+            raise BertineError(f"{name} is not for models that give vectors; leave it out")
+    rows = PairRows(
+        evaluated_part(data),
+        format=options.format,
+        quotes=options.quotes,
+        strict=options.strict,
+        asked={"text_columns": options.text_columns, "label_column": options.label_column},
+    )
+    embedder = open_embedder(model, device=options.device, precision=options.precision)
+    report = score_rows(embedder, rows, show_progress=show_progress)
+    report.notes += rows.notes()
+    return report
+
+
+def evaluated_part(data: Data) -> Source:
+    """Return the validation (else test) file of a folder; a file or a table as it is."""
+    if isinstance(data, GivenTable):
+        return data
+    parts = find_splits(data)
+    part = parts.validation or parts.test or parts.train
+    if part is None:
+        raise BertineError(f"{data}: has no file to evaluate on")
+    return part
+
+
+def score_rows(
+    embedder: Embedder, rows: PairRows, *, show_progress: bool = True
+) -> SimilarityReport:
+    """Score the vectors of `embedder` on the rows of a table, and say what they are.
+
+    Raises:
+        BertineError: they are no pairs.
+    """
+    columns, source = rows.open_columns(), str(rows.source)
+    if columns.kind not in ("pairs", "scores"):
+        raise BertineError(
+            f"{source}: vectors are scored on pairs of texts, with a score or without; these are "
+            "texts alone"
+        )
+    say(columns.line(source))
+    cut = 0
+    with progress(show=show_progress) as bar:
+        job = bar.add_task("evaluate", total=None)
+
+        def chunks() -> Iterator[tuple[list[Features], list[Features], list[float]]]:
+            nonlocal cut
+            listed = iter(rows)
+            while part := list(islice(listed, _CHUNK)):
+                both = [embedder.features([row.texts[n] for row in part]) for n in (0, 1)]
+                cut += sum(text.num_truncated > 0 for texts in both for text in texts)
+                yield both[0], both[1], [row.score for row in part if row.score is not None]
+                bar.advance(job, len(part))
+
+        score = score_order if columns.kind == "scores" else score_search
+        report = score(embedder, chunks())
+    report.source = source
+    if cut:
+        cut_at = f"cut at {embedder.max_length} pieces"
+        report.notes.append(f"{counted(cut, 'text', 'was', 'were')} {cut_at}")
+    return report

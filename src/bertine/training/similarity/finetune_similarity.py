@@ -1,0 +1,531 @@
+"""``finetune_similarity``: a model directory and texts that are alike in, one of sentence vectors
+out."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertine.bundled import locate
+from bertine.errors import BertineError
+from bertine.files import os_errors, read_json_object, write_json
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.scoring.evaluate_vectors import evaluated_part, score_rows
+from bertine.inference.embedding.scoring.report import SimilarityReport
+from bertine.inference.embedding.scoring.scores import score_order, score_search
+from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
+from bertine.modeldir import load_model, save_model
+from bertine.models.precision import precision_name, resolve_device
+from bertine.names import PairKind
+from bertine.options.names import option
+from bertine.options.similarity import SimilarityOptions
+from bertine.options.verbs import takes_options
+from bertine.records.examples import find_splits
+from bertine.records.text_pairs import PairColumns, PairRow, PairRows
+from bertine.runs.log import read_log
+from bertine.tables.given import Source, TableLike, as_data
+from bertine.taskinfo import TaskInfo
+from bertine.tasks.features import Features
+from bertine.terminal.console import counted, human_time, progress, quietly, say, warn
+from bertine.terminal.shown import Shown
+from bertine.text.sentences import iter_sentences
+from bertine.training.finetuning.plan import rate_for
+from bertine.training.loop.best import Choice, load_best
+from bertine.training.loop.display import Display
+from bertine.training.loop.fit import FitConfig
+from bertine.training.loop.schedule import WARMUP_RATIO, warmup
+from bertine.training.run import Run
+from bertine.training.similarity.draws import PairDraws
+from bertine.training.similarity.fitting import train_on_pairs, with_model
+from bertine.training.similarity.mining import MinedNegatives
+from bertine.training.similarity.objective import PairLoss
+from bertine.training.similarity.pair_file import PairFile
+
+#: The file of a run with its scores.
+SCORES = "scores.json"
+#: How the name of the folder ends that holds what is needed while a run trains.
+_SCRATCH = "pieces"
+#: Up to so many rows there are several epochs.
+_FEW, _EPOCHS = 10_000, 4
+#: The longest text, where nobody says and the model reads more.
+_LONGEST = 128
+#: Steps between evaluations at most.
+_STEPS = 1000
+#: The share of pairs that are held out where no file is given, and how many at most.
+_HELD_OUT, _MOST_HELD_OUT = 10, 2000
+#: Fewer pairs are no measure.
+_LEAST_HELD_OUT = 20
+#: Of the usual rate for a model of its width.
+_RATE = 0.1
+
+
+@dataclass(repr=False)
+class SimilarityResult(Shown):
+    """A model that was trained to give vectors.
+
+    Attributes:
+        model: its directory.
+        kind: what it was trained on.
+        rows: that it was trained on.
+        steps: that were done.
+        before, after: the scores on the validation rows before training and of the model that is
+            saved; empty where there are none.
+        metric: by which the best evaluation was told.
+        seconds: of training.
+        notes: what else to know.
+    """
+
+    model: Path
+    kind: str
+    rows: int
+    steps: int
+    before: dict[str, float]
+    after: dict[str, float]
+    metric: str
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return what a person reads in the terminal."""
+        lines = [
+            f"{counted(self.rows, 'row')}, {counted(self.steps, 'step')} in "
+            f"{human_time(self.seconds)}"
+        ]
+        for name, value in self.after.items():
+            mark = " (by which the best was chosen)" if name == self.metric else ""
+            lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
+        if self.after and self.after[self.metric] < self.before[self.metric]:
+            lines.append(
+                f"training made {self.metric} lower: the model to start from is better for these "
+                "rows; a lower learning rate, or more rows, may help"
+            )
+        return [*lines, *self.notes, f"model: {self.model}"]
+
+
+@takes_options()
+def finetune_similarity(
+    *,
+    model: Path | str,
+    data: Path | str | TableLike,
+    out: Path | str,
+    validation: Path | str | TableLike | None = None,
+    options: SimilarityOptions,
+) -> SimilarityResult:
+    """Train a model to give vectors that are near to one another where texts are alike.
+
+    From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
+    as
+    wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT); texts
+    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own
+    match
+    under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as pairs.
+    Texts are read from disk; memory does not grow with their number.
+
+    Args:
+        model: the model directory to start from.
+        data: a table, or a folder with a training and a validation file.
+        out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
+        validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
+        None:
+            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts
+            without
+            pairs nothing is.
+        options: what the other arguments say.
+
+    Raises:
+        BertineError: no such model or data, a column that is not there, or not recognized; `out`
+        holds
+            another run; a loss that needs scores, and there are none.
+    """
+    Run.check(out, options.resume)
+    parts = find_splits(as_data(data))
+    if parts.train is None:
+        raise BertineError(f"{data}: has no training file")
+    judged: Source | None = parts.validation
+    if validation is not None:
+        judged = evaluated_part(as_data(validation))
+    folder = Path(out)
+    rows = _rows_of(parts.train, options)
+    columns = rows.open_columns()
+    loss = _loss(columns, options)
+    say(columns.line(str(parts.train)))
+    embedder, modules = _embedder(model, options)
+    work = _Work(folder, options, embedder, modules, columns, loss)
+    with _scratch(folder) as scratch:
+        file = work.read(rows, scratch)
+        with file:
+            return work.train(file, scratch, judged, str(model), str(data))
+
+
+def _rows_of(source: Source, options: SimilarityOptions) -> PairRows:
+    return PairRows(
+        source,
+        format=options.format,
+        quotes=options.quotes,
+        strict=options.strict,
+        asked={
+            "kind": options.kind,
+            "text_columns": options.text_columns,
+            "label_column": options.label_column,
+            "negative_columns": options.negative_columns,
+        },
+    )
+
+
+def _loss(columns: PairColumns, options: SimilarityOptions) -> PairLoss:
+    """Return what is minimized.
+
+    Raises:
+        BertineError: a loss that these rows do not have what it takes for.
+    """
+    scored = columns.kind == "scores"
+    name = options.loss or ("cosent" if scored else "ranking")
+    if scored == (name == "ranking"):
+        needed = "pairs without scores" if scored else "pairs with scores"
+        raise BertineError(f"{option('loss', name)} is for {needed}; these are of the other kind")
+    if options.mine_negatives and columns.kind not in ("pairs", "sentences"):
+        raise BertineError(f"{option('mine_negatives')} is for pairs without scores")
+    return PairLoss(name, options.scale, options.symmetric, tuple(options.vector_lengths or ()))
+
+
+def _embedder(
+    model: Path | str, options: SimilarityOptions
+) -> tuple[Embedder, SentenceModules | None]:
+    """Load what is trained, and what its directory says of its vectors."""
+    path = Path(locate(model))
+    modules = read_sentence_modules(path)
+    where = modules.transformer if modules else path
+    loaded = load_model(where, heads={}, dropout=options.dropout)
+    longest = options.max_length
+    if longest is None:
+        known = modules.max_length if modules else None
+        longest = min(known or _LONGEST, _LONGEST, loaded.config.longest_input)
+    embedder = Embedder.load(
+        path,
+        pooling=options.pooling,
+        max_length=longest,
+        device=options.device,
+        precision="fp32",
+        loaded=loaded,
+    )
+    for line in embedder.load_lines:
+        say(line)
+    return embedder, modules
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Yield a folder beside the run's, which is removed at the end: a run's own is not touched
+    before
+    it is begun."""
+    beside = folder.absolute().parent
+    with os_errors(beside, "writing there"):
+        beside.mkdir(parents=True, exist_ok=True)
+        holder = tempfile.TemporaryDirectory(prefix=f".{folder.name}.{_SCRATCH}-", dir=beside)
+    with holder as scratch:
+        yield Path(scratch)
+
+
+def _neighbours(rows: PairRows) -> Iterator[PairRow]:
+    """Yield the pairs of neighbouring sentences of each text."""
+    for row in rows:
+        last = None
+        for sentence in iter_sentences(row.texts[0]):
+            if last is not None:
+                yield PairRow(row.line, (last, sentence))
+            last = sentence
+
+
+class _Work:
+    """A run from its rows to its model directory."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: SimilarityOptions,
+        embedder: Embedder,
+        modules: SentenceModules | None,
+        columns: PairColumns,
+        loss: PairLoss,
+    ) -> None:
+        self.folder, self.options, self.embedder = folder, options, embedder
+        self.modules, self.columns, self.loss = modules, columns, loss
+        self.kind: PairKind = columns.kind
+        self.notes: list[str] = []
+        self.report: SimilarityReport | None = None
+        where = resolve_device(options.device)
+        self.device = where.type
+        self.precision = precision_name(options.precision, where)
+
+    def read(self, rows: PairRows, scratch: Path) -> PairFile:
+        """Tokenize the rows into the scratch folder."""
+        pairs = _neighbours(rows) if self.kind == "sentences" else rows
+        with progress() as bar:
+            job = bar.add_task("read", total=None)
+
+            def counted_rows() -> Iterator[PairRow]:
+                for row in pairs:
+                    bar.advance(job)
+                    yield row
+
+            file = PairFile(scratch).write(counted_rows(), self.embedder)
+        for note in rows.notes():
+            warn(note)
+        if file.cut:
+            cut = counted(file.cut, "text", "is", "are")
+            self.notes.append(f"{cut} cut at {self.embedder.max_length} pieces")
+        if len(file) < 2:
+            raise BertineError(f"{rows.source}: needs at least two rows to learn from")
+        if self.kind == "scores" and not file.low < file.high:
+            raise BertineError(f"{rows.source}: all scores are equal, so there is nothing to learn")
+        return file
+
+    def train(
+        self, file: PairFile, scratch: Path, judged: Source | None, model: str, data: str
+    ) -> SimilarityResult:
+        """Train, judge and save."""
+        options = self.options
+        held = 0
+        if judged is None and self.kind in ("pairs", "scores"):
+            held = min(len(file) // _HELD_OUT, _MOST_HELD_OUT)
+            held = held if held >= _LEAST_HELD_OUT else 0
+        usual = 32 if self.kind == "scores" else 64
+        mined = None
+        if options.mine_negatives:
+            mined = self._mine(file, scratch)
+        draws = PairDraws(
+            file,
+            self.kind,
+            batch_size=options.batch_size or usual,
+            seed=options.seed,
+            held_out=held,
+            mined=mined,
+        )
+        if draws.labels is not None:
+            say(
+                f"{counted(len(file.labels), 'label')}: {draws.labels.alike:,} pairs of texts with "
+                f"the same label, {draws.labels.different:,} with different ones; they are drawn "
+                f"as "
+                "they are needed"
+            )
+            if draws.labels.different == 0:
+                raise BertineError(f"{data}: all texts have one label, so none is unlike another")
+        config = self._config(draws, len(file))
+        rows = None if judged is None else _rows_of_validation(judged)
+        self._judge_by(rows, file, draws.held_rows())
+        settings = self._settings(file, config, draws, model, data)
+        began = time.monotonic()
+        with Run.open(self.folder, settings, options.resume) as run:
+            if run.finished:
+                say(f"{run.folder}: the run was finished already")
+                return self._known(run, file, held)
+            before = self._before(run)
+            train_on_pairs(
+                self.embedder,
+                draws,
+                loss=self.loss,
+                config=config,
+                run=run,
+                title="similarity",
+                evaluate=None if self._score is None else self._evaluate,
+                evaluate_every=self._every(draws.steps_per_epoch),
+                choose=Choice(self.metric, highest=True) if self._score else None,
+            )
+            after, steps = self._take_best(run, config.steps)
+            elapsed = [
+                line["elapsed"] for line in read_log(run.folder / "log.jsonl") if "elapsed" in line
+            ]
+            seconds = float(elapsed[-1]) if elapsed else time.monotonic() - began
+            facts = {**settings, "elapsed": seconds, "environment": run.environment}
+            if after:
+                count = 0 if self.report is None else self.report.num_examples
+                facts["evaluation"] = {"num_examples": count, "metrics": after}
+            info = TaskInfo(
+                "similarity",
+                text_columns=self.columns.texts,
+                max_length=self.embedder.max_length,
+                metrics=(self.metric,) if self._score else (),
+                training=facts,
+            )
+            result = SimilarityResult(
+                run.model, self.kind, len(file) - held, steps, before, after, self.metric, seconds,
+                self.notes,
+            )  # fmt: skip
+            write_json(run.folder / SCORES, {
+                "step": steps, "before": before, "final": after, "seconds": seconds,
+                "rows": result.rows,
+            })  # fmt: skip
+            save_model(
+                run.model,
+                self.embedder.model,
+                self.embedder.tokenizer,
+                task=info,
+                modules=self._modules(),
+            )
+            run.remove_checkpoints()
+            return result
+
+    def _mine(self, file: PairFile, scratch: Path) -> MinedNegatives:
+        mined = MinedNegatives(scratch / "mined.bin", self.options.mine_negatives)
+        with progress() as bar:
+            job = bar.add_task("look for negatives", total=len(file))
+            mined.mine(
+                file,
+                with_model(self.embedder, self.precision),
+                margin=self.options.mine_below,
+                seed=self.options.seed,
+                advance=lambda count: bar.advance(job, count),
+            )
+        say(
+            f"mined {mined.found / max(1, len(file)):.1f} negatives a pair; skipped "
+            f"{counted(mined.skipped, 'text')} nearly as near as the match, or nearer"
+        )
+        return mined
+
+    def _config(self, draws: PairDraws, rows: int) -> FitConfig:
+        options = self.options
+        epochs = options.epochs or (_EPOCHS if rows <= _FEW else 1)
+        steps = epochs * draws.steps_per_epoch
+        rate = options.learning_rate
+        if rate is None:
+            rate = float(f"{rate_for(self.embedder.model.config) * _RATE:.1g}")
+        rising = options.warmup_ratio
+        if rising is None:
+            rising = WARMUP_RATIO[options.schedule]
+        every = self._every(draws.steps_per_epoch)
+        return FitConfig.of(
+            options,
+            steps=steps,
+            learning_rate=rate,
+            warmup_steps=warmup(steps, options.warmup_steps, rising),
+            precision=self.precision,
+            checkpoint_every=every
+            if options.checkpoint_every is None
+            else options.checkpoint_every,
+            budget_seconds=None,
+            workers=0,
+            compile=None,
+        )
+
+    def _every(self, epoch: int) -> int:
+        return self.options.evaluate_every or min(epoch, _STEPS)
+
+    def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
+        """Choose what the model is judged by, and the metric of it."""
+        self._score: Any = None
+        self.metric = ""
+        scored = self.kind == "scores"
+        if rows is not None:
+            scored = rows.open_columns().kind == "scores"
+
+            def of_file(embedder: Embedder) -> SimilarityReport:
+                with quietly():
+                    return score_rows(embedder, rows, show_progress=False)
+
+            self._score = of_file
+        elif held:
+
+            def of_held(embedder: Embedder) -> SimilarityReport:
+                score = score_order if scored else score_search
+                return score(embedder, _chunks(file, held))
+
+            self._score = of_held
+            say(f"{counted(len(held), 'pair')} held out for validation")
+        if self._score is not None:
+            self.metric = "spearman" if scored else "ndcg@10"
+
+    def _evaluate(self, display: Display, step: int) -> dict[str, float]:
+        self.embedder.model.eval()
+        self.report = self._score(with_model(self.embedder, self.precision))
+        value = self.report.metrics[self.metric]
+        display.keep("validation", f"{self.metric} {value:.4f}")
+        display.note(f"step {step}: {self.metric} {value:.4f}")
+        return self.report.metrics
+
+    def _before(self, run: Run) -> dict[str, float]:
+        """Return the scores before training; of a run that is resumed, those that were measured."""
+        if self._score is None:
+            return {}
+        report = self._score(with_model(self.embedder, self.precision))
+        say(f"before training: {self.metric} {report.metrics[self.metric]:.4f}")
+        found: dict[str, float] = report.metrics
+        return found
+
+    def _take_best(self, run: Run, steps: int) -> tuple[dict[str, float], int]:
+        """Give the model the weights of the best evaluation; return its scores and its step."""
+        if self._score is None:
+            return {}, steps
+        best = load_best(run.checkpoints, self.embedder.model)
+        self.report = self._score(with_model(self.embedder, self.precision))
+        return self.report.metrics, steps if best is None else best.step
+
+    def _known(self, run: Run, file: PairFile, held: int) -> SimilarityResult:
+        """Return what a run that had finished before ended with."""
+        run.remove_checkpoints()
+        known = read_json_object(run.folder / SCORES, lenient=True)
+        return SimilarityResult(
+            run.model, self.kind, len(file) - held, known["step"], known["before"], known["final"],
+            self.metric, known["seconds"], self.notes,
+        )  # fmt: skip
+
+    def _settings(
+        self, file: PairFile, config: FitConfig, draws: PairDraws, model: str, data: str
+    ) -> dict[str, Any]:
+        options = self.options
+        settings = {
+            "task": "similarity",
+            "kind": self.kind,
+            "data_path": data,
+            "model_path": model,
+            "num_examples": len(file),
+            "examples_fingerprint": file.fingerprint(),
+            "weights_fingerprint": self.embedder.model.fingerprint(),
+            "device": self.device,
+            "loss": self.loss.name,
+            "scale": self.loss.scale,
+            "symmetric": self.loss.symmetric,
+            "vector_lengths": list(self.loss.lengths) or None,
+            "mine_negatives": options.mine_negatives,
+            "mine_below": options.mine_below,
+            "pooling": self.embedder.pooling.name,
+            "max_length": self.embedder.max_length,
+            "batch_size": draws.batch_size,
+            "dropout": options.dropout,
+            "held_out": len(draws.held_rows()),
+            "evaluate_every": self._every(draws.steps_per_epoch),
+            "save_best": self._score is not None,
+            **config.settings(),
+        }
+        return settings | options.recorded()
+
+    def _modules(self) -> SentenceModules:
+        """Return what the directory says of its vectors."""
+        known = self.modules or SentenceModules(self.folder)
+        return replace(
+            known,
+            modes=self.embedder.pooling.modes,
+            normalize=self.embedder.pooling.normalize,
+            max_length=self.embedder.max_length,
+            include_prompt=True,
+            refused=None,
+        )
+
+
+def _rows_of_validation(source: Source) -> PairRows:
+    return PairRows(source)
+
+
+def _chunks(
+    file: PairFile, rows: list[int]
+) -> Iterator[tuple[list[Features], list[Features], list[float]]]:
+    """Yield some rows of a file as what vectors are scored on."""
+    for start in range(0, len(rows), 1024):
+        part = rows[start : start + 1024]
+        texts = list(file.read(part))
+        scores = file.records(part)["score"].tolist()
+        yield [found[0] for found in texts], [found[1] for found in texts], scores

@@ -1,0 +1,218 @@
+"""Vectors trained on pairs, scores, labels and texts."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertine
+import toys
+from bertine.errors import BertineError
+from bertine.inference.embedding.embedder import Embedder
+from bertine.models.dropout import stream
+from bertine.records.text_pairs import PairRow, PairRows
+from bertine.training.loop.step import accumulate
+from bertine.training.similarity import encoding
+from bertine.training.similarity.draws import PairDraws
+from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
+from bertine.training.similarity.pair_file import PairFile
+from bertine.training.similarity.ranking import order_loss, ranking_losses, right_as_well
+
+SETTINGS: dict[str, Any] = {"learning_rate": 2e-3, "precision": "fp32", "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toys.write_model(tmp_path_factory.mktemp("model") / "model")
+
+
+def sentences() -> list[tuple[str, str]]:
+    return [
+        (topic, toys.sentence(topic, word)) for topic in toys.TOPICS for word in toys.ADJECTIVES
+    ]
+
+
+def write(path: Path, header: list[str], rows: list[list[str]]) -> Path:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
+    rows = [
+        [a, b, "5" if kinds[one] == kinds[two] else "1"]
+        for n, (one, a) in enumerate(sentences())
+        for two, b in (sentences()[(n + 4) % 32], sentences()[(n + 17) % 32])
+    ]
+    folder = tmp_path_factory.mktemp("scored")
+    return write(folder / "scored.csv", ["sentence1", "sentence2", "score"], rows)
+
+
+def test_losses_are_those_worked_out_by_hand() -> None:
+    cosines = torch.tensor([[0.5, 0.1], [0.2, 0.4]])
+    total, correct = ranking_losses(cosines, torch.zeros(2, 2, dtype=torch.bool), 10.0)
+    wanted = np.log(1 + np.exp(-4.0)) + np.log(1 + np.exp(-2.0))
+    assert total.item() == pytest.approx(wanted, rel=1e-5)
+    assert correct.item() == 2
+    found = order_loss(torch.tensor([0.3, 0.5]), torch.tensor([1.0, 0.0]), 10.0)
+    assert found.item() == pytest.approx(np.log(1 + np.exp(2.0)), rel=1e-5)
+
+
+def test_what_is_right_too_is_no_wrong_answer() -> None:
+    known = right_as_well(
+        torch.tensor([-1, -1, -1]),
+        torch.tensor([1, 1, 2]),
+        torch.tensor([5, 6, 5]),
+        torch.tensor([1, 9]),
+    )
+    assert known.tolist() == [
+        [False, True, True, True, False],  # same first text, same match, itself
+        [True, False, False, True, False],
+        [True, False, False, False, False],
+    ]
+
+
+def test_parts_give_the_gradients_of_the_whole(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with dropout, whose masks the second pass draws again."""
+    for dropout in (0.0, 0.1):
+        loaded = bertine.load_model(model, heads={}, dropout=dropout)
+        embedder = Embedder.load(model, precision="fp32", loaded=loaded)
+        texts = embedder.features([text for _, text in sentences()])
+        pairs = [Pair(texts[n], texts[n + 1], (texts[n + 9],)) for n in range(10)]
+        batch = pair_batch(pairs, embedder.tokenizer.pad_token_id, embedder.max_length)
+        found = []
+        for most in (40, 40, 10**6) if dropout == 0 else (40, 40):
+            with monkeypatch.context() as patch:
+                if len(found) == 1:  # the parts as one graph, without caching
+                    patch.setattr(
+                        encoding._Cached,
+                        "apply",
+                        lambda _, encode, whole, parts: encoding._forward(
+                            encode, whole, parts, stream.position
+                        ),
+                    )
+                loaded.model.train()
+                loaded.model.zero_grad()
+                loss = PairObjective(PairLoss(symmetric=True), embedder.pooling, most)
+                accumulate(loaded.model, loss, [batch], dtype=torch.float32, seeds=[0, 1])
+            grads = [p.grad.flatten() for p in loaded.model.parameters() if p.grad is not None]
+            found.append(torch.cat(grads))
+        assert found[0].norm() > 0
+        for other in found[1:]:
+            torch.testing.assert_close(found[0], other, rtol=1e-4, atol=1e-5)
+
+
+def test_an_epoch_has_every_row_once_and_none_that_is_held_out(model: Path, tmp_path: Path) -> None:
+    embedder = Embedder.load(model, precision="fp32")
+    rows = [PairRow(n, (text, text), score=float(n)) for n, (_, text) in enumerate(sentences())]
+    with PairFile(tmp_path / "pieces").write(rows, embedder) as file:
+        draws = PairDraws(file, "scores", batch_size=3, seed=1, held_out=5)
+        steps = range(draws.steps_per_epoch)
+        drawn = [row for step in steps for row in draws._rows(step)]
+        assert len(drawn) == len(set(drawn)) == 27
+        assert not set(drawn) & set(draws.held_rows())
+        again = PairDraws(file, "scores", batch_size=3, seed=1, held_out=5)
+        assert again._rows(7) == draws._rows(7) != draws._rows(7 + draws.steps_per_epoch)
+        (texts,) = file.read([9])
+        assert (
+            texts[0].input_ids.tolist() == embedder.features(rows[9].texts[0])[0].input_ids.tolist()
+        )
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [
+        (["sentence1", "sentence2", "score"], "scores"),
+        (["query", "match", "negative_1"], "pairs"),
+        (["title", "body"], "pairs"),
+        (["text", "label"], "labels"),
+        (["text"], "texts"),
+    ],
+)
+def test_the_kind_is_recognized(header: list[str], kind: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", header, [["1"] * len(header)])
+    assert PairRows(path).open_columns().kind == kind
+
+
+def test_scores_are_learned_and_the_directory_opens(
+    model: Path, scored: Path, tmp_path: Path
+) -> None:
+    with toys.one_thread():
+        result = bertine.finetune_similarity(
+            model=model, data=scored, validation=scored, out=tmp_path / "run", epochs=4, **SETTINGS
+        )
+        assert result.after["spearman"] > result.before["spearman"]
+        report = bertine.evaluate(tmp_path / "run", scored, show_progress=False)
+        assert report.metrics["spearman"] == pytest.approx(result.after["spearman"], abs=0.02)
+        ours = Embedder.load(result.model, precision="fp32")(["the old cat sleeps"])
+    assert (result.model / "modules.json").is_file()
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(result.model), device="cpu").encode(["the old cat sleeps"])
+    cosine = (ours * theirs).sum() / np.linalg.norm(ours) / np.linalg.norm(theirs)
+    assert cosine > 0.99999
+
+
+def test_pairs_of_labels_are_drawn_and_searched(model: Path, tmp_path: Path) -> None:
+    """Topics of one label find one another, which random weights do not know."""
+    kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
+    listed = [[text, "animal" if kinds[topic] else "dish"] for topic, text in sentences()]
+    texts = write(tmp_path / "texts.csv", ["text", "label"], listed)
+    rows = [
+        [toys.sentence(one, "old"), toys.sentence(two, "warm")]
+        for one in toys.TOPICS
+        for two in toys.TOPICS
+        if one != two and kinds[one] == kinds[two]
+    ]
+    pairs = write(tmp_path / "pairs.csv", ["query", "match"], rows)
+    with toys.one_thread():
+        result = bertine.finetune_similarity(
+            model=model, data=texts, validation=pairs, out=tmp_path / "run", epochs=8, **SETTINGS
+        )
+    assert result.after["ndcg@10"] > result.before["ndcg@10"]
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_bits(
+    model: Path, scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"model": model, "data": scored, "epochs": 1, "mine_negatives": 2, **SETTINGS}
+    settings |= {"kind": "pairs", "vector_lengths": [32, 8], "checkpoint_every": 3}
+    with toys.one_thread():
+        whole = bertine.finetune_similarity(out=tmp_path / "whole", **settings)
+        call = PairDraws.__call__
+
+        def stopped(draws: PairDraws, step: int) -> list[Pair]:
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+            return call(draws, step)
+
+        monkeypatch.setattr(PairDraws, "__call__", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            bertine.finetune_similarity(out=tmp_path / "again", **settings)
+        monkeypatch.setattr(PairDraws, "__call__", call)
+        again = bertine.finetune_similarity(out=tmp_path / "again", resume=True, **settings)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    ours, theirs = toys.weights(whole.model), toys.weights(again.model)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_mistakes_are_named(model: Path, scored: Path, tmp_path: Path) -> None:
+    with pytest.raises(BertineError, match="pairs without scores"):
+        bertine.finetune_similarity(
+            model=model, data=scored, out=tmp_path / "run", loss="ranking", **SETTINGS
+        )
+    bad = write(tmp_path / "bad.csv", ["sentence1", "sentence2", "score"], [["a", "b", "high"]])
+    with pytest.raises(BertineError, match=r"bad.csv:2: the score 'score' is 'high'"):
+        bertine.finetune_similarity(model=model, data=bad, out=tmp_path / "run", **SETTINGS)
