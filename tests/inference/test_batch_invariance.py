@@ -78,5 +78,5 @@ def test_files_have_the_same_rows(classifier: Path, pretrained: Path, tmp_path: 
 
 def test_an_elmo_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertine.inference.embedding.opened.word_model_of", lambda model: "elmo")
-    with pytest.raises(BertineError, match="an ELMo reads texts in batches; leave out batch_inv"):
+    with pytest.raises(BertineError, match="an ELMo has no batch_inv"):
         open_embedder(tmp_path, batch_invariant=True)

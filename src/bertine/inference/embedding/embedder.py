@@ -166,9 +166,7 @@ class Embedder(Shown):
         """
         kind = word_model_of(model_dir) if loaded is None and cls is Embedder else None
         if kind == "elmo" and batch_invariant:
-            raise BertineError(
-                f"{model_dir}: an ELMo reads texts in batches; leave out {option('batch_invariant')}"
-            )
+            raise BertineError(f"{model_dir}: an ELMo has no {option('batch_invariant')}")
         if kind is not None:
             module, _, name = WORD_MODELS[kind].partition(":")
             other: Embedder = getattr(import_module(module), name).load(

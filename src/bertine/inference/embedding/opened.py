@@ -32,9 +32,7 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     elif kind is not None:
         # A table's vectors depend on no other texts.
         if options.pop("batch_invariant", False) and kind == "elmo":
-            raise BertineError(
-                f"{model}: an ELMo reads texts in batches; leave out {option('batch_invariant')}"
-            )
+            raise BertineError(f"{model}: an ELMo has no {option('batch_invariant')}")
         module, _, name = WORD_MODELS[kind].partition(":")
         embedder = getattr(import_module(module), name).load(model, **options)
     else:
