@@ -82,7 +82,7 @@ from bertine.training.learning_curve.result import LearningCurve
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
-from bertine.training.similarity.finetune_similarity import SimilarityResult
+from bertine.training.similarity.result import SimilarityResult
 from bertine.word_vectors.train import Word2VecReport
 from bertine.word_vectors.vectors import NearestWords
 
@@ -1209,22 +1209,19 @@ def finetune_similarity(
     """Train a model to give vectors that are near to one another where texts are alike.
 
     From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
-    as
-    wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT); texts
-    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own
-    match
-    under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as pairs.
-    Texts are read from disk; memory does not grow with their number.
+    as wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT);
+    texts with labels, of which pairs are drawn as they are needed; or nothing but texts, each its
+    own match under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as
+    pairs. Texts are read from disk. The weights of the best evaluation are saved, or those of
+    before training where none is better.
 
     Args:
         model: the model directory to start from.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
         validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
-        None:
-            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts
-            without
-            pairs nothing is.
+            None: that of the folder, else a tenth of the pairs, at most 2,000, is held out; of
+            texts without pairs nothing is.
         text_columns: the two texts of a pair, or the one text of a row; None: the usual names.
         label_column: the score of a pair, or the label of a text; None: the usual names.
         negative_columns: texts that do not match the first one of a pair; None: all columns whose
@@ -1285,8 +1282,7 @@ def finetune_similarity(
 
     Raises:
         BertineError: no such model or data, a column that is not there, or not recognized; `out`
-        holds
-            another run; a loss that needs scores, and there are none.
+            holds another run; a loss that needs scores, and there are none.
     """
 
 def generate(

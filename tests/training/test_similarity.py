@@ -216,3 +216,25 @@ def test_mistakes_are_named(model: Path, scored: Path, tmp_path: Path) -> None:
     bad = write(tmp_path / "bad.csv", ["sentence1", "sentence2", "score"], [["a", "b", "high"]])
     with pytest.raises(BertineError, match=r"bad.csv:2: the score 'score' is 'high'"):
         bertine.finetune_similarity(model=model, data=bad, out=tmp_path / "run", **SETTINGS)
+
+
+def test_training_that_does_harm_keeps_the_weights_of_before(
+    model: Path, scored: Path, tmp_path: Path
+) -> None:
+    """Scores that say the opposite of those that it is judged by; and so it is when asked again."""
+    with open(scored, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    opposite = [[a, b, {"5": "1", "1": "5"}[score]] for a, b, score in rows]
+    wrong = write(tmp_path / "wrong.csv", header, opposite)
+    run: dict[str, Any] = {"model": model, "data": wrong, "validation": scored, "epochs": 2}
+    with toys.one_thread():
+        result = bertine.finetune_similarity(**run, out=tmp_path / "run", **SETTINGS)
+        again = bertine.finetune_similarity(**run, out=tmp_path / "run", resume=True, **SETTINGS)
+    assert result.kept_start
+    assert result.after == result.before
+    assert result == again
+    assert any("so the weights of before training are saved" in line for line in result.lines())
+    before = bertine.load_model(model, heads={}).model
+    after = bertine.load_model(result.model, heads={}).model
+    for name, weight in before.state_dict().items():
+        assert torch.equal(weight, after.state_dict()[name]), name

@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,7 @@ from bertine.runs.log import read_log
 from bertine.tables.given import Source, TableLike, as_data
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.features import Features
-from bertine.terminal.console import counted, human_time, progress, quietly, say, warn
-from bertine.terminal.shown import Shown
+from bertine.terminal.console import counted, progress, quietly, say, warn
 from bertine.text.sentences import iter_sentences
 from bertine.training.finetuning.plan import rate_for
 from bertine.training.loop.best import Choice, load_best
@@ -45,6 +44,7 @@ from bertine.training.similarity.fitting import train_on_pairs, with_model
 from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import PairLoss
 from bertine.training.similarity.pair_file import PairFile
+from bertine.training.similarity.result import SimilarityResult
 
 #: The file of a run with its scores.
 SCORES = "scores.json"
@@ -64,49 +64,6 @@ _LEAST_HELD_OUT = 20
 _RATE = 0.1
 
 
-@dataclass(repr=False)
-class SimilarityResult(Shown):
-    """A model that was trained to give vectors.
-
-    Attributes:
-        model: its directory.
-        kind: what it was trained on.
-        rows: that it was trained on.
-        steps: that were done.
-        before, after: the scores on the validation rows before training and of the model that is
-            saved; empty where there are none.
-        metric: by which the best evaluation was told.
-        seconds: of training.
-        notes: what else to know.
-    """
-
-    model: Path
-    kind: str
-    rows: int
-    steps: int
-    before: dict[str, float]
-    after: dict[str, float]
-    metric: str
-    seconds: float
-    notes: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
-        lines = [
-            f"{counted(self.rows, 'row')}, {counted(self.steps, 'step')} in "
-            f"{human_time(self.seconds)}"
-        ]
-        for name, value in self.after.items():
-            mark = " (by which the best was chosen)" if name == self.metric else ""
-            lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
-        if self.after and self.after[self.metric] < self.before[self.metric]:
-            lines.append(
-                f"training made {self.metric} lower: the model to start from is better for these "
-                "rows; a lower learning rate, or more rows, may help"
-            )
-        return [*lines, *self.notes, f"model: {self.model}"]
-
-
 @takes_options()
 def finetune_similarity(
     *,
@@ -119,28 +76,24 @@ def finetune_similarity(
     """Train a model to give vectors that are near to one another where texts are alike.
 
     From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
-    as
-    wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT); texts
-    with labels, of which pairs are drawn as they are needed; or nothing but texts, each its own
-    match
-    under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as pairs.
-    Texts are read from disk; memory does not grow with their number.
+    as wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT);
+    texts with labels, of which pairs are drawn as they are needed; or nothing but texts, each its
+    own match under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as
+    pairs. Texts are read from disk. The weights of the best evaluation are saved, or those of
+    before training where none is better.
 
     Args:
         model: the model directory to start from.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
         validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
-        None:
-            that of the folder, else a tenth of the pairs, at most 2,000, is held out; of texts
-            without
-            pairs nothing is.
+            None: that of the folder, else a tenth of the pairs, at most 2,000, is held out; of
+            texts without pairs nothing is.
         options: what the other arguments say.
 
     Raises:
         BertineError: no such model or data, a column that is not there, or not recognized; `out`
-        holds
-            another run; a loss that needs scores, and there are none.
+            holds another run; a loss that needs scores, and there are none.
     """
     Run.check(out, options.resume)
     parts = find_splits(as_data(data))
@@ -155,7 +108,7 @@ def finetune_similarity(
     loss = _loss(columns, options)
     say(columns.line(str(parts.train)))
     embedder, modules = _embedder(model, options)
-    work = _Work(folder, options, embedder, modules, columns, loss)
+    work = _Work(folder, options, embedder, modules, columns, loss, Path(locate(model)))
     with _scratch(folder) as scratch:
         file = work.read(rows, scratch)
         with file:
@@ -221,8 +174,7 @@ def _embedder(
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """Yield a folder beside the run's, which is removed at the end: a run's own is not touched
-    before
-    it is begun."""
+    before it is begun."""
     beside = folder.absolute().parent
     with os_errors(beside, "writing there"):
         beside.mkdir(parents=True, exist_ok=True)
@@ -252,7 +204,9 @@ class _Work:
         modules: SentenceModules | None,
         columns: PairColumns,
         loss: PairLoss,
+        start: Path,
     ) -> None:
+        self.start = start
         self.folder, self.options, self.embedder = folder, options, embedder
         self.modules, self.columns, self.loss = modules, columns, loss
         self.kind: PairKind = columns.kind
@@ -310,8 +264,7 @@ class _Work:
             say(
                 f"{counted(len(file.labels), 'label')}: {draws.labels.alike:,} pairs of texts with "
                 f"the same label, {draws.labels.different:,} with different ones; they are drawn "
-                f"as "
-                "they are needed"
+                "as they are needed"
             )
             if draws.labels.different == 0:
                 raise BertineError(f"{data}: all texts have one label, so none is unlike another")
@@ -337,6 +290,10 @@ class _Work:
                 choose=Choice(self.metric, highest=True) if self._score else None,
             )
             after, steps = self._take_best(run, config.steps)
+            kept_start = bool(after) and after[self.metric] < before[self.metric]
+            if kept_start:
+                after, steps = before, 0
+                self._take_start()
             elapsed = [
                 line["elapsed"] for line in read_log(run.folder / "log.jsonl") if "elapsed" in line
             ]
@@ -354,11 +311,11 @@ class _Work:
             )
             result = SimilarityResult(
                 run.model, self.kind, len(file) - held, steps, before, after, self.metric, seconds,
-                self.notes,
+                kept_start, self.notes,
             )  # fmt: skip
             write_json(run.folder / SCORES, {
                 "step": steps, "before": before, "final": after, "seconds": seconds,
-                "rows": result.rows,
+                "rows": result.rows, "kept_start": kept_start,
             })  # fmt: skip
             save_model(
                 run.model,
@@ -417,7 +374,7 @@ class _Work:
 
     def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
         """Choose what the model is judged by, and the metric of it."""
-        self._score: Any = None
+        self._score: Callable[[Embedder], SimilarityReport] | None = None
         self.metric = ""
         scored = self.kind == "scores"
         if rows is not None:
@@ -440,6 +397,7 @@ class _Work:
             self.metric = "spearman" if scored else "ndcg@10"
 
     def _evaluate(self, display: Display, step: int) -> dict[str, float]:
+        assert self._score is not None
         self.embedder.model.eval()
         self.report = self._score(with_model(self.embedder, self.precision))
         value = self.report.metrics[self.metric]
@@ -448,7 +406,7 @@ class _Work:
         return self.report.metrics
 
     def _before(self, run: Run) -> dict[str, float]:
-        """Return the scores before training; of a run that is resumed, those that were measured."""
+        """Return the scores before training; empty where there are no validation rows."""
         if self._score is None:
             return {}
         report = self._score(with_model(self.embedder, self.precision))
@@ -464,13 +422,19 @@ class _Work:
         self.report = self._score(with_model(self.embedder, self.precision))
         return self.report.metrics, steps if best is None else best.step
 
+    def _take_start(self) -> None:
+        """Give the model the weights that it had before training."""
+        where = self.modules.transformer if self.modules else self.start
+        weights = load_model(where, heads={}).model.state_dict()
+        self.embedder.model.load_state_dict(weights)
+
     def _known(self, run: Run, file: PairFile, held: int) -> SimilarityResult:
         """Return what a run that had finished before ended with."""
         run.remove_checkpoints()
         known = read_json_object(run.folder / SCORES, lenient=True)
         return SimilarityResult(
             run.model, self.kind, len(file) - held, known["step"], known["before"], known["final"],
-            self.metric, known["seconds"], self.notes,
+            self.metric, known["seconds"], known["kept_start"], self.notes,
         )  # fmt: skip
 
     def _settings(
