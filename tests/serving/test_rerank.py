@@ -122,6 +122,7 @@ def test_mistakes_say_what_to_do(ask: Client) -> None:
         (("fits", "not fits"), "fits"),
         (("Yes", "No"), "Yes"),
         (("red", "green"), None),
+        (("0", "1", "2", "3"), None),
         (("true", "relevant"), None),
         ((), None),
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import json
 import os
 import signal
 from pathlib import Path
@@ -21,6 +23,7 @@ from bertine.records.text_pairs import PairRow, PairRows
 from bertine.training.loop.step import accumulate
 from bertine.training.similarity import encoding
 from bertine.training.similarity.draws import PairDraws
+from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
 from bertine.training.similarity.pair_file import PairFile
 from bertine.training.similarity.ranking import order_loss, ranking_losses, right_as_well
@@ -238,3 +241,99 @@ def test_training_that_does_harm_keeps_the_weights_of_before(
     after = bertine.load_model(result.model, heads={}).model
     for name, weight in before.state_dict().items():
         assert torch.equal(weight, after.state_dict()[name]), name
+
+
+def test_mined_negatives_are_neither_held_out_nor_right(model: Path, tmp_path: Path) -> None:
+    """Of queries with several matches no match is a wrong answer."""
+    rows = [
+        [toys.sentence(one, "old"), toys.sentence(two, word)]
+        for one in [*toys.TOPICS][:4]
+        for two in [*toys.TOPICS][4:]
+        for word in toys.ADJECTIVES[:2]
+    ]
+    path = write(tmp_path / "rows.csv", ["query", "match"], rows)
+    embedder = Embedder.load(model, precision="fp32")
+    with PairFile(tmp_path / "pieces").write(PairRows(path), embedder) as file:
+        mined = MinedNegatives(tmp_path / "mined.bin", 3)
+        mined.mine(file, embedder, margin=2.0, seed=0)
+        assert mined.found == 0  # every second text is a match of every query
+    different = [[f"{query} {number % 7}", match] for number, (query, match) in enumerate(rows)]
+    path = write(tmp_path / "other.csv", ["query", "match"], different)
+    with PairFile(tmp_path / "more").write(PairRows(path), embedder) as file:
+        mined = MinedNegatives(tmp_path / "mined.bin", 3)
+        held = [2, 5, 11]
+        mined.mine(file, embedder, margin=2.0, seed=0, held=held)
+        found = mined.of(range(len(file)))
+        assert mined.found > 0
+        assert not {*held} & {row for of in found for row in of}
+
+
+@pytest.mark.parametrize(
+    ("header", "asked", "kind", "texts"),
+    [
+        (["review", "gold"], {"label_column": "gold"}, "labels", ("review",)),
+        (["a", "b", "gold"], {"label_column": "gold"}, "scores", ("a", "b")),
+        (["a", "b", "hard"], {"negative_columns": "hard"}, "pairs", ("a", "b")),
+        (["title", "body", "category"], {}, "pairs", ("title", "body")),
+        (["premise", "hypothesis", "label"], {"kind": "pairs"}, "pairs", ("premise", "hypothesis")),
+    ],
+)
+def test_columns_that_are_named_are_no_texts(
+    header: list[str], asked: dict[str, Any], kind: str, texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "rows.csv", header, [["1"] * len(header)])
+    columns = PairRows(path, asked=asked).open_columns()
+    assert (columns.kind, columns.texts) == (kind, texts)
+
+
+def test_two_texts_beside_an_unexplained_label_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", ["sentence1", "sentence2", "label"], [["a", "b", "0"]])
+    with pytest.raises(BertineError, match="has two texts and a column 'label'; if that is"):
+        PairRows(path).open_columns()
+
+
+def test_validation_is_read_as_the_training_rows_are(
+    model: Path, scored: Path, tmp_path: Path
+) -> None:
+    with open(scored, encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        write(folder / f"{name}.csv", ["id", "one", "two", "gold"], [["x", *row] for row in rows])
+    with toys.one_thread():
+        result = bertine.finetune_similarity(
+            model=model,
+            data=folder,
+            out=tmp_path / "run",
+            epochs=1,
+            text_columns=["one", "two"],
+            label_column="gold",
+            **SETTINGS,
+        )
+    assert result.metric == "spearman"
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["metric"] == "spearman"
+
+
+def test_texts_in_memory_are_not_written_into_the_run(model: Path, tmp_path: Path) -> None:
+    texts = [text for _, text in sentences()]
+    rows = [{"query": a, "match": b} for a, b in itertools.pairwise(texts)]
+    with toys.one_thread():
+        bertine.finetune_similarity(
+            model=model, data=rows, out=tmp_path / "run", epochs=1, **SETTINGS
+        )
+    for name in ("run.json", "model/bertine.json", "model/README.md"):
+        assert rows[3]["query"] not in (tmp_path / "run" / name).read_text()
+
+
+def test_a_mistake_in_the_validation_leaves_no_run(
+    model: Path, scored: Path, tmp_path: Path
+) -> None:
+    labels = write(tmp_path / "labels.csv", ["text", "label"], [["a cat", "x"], ["a dog", "y"]])
+    run: dict[str, Any] = {"model": model, "data": scored, "out": tmp_path / "run", "epochs": 1}
+    with pytest.raises(BertineError, match="these are texts with a label"):
+        bertine.finetune_similarity(**run, validation=labels, **SETTINGS)
+    with pytest.raises(BertineError, match="vectors of 9999 numbers are asked for"):
+        bertine.finetune_similarity(**run, vector_lengths=[9999], **SETTINGS)
+    assert not (tmp_path / "run").exists()

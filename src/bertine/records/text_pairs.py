@@ -3,6 +3,7 @@ texts."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +33,14 @@ _PAIRS = (
     ("first", "second"),
     *(("title", name) for name in ("body", "text", "abstract")),
 )
+#: First texts of pairs that need no score: what is asked, or named.
+_ASKING = ("query", "anchor", "question", "title")
 _SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
 _LABELS = ("label", "class", "category", "topic")
 _TEXTS = ("text", "sentence")
 _NEGATIVE = "negative"
 #: What is said of each kind.
-_WORDS: dict[PairKind, str] = {
+KINDS: dict[PairKind, str] = {
     "pairs": "pairs of a text and its match",
     "scores": "pairs with a score",
     "labels": "texts with a label",
@@ -69,7 +72,7 @@ class PairColumns:
             words.append(self.label)
         if self.negatives:
             words.append(f"wrong ones: {', '.join(self.negatives)}")
-        return f"{source}: {_WORDS[self.kind]} ({'; '.join(words)})"
+        return f"{source}: {KINDS[self.kind]} ({'; '.join(words)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,9 @@ def find_pair_columns(
         BertineError: a column is not there, or not recognized, or the kind needs others.
     """
     names = table.columns
-    texts = _text_columns(table, kind, text_columns)
+    asked = [negative_columns] if isinstance(negative_columns, str) else negative_columns
+    named = [*(asked or ()), *([label_column] if label_column is not None else [])]
+    texts = _text_columns(table, kind, text_columns, named)
     if text_columns is None and kind in ("labels", "texts", "sentences"):
         texts = texts[:1]
     label = label_column
@@ -119,31 +124,51 @@ def find_pair_columns(
     )
     if found in ("pairs", "scores") and len(texts) != 2:
         raise BertineError(
-            f"{table.name}: {_WORDS[found]} need two columns of texts; name them with "
+            f"{table.name}: {KINDS[found]} need two columns of texts; name them with "
             f"{option('text_columns')}"
         )
     if found in ("labels", "texts", "sentences") and len(texts) != 1:
         raise BertineError(
-            f"{table.name}: {_WORDS[found]} have one column of texts, not {len(texts)}"
+            f"{table.name}: {KINDS[found]} have one column of texts, not {len(texts)}"
         )
     if found in ("scores", "labels") and label is None:
         what = "score" if found == "scores" else "label"
         raise untold(table.name, names, what, option("label_column"))
-    asked = [negative_columns] if isinstance(negative_columns, str) else negative_columns
+    if kind is None and label is None and len(texts) == 2 and texts[0] not in _ASKING:
+        _refuse_unsaid(table, texts)
     negatives: list[str] = [*(asked or ())]
     if asked is None and found == "pairs":
         negatives = [name for name in names if name.lower().startswith(_NEGATIVE)]
     require_columns(table.name, names, negatives)
     if negatives and found != "pairs":
-        raise BertineError(f"{table.name}: {_WORDS[found]} have no columns of wrong texts")
+        raise BertineError(f"{table.name}: {KINDS[found]} have no columns of wrong texts")
     used = label if found in ("scores", "labels") else None
     return PairColumns(found, texts, tuple(negatives), used)
 
 
+def _refuse_unsaid(table: Table, texts: Sequence[str]) -> None:
+    """Refuse two texts beside a label that nobody has spoken of: they may be no match at all.
+
+    Raises:
+        BertineError: there is such a column.
+    """
+    for name in _LABELS:
+        if name in table.columns and name not in texts:
+            raise BertineError(
+                f"{table.name}: has two texts and a column {name!r}; if that is a score, say "
+                f"{option('label_column', name)}; if every row is a match, "
+                f"{option('kind', 'pairs')}, or take the column out of the file"
+            )
+
+
 def _text_columns(
-    table: Table, kind: PairKind | None, named: Sequence[str] | str | None
+    table: Table,
+    kind: PairKind | None,
+    named: Sequence[str] | str | None,
+    others: Sequence[str],
 ) -> tuple[str, ...]:
-    names = table.columns
+    """Return the columns of the texts, which are none of `others`."""
+    names = [name for name in table.columns if named is not None or name not in others]
     if named is not None:
         listed = (named,) if isinstance(named, str) else tuple(named)
         if len(listed) not in (1, 2) or len({*listed}) != len(listed):
@@ -187,6 +212,20 @@ class PairRows:
         """Find the columns, without reading the rows."""
         with self._table() as table:
             return find_pair_columns(table, **self.asked)
+
+    def names(self) -> list[str]:
+        """Return the names of all columns."""
+        with Table(
+            self.source, format=self.format, quotes=self.quotes, strict=self.strict
+        ) as table:
+            return list(table.columns)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of all rows, as hex digits; what is left out is counted."""
+        digest = hashlib.sha256()
+        for row in self:
+            digest.update(repr((row.texts, row.score, row.label)).encode())
+        return digest.hexdigest()
 
     def _table(self) -> Table:
         named = self.asked.get("text_columns") or ()

@@ -16,7 +16,7 @@ from bertine.serving.service import Service
 #: Labels that mean that the second text goes with the first, as data sets write them.
 _RELEVANT = frozenset(
     (
-        *("1", "true", "yes", "relevant", "match", "positive", "same", "similar", "answer"),
+        *("true", "yes", "relevant", "match", "positive", "same", "similar", "answer"),
         *("duplicate", "is_duplicate", "paraphrase", "equivalent", "entailment", "entails"),
     )
 )
@@ -40,6 +40,8 @@ class Ranked:
 def relevant_label(labels: Sequence[str]) -> str | None:
     """Return the label that means that a text goes with the query: one with a usual name, or of
     two the one that the other is the "not" of. None: no label, or several, can be meant."""
+    if {*labels} == {"0", "1"}:
+        return "1"
     usual = [label for label in labels if _plain(label) in _RELEVANT]
     if len(usual) == 1:
         return usual[0]

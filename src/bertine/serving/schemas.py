@@ -87,7 +87,7 @@ class SpansAnswer(AnswerSchema):
     """Task `spans`: the part of the context that answers the question; "" where it has no
     answer."""
 
-    answer: str
+    answer: str | None = Field(description="null: its probability is below the server's bound")
     start: int | None = Field(description="first character, in the context; null: no answer")
     end: int | None = Field(description="the character after the last")
     probability: Probability

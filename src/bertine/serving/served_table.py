@@ -96,8 +96,13 @@ def load_served(
             near=near,
             batch_invariant=batch_invariant,
         )
-    if getattr(deciding, "abstain_below", None) is not None:
-        raise BertineError(f"{name}: is a table of static vectors, which has no probabilities")
+    asked = [deciding and getattr(deciding, "abstain_below", None)]
+    asked += [deciding and deciding.coverage, deciding and deciding.cost_matrix]
+    if any(value is not None for value in asked) or (near is not None and near.nearest_examples):
+        raise BertineError(
+            f"{name}: is a table of static vectors, which has no labels and no probabilities; "
+            "leave out what is for them"
+        )
     say(f"{name}: {path}")
     embedder = StaticEmbedder.load(path)
     for line in embedder.load_lines:

@@ -184,7 +184,7 @@ class Embedder(Shown):
         where = resolve_device(device)
         if batch_invariant:
             precision, threads = unmeasured_choice(precision, threads)
-        modules = read_sentence_modules(Path(model_dir)) or _modules_of_run(model_dir)
+        modules = read_sentence_modules(Path(model_dir)) or modules_of_run(model_dir)
         folder = modules.transformer if modules else Path(model_dir)
         if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
@@ -433,7 +433,7 @@ class Embedder(Shown):
         return lines
 
 
-def _modules_of_run(folder: Path | str) -> SentenceModules | None:
+def modules_of_run(folder: Path | str) -> SentenceModules | None:
     """Return what the model directory in a run's folder says; None where there is none."""
     inside = Path(folder) / "model"
     return read_sentence_modules(inside) if (Path(folder) / "run.json").is_file() else None

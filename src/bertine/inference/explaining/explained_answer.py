@@ -161,9 +161,12 @@ def _decide(task: Any, asked: _Asked) -> ExplainedAnswer:
 
 @_decide.register
 def _(task: TextClassification, asked: _Asked) -> ExplainedAnswer:
-    k = asked.number_of(task.labels, int(asked.mean.argmax()))
-    probability = _softmax(asked.mean)[k]
-    return asked.whole(task.labels[k], probability, lambda o: _odds(_mean(o), k))
+    probabilities = _softmax(asked.mean)
+    best = int(probabilities.argmax())
+    if task.costs is not None:  # the label that is answered, which may be another one
+        best = int(task.costs.decide(np.asarray(probabilities, np.float64)[None])[0][0])
+    k = asked.number_of(task.labels, best)
+    return asked.whole(task.labels[k], probabilities[k], lambda o: _odds(_mean(o), k))
 
 
 @_decide.register

@@ -142,7 +142,10 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
         for other in kept.parent.glob(_NAME.format("*")):
             if other != kept:
                 other.unlink(missing_ok=True)
-        return np.load(kept, mmap_mode="r", allow_pickle=False)
+        found = _read(kept, len(examples))
+        if found is not None:
+            return found
+        # Another process, with other examples, has removed it by now.
     # No place of its own: the file is removed when nobody reads it any more.
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / name
@@ -152,6 +155,8 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
 
 def _key(predictor: Predictor, examples: Examples[Any]) -> str:
     facts = {**predictor.fingerprint(), "examples": examples.fingerprint()}
+    for decided in ("abstain_below", "costs", "least_probability"):
+        facts.pop(decided, None)  # the vectors do not depend on what is made of them
     facts["task"] = {name: value for name, value in facts["task"].items() if name != "training"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -20,7 +20,14 @@ from safetensors.numpy import save_file
 
 from bertine.bundled import locate
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors, read_json_object, write_json, write_text
+from bertine.files import (
+    check_regular,
+    os_errors,
+    read_json,
+    read_json_object,
+    write_json,
+    write_text,
+)
 from bertine.inference.static_vectors.card import CARD, static_card
 from bertine.inference.static_vectors.table import StaticTable, as_stored
 from bertine.inference.static_vectors.vocabulary import static_tokenizer
@@ -121,7 +128,7 @@ def load_static(path: Path | str) -> StaticModel:
     parts, precision = _tensors(place / TENSORS)
     tokenizer, unknown = static_tokenizer(place)
     table = _table(place / TENSORS, parts, tokenizer, unknown)
-    normalize = config.get("normalize", (folder / "1_Normalize").exists())
+    normalize = config.get("normalize", _normalizes(folder))
     length = config.get("max_length", 512 if config else None)
     if type(normalize) is not bool or not (length is None or (type(length) is int and length > 0)):
         raise BertineError(
@@ -164,6 +171,18 @@ def _tensors(path: Path) -> tuple[dict[str, np.ndarray], str]:
             raise BertineError(f"{path}: is damaged or no safetensors file ({error})") from error
     parts["embeddings"] = np.ascontiguousarray(parts.pop(name), dtype=np.float32)
     return parts, {"F16": "fp16", "I8": "int8"}.get(kind, "fp32")
+
+
+def _normalizes(folder: Path) -> bool:
+    """Tell whether a directory of sentence-transformers makes vectors of length 1: by its list of
+    modules, as the module's own folder is empty, and lost on the way through git."""
+    if not (folder / MODULES).is_file():
+        return (folder / "1_Normalize").exists()
+    modules = read_json(folder / MODULES)
+    return isinstance(modules, list) and any(
+        isinstance(each, dict) and str(each.get("type", "")).endswith(".Normalize")
+        for each in modules
+    )
 
 
 def _table(

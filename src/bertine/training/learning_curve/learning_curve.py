@@ -183,7 +183,8 @@ class _Curve:
                 yield
             finally:
                 shutil.rmtree(self._run, ignore_errors=True)
-                if not self.result.cells and not file.exists() and new:
+                if not self.result.cells and new:
+                    file.unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
                         out.rmdir()
 
@@ -227,6 +228,7 @@ class _Curve:
             f"{counted(len(self.test), 'test example')}; {counted(len(plan), 'model')} to train"
             + (f", {len(plan) - len(waiting)} there already" if len(waiting) < len(plan) else "")
         )
+        self._write()  # so that what is killed in its first cell can go on
         for number, (size, draw, way) in enumerate(waiting, start=1):
             cell = self._cell(size, draw, way)
             self.result.cells.append(cell)

@@ -44,7 +44,7 @@ class PairDraws:
         mined: MinedNegatives | None = None,
     ) -> None:
         self._file, self._kind, self._seed, self._mined = file, kind, seed, mined
-        self._held = Permutation(len(file), seed, "rows held out")
+        self._held = held_order(len(file), seed)
         self._held_out = held_out
         self._trained = len(file) - held_out
         self.batch_size = self._size = min(batch_size, self._trained)
@@ -106,6 +106,11 @@ class PairDraws:
             Pair(first, second, group=group)
             for first, second, group in zip(firsts, seconds, groups, strict=True)
         ]
+
+
+def held_order(count: int, seed: int) -> Permutation:
+    """Return the order of the rows of which the first ones are held out."""
+    return Permutation(count, seed, "rows held out")
 
 
 class SameLabel:

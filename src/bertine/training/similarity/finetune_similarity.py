@@ -14,7 +14,7 @@ from typing import Any
 from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_json_object, write_json
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder, modules_of_run
 from bertine.inference.embedding.scoring.evaluate_vectors import evaluated_part, score_rows
 from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.inference.embedding.scoring.scores import score_order, score_search
@@ -26,7 +26,7 @@ from bertine.options.names import option
 from bertine.options.similarity import SimilarityOptions
 from bertine.options.verbs import takes_options
 from bertine.records.examples import find_splits
-from bertine.records.text_pairs import PairColumns, PairRow, PairRows
+from bertine.records.text_pairs import KINDS, PairColumns, PairRow, PairRows
 from bertine.runs.log import read_log
 from bertine.tables.given import Source, TableLike, as_data
 from bertine.taskinfo import TaskInfo
@@ -39,8 +39,8 @@ from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig
 from bertine.training.loop.schedule import WARMUP_RATIO, warmup
 from bertine.training.run import Run
-from bertine.training.similarity.draws import PairDraws
-from bertine.training.similarity.fitting import train_on_pairs, with_model
+from bertine.training.similarity.draws import PairDraws, held_order
+from bertine.training.similarity.fitting import check_lengths, train_on_pairs, with_model
 from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import PairLoss
 from bertine.training.similarity.pair_file import PairFile
@@ -96,18 +96,18 @@ def finetune_similarity(
             holds another run; a loss that needs scores, and there are none.
     """
     Run.check(out, options.resume)
-    parts = find_splits(as_data(data))
+    data = as_data(data)
+    parts = find_splits(data)
     if parts.train is None:
         raise BertineError(f"{data}: has no training file")
-    judged: Source | None = parts.validation
-    if validation is not None:
-        judged = evaluated_part(as_data(validation))
     folder = Path(out)
     rows = _rows_of(parts.train, options)
     columns = rows.open_columns()
     loss = _loss(columns, options)
     say(columns.line(str(parts.train)))
     embedder, modules = _embedder(model, options)
+    check_lengths(loss.lengths, embedder.dimensions)
+    judged = _rows_of_validation(parts.validation, validation, options)
     work = _Work(folder, options, embedder, modules, columns, loss, Path(locate(model)))
     with _scratch(folder) as scratch:
         file = work.read(rows, scratch)
@@ -151,7 +151,7 @@ def _embedder(
 ) -> tuple[Embedder, SentenceModules | None]:
     """Load what is trained, and what its directory says of its vectors."""
     path = Path(locate(model))
-    modules = read_sentence_modules(path)
+    modules = read_sentence_modules(path) or modules_of_run(path)
     where = modules.transformer if modules else path
     loaded = load_model(where, heads={}, dropout=options.dropout)
     longest = options.max_length
@@ -240,7 +240,7 @@ class _Work:
         return file
 
     def train(
-        self, file: PairFile, scratch: Path, judged: Source | None, model: str, data: str
+        self, file: PairFile, scratch: Path, judged: PairRows | None, model: str, data: str
     ) -> SimilarityResult:
         """Train, judge and save."""
         options = self.options
@@ -251,7 +251,8 @@ class _Work:
         usual = 32 if self.kind == "scores" else 64
         mined = None
         if options.mine_negatives:
-            mined = self._mine(file, scratch)
+            order = held_order(len(file), options.seed)
+            mined = self._mine(file, scratch, [order[at] for at in range(held)])
         draws = PairDraws(
             file,
             self.kind,
@@ -269,15 +270,19 @@ class _Work:
             if draws.labels.different == 0:
                 raise BertineError(f"{data}: all texts have one label, so none is unlike another")
         config = self._config(draws, len(file))
-        rows = None if judged is None else _rows_of_validation(judged)
-        self._judge_by(rows, file, draws.held_rows())
+        self._judge_by(judged, file, draws.held_rows())
         settings = self._settings(file, config, draws, model, data)
         began = time.monotonic()
         with Run.open(self.folder, settings, options.resume) as run:
             if run.finished:
                 say(f"{run.folder}: the run was finished already")
                 return self._known(run, file, held)
-            before = self._before(run)
+            try:
+                before = self._before(run)
+            except BaseException:
+                if run.checkpoint is None:
+                    run.discard()
+                raise
             train_on_pairs(
                 self.embedder,
                 draws,
@@ -327,7 +332,7 @@ class _Work:
             run.remove_checkpoints()
             return result
 
-    def _mine(self, file: PairFile, scratch: Path) -> MinedNegatives:
+    def _mine(self, file: PairFile, scratch: Path, held: list[int]) -> MinedNegatives:
         mined = MinedNegatives(scratch / "mined.bin", self.options.mine_negatives)
         with progress() as bar:
             job = bar.add_task("look for negatives", total=len(file))
@@ -336,6 +341,7 @@ class _Work:
                 with_model(self.embedder, self.precision),
                 margin=self.options.mine_below,
                 seed=self.options.seed,
+                held=held,
                 advance=lambda count: bar.advance(job, count),
             )
         say(
@@ -376,8 +382,11 @@ class _Work:
         """Choose what the model is judged by, and the metric of it."""
         self._score: Callable[[Embedder], SimilarityReport] | None = None
         self.metric = ""
+        self.judged_on = "" if rows is None else rows.fingerprint()
         scored = self.kind == "scores"
         if rows is not None:
+            for note in rows.notes():
+                warn(note)
             scored = rows.open_columns().kind == "scores"
 
             def of_file(embedder: Embedder) -> SimilarityReport:
@@ -463,6 +472,8 @@ class _Work:
             "held_out": len(draws.held_rows()),
             "evaluate_every": self._every(draws.steps_per_epoch),
             "save_best": self._score is not None,
+            "metric": self.metric,
+            "validation_fingerprint": self.judged_on,
             **config.settings(),
         }
         return settings | options.recorded()
@@ -480,8 +491,42 @@ class _Work:
         )
 
 
-def _rows_of_validation(source: Source) -> PairRows:
-    return PairRows(source)
+def _rows_of_validation(
+    own: Source | None, given: Path | str | TableLike | None, options: SimilarityOptions
+) -> PairRows | None:
+    """Return the rows that the model is judged on; None: a part of the training rows.
+
+    Args:
+        own: the validation file of the folder of data, read as the training file is.
+        given: by the user, in which columns may have other names.
+
+    Raises:
+        BertineError: no such file; it has no pairs.
+    """
+    if given is None:
+        if own is None:
+            return None
+        rows = _rows_of(own, options)
+        if rows.open_columns().kind not in ("pairs", "scores"):
+            warn(f"{own}: has no pairs, on which vectors are judged; it is left out")
+            return None
+        return rows
+    rows = _rows_of(evaluated_part(as_data(given)), options)
+    names = rows.names()
+    if options.kind not in ("pairs", "scores"):
+        rows.asked["kind"] = None
+    for key in ("text_columns", "label_column", "negative_columns"):
+        value = rows.asked[key]
+        listed = [value] if isinstance(value, str) else [*(value or ())]
+        if not {*listed} <= {*names}:
+            rows.asked[key] = None
+    kind = rows.open_columns().kind
+    if kind not in ("pairs", "scores"):
+        raise BertineError(
+            f"{rows.source}: vectors are judged on pairs of texts, with a score or without; these "
+            f"are {KINDS[kind]}"
+        )
+    return rows
 
 
 def _chunks(

@@ -52,12 +52,7 @@ def train_on_pairs(
         BertineError: a length of vectors that the model has not; pairs without scores for a loss
             that learns them; what `fit` raises.
     """
-    for length in loss.lengths:
-        if not 1 <= length <= embedder.dimensions:
-            raise BertineError(
-                f"vectors of {length} numbers are asked for, but the model's have "
-                f"{embedder.dimensions}"
-            )
+    check_lengths(loss.lengths, embedder.dimensions)
     pad_id = embedder.tokenizer.pad_token_id
 
     def batch(step: int) -> Batch:
@@ -76,6 +71,19 @@ def train_on_pairs(
         evaluate_every=evaluate_every,
         choose=choose,
     )
+
+
+def check_lengths(lengths: Sequence[int], dimensions: int) -> None:
+    """Refuse lengths of vectors that a model has not.
+
+    Raises:
+        BertineError: one is longer than its vectors, or below 1.
+    """
+    for length in lengths:
+        if not 1 <= length <= dimensions:
+            raise BertineError(
+                f"vectors of {length} numbers are asked for, but the model's have {dimensions}"
+            )
 
 
 def with_model(embedder: Embedder, precision: str = "fp32") -> Embedder:

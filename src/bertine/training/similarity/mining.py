@@ -8,7 +8,8 @@ Shape legend: N rows, D numbers of a vector, C candidates, K negatives of a row.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ class MinedNegatives:
         *,
         margin: float,
         seed: int,
+        held: Sequence[int] = (),
         advance: Callable[[int], None] = lambda count: None,
     ) -> None:
         """Find the negatives of all rows of `file`, in memory that does not grow with their number.
@@ -58,22 +60,31 @@ class MinedNegatives:
             of
                 first and second is skipped: it may be right too.
             seed: of the candidates, where they are drawn.
+            held: rows that are held out, which are no candidates.
             advance: called with the number of rows that are done.
         """
         total = len(file)
         order = Permutation(total, seed, "candidates for negatives")
-        count = min(total, MOST_CANDIDATES)
-        rows = np.array(sorted(order[at] for at in range(count)))
+        left_out = set(held)
+        free = (row for row in (order[at] for at in range(total)) if row not in left_out)
+        rows = np.array(sorted(islice(free, MOST_CANDIDATES)))
+        count = len(rows)
         vectors = np.empty((count, embedder.dimensions), dtype=np.float16)
         numbers = np.empty(count, dtype=np.int64)
+        right: dict[int, set[int]] = {}  # all matches of a first text, which are no negatives
         for start in range(0, count, _ROWS):
-            texts = [found[1] for found in file.read(rows[start : start + _ROWS].tolist())]
+            read = list(file.read(rows[start : start + _ROWS].tolist()))
+            texts = [found[1] for found in read]
             vectors[start : start + len(texts)] = unit(embedder.run(texts))
             numbers[start : start + len(texts)] = [text_number(text) for text in texts]
+            for found in read:
+                right.setdefault(text_number(found[0]), set()).add(text_number(found[1]))
         with os_errors(self._path, "writing it"), open(self._path, "wb") as out:
             for start in range(0, total, _ROWS):
                 part = range(start, min(start + _ROWS, total))
-                table = self._of_rows(list(file.read(part)), embedder, vectors, numbers, margin)
+                table = self._of_rows(
+                    list(file.read(part)), embedder, vectors, numbers, right, margin
+                )
                 out.write(np.where(table < 0, -1, rows[table]).astype("<i4").tobytes())
                 advance(len(part))
 
@@ -83,6 +94,7 @@ class MinedNegatives:
         embedder: Embedder,
         vectors: np.ndarray,
         numbers: np.ndarray,
+        right: Mapping[int, set[int]],
         margin: float,
     ) -> np.ndarray:
         """Return the candidates that are negatives of some rows, int64 [rows, K], -1 for none."""
@@ -94,7 +106,9 @@ class MinedNegatives:
         table = np.full((len(texts), self._count), -1, dtype=np.int64)
         for row, found in enumerate(texts):
             scores, at = nearest.scores[row], nearest.rows[row]
-            other = ~np.isin(numbers[at], [text_number(text) for text in found[:2]])
+            own = text_number(found[0])
+            known = [own, text_number(found[1]), *right.get(own, ())]
+            other = ~np.isin(numbers[at], known)
             allowed = other & (scores <= bars[row])
             self.skipped += int((other & ~allowed).sum())
             kept = at[allowed][: self._count]

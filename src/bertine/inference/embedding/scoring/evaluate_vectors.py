@@ -14,7 +14,7 @@ from bertine.inference.embedding.scoring.scores import score_order, score_search
 from bertine.interop.sentence_modules import MODULES
 from bertine.options.answering import EvaluateOptions
 from bertine.records.examples import find_splits
-from bertine.records.text_pairs import PairRows
+from bertine.records.text_pairs import KINDS, PairRows
 from bertine.tables.given import Data, GivenTable, Source
 from bertine.tasks.features import Features
 from bertine.terminal.console import counted, progress, say
@@ -86,7 +86,7 @@ def score_rows(
     if columns.kind not in ("pairs", "scores"):
         raise BertineError(
             f"{source}: vectors are scored on pairs of texts, with a score or without; these are "
-            "texts alone"
+            f"{KINDS[columns.kind]}"
         )
     say(columns.line(source))
     cut = 0

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bertine.errors import BertineError
+from bertine.files import os_errors
 from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.nearest import NearestRows, search_all
 from bertine.inference.embedding.scoring.report import SimilarityReport
@@ -59,7 +60,11 @@ def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
         BertineError: there are no pairs.
     """
     width = embedder.dimensions
-    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as searched:
+    with (
+        os_errors(tempfile.gettempdir(), "writing vectors there"),
+        tempfile.TemporaryFile() as asked,
+        tempfile.TemporaryFile() as searched,
+    ):
         queries, texts = _Distinct(asked), _Distinct(searched)
         right: list[tuple[int, int]] = []
         for firsts, seconds, _ in chunks:

@@ -16,14 +16,14 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, check_replaceable
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.opened import open_embedder
+from bertine.inference.embedding.opened import holds_word_vectors, open_embedder
 from bertine.inference.static_vectors.embedder import StaticEmbedder
 from bertine.inference.static_vectors.files import StaticModel, save_static
 from bertine.inference.static_vectors.table import StaticTable
 from bertine.interop.word_models import static_folder, word_model_of
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
-from bertine.tables.given import TableLike, as_source
+from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.terminal.console import counted, progress, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distillation.static.components import Components
@@ -77,6 +77,7 @@ def distill_static(
             raise BertineError(f"{option(name)} counts in texts; name a file of them as DATA")
     tokenizer, counts, found, kept = teacher.tokenizer, None, TextCounts(), []
     if source is not None:
+        _check_read_again(source, options)
         reading = reading_of(options, source)
         counts, found = count_texts(source, reading, tokenizer, words=options.add_words > 0)
         if options.learn and found.texts < _LEAST_TEXTS:
@@ -145,10 +146,10 @@ def _teacher(options: DistillOptions) -> Embedder:
     if options.teacher is None:
         raise BertineError(f"whose vectors? Name a model directory with {option('teacher')}")
     kind = word_model_of(options.teacher)
-    if kind is not None:
+    if kind is not None or holds_word_vectors(options.teacher):
+        what = "vectors of words" if kind is None else f"a model of the type {kind}"
         raise BertineError(
-            f"{options.teacher}: is a model of the type {kind}, which has no pieces to be read "
-            "alone; give an encoder"
+            f"{options.teacher}: is {what}, which has no pieces to be read alone; give an encoder"
         )
     precision = "auto" if options.precision is None else options.precision
     return open_embedder(
@@ -157,6 +158,21 @@ def _teacher(options: DistillOptions) -> Embedder:
         device=options.device,
         precision=precision if precision in ("auto", "fp32", "bf16") else "fp32",
     )
+
+
+def _check_read_again(source: Source, options: DistillOptions) -> None:
+    """Refuse standard input and pipes where texts are read more than once.
+
+    Raises:
+        BertineError: it is one.
+    """
+    if isinstance(source, GivenTable) or not (options.learn or options.add_words):
+        return
+    if str(source) == "-" or (Path(source).exists() and not Path(source).is_file()):
+        raise BertineError(
+            f"{source}: is read several times, so it must be a file; save it as one, or count "
+            f"pieces alone ({option('learn', False)})"
+        )
 
 
 def _weights(
@@ -194,11 +210,14 @@ def _fit(
     ids, lengths = tokenizer.encode_flat(texts)
     room = max(1, teacher.max_length - tokenizer.template.added())
     place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    read = PieceTexts(ids[place < room], np.minimum(lengths, room))
+    # As the table is read: what is unknown has no vector.
+    read = (place < room) & (ids != tokenizer.unk_token_id)
+    text_of = np.repeat(np.arange(len(texts)), lengths)[read]
+    known = np.bincount(text_of, minlength=len(texts))
     return fit_table(
         table,
-        read,
-        targets,
+        PieceTexts(ids[read], known[known > 0].astype(np.int64)),
+        targets[known > 0],
         epochs=options.epochs or _EPOCHS,
         batch_size=options.batch_size or _BATCH_SIZE,
         learning_rate=options.learning_rate or _LEARNING_RATE,

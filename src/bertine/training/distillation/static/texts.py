@@ -101,9 +101,12 @@ def _count_words(counter: Counter[str], texts: list[str], lowercase: bool) -> No
     for text in texts:
         text = text.lower() if lowercase else text
         counter.update(text[begin:end] for begin, end in split_words(text))
-    if len(counter) > _MOST_WORDS:
-        for word in [word for word, count in counter.items() if count == 1]:
+    # The rarest are forgotten until half as many are left, so that this is rarely to be done.
+    least = 1
+    while len(counter) > (_MOST_WORDS if least == 1 else _MOST_WORDS // 2):
+        for word in [word for word, count in counter.items() if count <= least]:
             del counter[word]
+        least += 1
 
 
 def spread_texts(
