@@ -365,3 +365,25 @@ def test_in_python(folder: Path) -> None:
     assert len(bertine.explain(predictor, "the old cat")) == 1
     with pytest.raises(BertineError, match="either texts or an input"):
         bertine.explain(predictor)
+
+
+def test_by_cost_the_label_that_is_answered_is_explained(
+    trained: Predictor, tmp_path: Path
+) -> None:
+    labels = list(trained.task.labels)
+    texts = [text for text, _ in sentences(6, seed=3)]
+    # One label costs nothing, whatever is right.
+    costs = tmp_path / "costs.csv"
+    rows = [
+        [label, *("0" if answer == labels[-1] else "1" for answer in labels)] for label in labels
+    ]
+    costs.write_text("\n".join(",".join(row) for row in [["label", *labels], *rows]) + "\n")
+    by_cost = trained.by_cost(costs)
+    assert {answer.label for answer in trained.predict(texts)} != {labels[-1]}
+    for text in texts:
+        explanation = by_cost.explain(text)
+        assert explanation.answer == by_cost.predict(text).label == labels[-1]
+        plain = trained.explain(text, label=labels[-1])
+        assert [word.contribution for word in explanation.words] == pytest.approx(
+            [word.contribution for word in plain.words]
+        )

@@ -12,6 +12,7 @@ pytest.importorskip("fastapi")
 import bertine
 import toys
 from bertine.errors import BertineError
+from bertine.options.serving import ServeOptions
 from bertine.serving.http.limits import Limits
 from bertine.serving.served_table import ServedTable, load_served
 
@@ -30,12 +31,13 @@ def test_it_gives_vectors_and_nothing_else(
     served = load_served("pet", folder, Limits(), device="cpu", precision="fp32")
     assert isinstance(served, ServedTable)
     assert "does embed" in capsys.readouterr().err
-    assert list(served.operations) == ["embed"]
+    assert list(served.operations) == ["embed", "rerank"]
     found = served.operations["embed"](["the cat sat", ""])
     wanted = bertine.Embedder.load(folder)(["the cat sat", ""])
     np.testing.assert_allclose([each.vector for each in found], wanted, atol=1e-6)
     described = served.describe()
     assert (described["task"], described["dimensions"], described["labels"]) == ("embed", 8, [])
     assert served.tokens("the cat sat") >= 1
+    asked = ServeOptions(abstain_below=0.5)
     with pytest.raises(BertineError, match="no probabilities"):
-        load_served("pet", folder, Limits(), device="cpu", precision="fp32", abstain_below=0.5)
+        load_served("pet", folder, Limits(), device="cpu", precision="fp32", deciding=asked)

@@ -162,7 +162,7 @@ def _decide(task: Any, asked: _Asked) -> ExplainedAnswer:
 @_decide.register
 def _(task: TextClassification, asked: _Asked) -> ExplainedAnswer:
     probabilities = _softmax(asked.mean)
-    best = int(probabilities.argmax())
+    best = int(np.argmax(probabilities))
     if task.costs is not None:  # the label that is answered, which may be another one
         best = int(task.costs.decide(np.asarray(probabilities, np.float64)[None])[0][0])
     k = asked.number_of(task.labels, best)
