@@ -374,9 +374,8 @@ def test_by_cost_the_label_that_is_answered_is_explained(
     texts = [text for text, _ in sentences(6, seed=3)]
     # One label costs nothing, whatever is right.
     costs = tmp_path / "costs.csv"
-    rows = [
-        [label, *("0" if answer == labels[-1] else "1" for answer in labels)] for label in labels
-    ]
+    prices = ["0" if answer == labels[-1] else "1" for answer in labels]
+    rows = [[label, *prices] for label in labels]
     costs.write_text("\n".join(",".join(row) for row in [["label", *labels], *rows]) + "\n")
     by_cost = trained.by_cost(costs)
     assert {answer.label for answer in trained.predict(texts)} != {labels[-1]}
