@@ -83,6 +83,7 @@ def test_every_option_that_a_message_names_is_one() -> None:
 _COMMAND_LINE = (
     *("commands/", "cli.py", "config_file.py", "launch.py", "reports/"),
     *("demo/result.py", "training/rate/report.py", "training/finetuning/result.py"),
+    "training/distillation/static/result.py",
 )
 
 
