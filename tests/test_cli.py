@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import bertine
-from bertine.cli import main, parse_arguments
+from bertine.cli import main, parse_arguments, with_name_joined
 from bertine.commands import COMMANDS
 from bertine.commands.options.arguments import Switch, real, whole
 from bertine.errors import BertineError
@@ -48,7 +48,9 @@ def test_short_help_has_the_common_options(name: str, capsys: pytest.CaptureFixt
         assert option in text
     for line in command.examples.splitlines():
         assert line in text
-        parse_arguments(command, shlex.split(line)[2:])
+        written, *rest = with_name_joined(shlex.split(line)[1:])
+        assert written == name
+        parse_arguments(command, rest)
     assert f"more options: bertine {name} --help-all" in text
     assert len(text.splitlines()) < 70
     for action in command.parser().options():
@@ -181,10 +183,11 @@ def test_what_follows_a_list_of_numbers_is_read() -> None:
         parse([*first[:3], "--layers", "0", "x", "--out", "o"])
     with pytest.raises(BertineError, match=r"layers: '1\.5' is not a whole number"):
         parse(["--layers", "0", "1.5", "--out", "o"])
-    with pytest.raises(BertineError, match=r"missing: DATA; .* \(is it 'store'\? --labels takes"):
-        parse(["--out", "o", "--labels", "a", "b", "store"])
-    with pytest.raises(BertineError, match=r"^missing: --out; see 'bertine distill --help'$"):
-        parse(["store", "--labels", "a", "b"])
+    parse = COMMANDS["check-labels"].parser().parse
+    with pytest.raises(BertineError, match=r"missing: DATA; .*\(is it 'd'\? --text-column takes"):
+        parse(["--model", "m", "--out", "o", "--text-column", "a", "b", "d"])
+    with pytest.raises(BertineError, match=r"^missing: --out; see 'bertine check-labels --help'$"):
+        parse(["d", "--model", "m", "--text-column", "a", "b"])
 
 
 def test_switches_and_their_opposites() -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from bertine.cli import parse_arguments
+from bertine.cli import parse_arguments, with_name_joined
 from bertine.commands import COMMANDS
 from bertine.config_file import apply_config
 from bertine.errors import BertineError
@@ -108,6 +108,7 @@ def check_bertine(arguments: list[str]) -> None:
     """Raise unless `bertine` takes these arguments; configuration files need not exist."""
     if arguments in (["--help"], ["--version"]):
         return
+    arguments = with_name_joined(arguments)
     if not arguments or arguments[0] not in COMMANDS:
         raise BertineError(f"no such command: bertine {' '.join(arguments)}")
     command = COMMANDS[arguments[0]]

@@ -103,9 +103,7 @@ def _drop_stdout() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    # A command of two words may be written as two.
-    if "-".join(arguments[:2]) in COMMANDS:
-        arguments = ["-".join(arguments[:2]), *arguments[2:]]
+    arguments = with_name_joined(arguments)
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
         print(overview())
@@ -132,6 +130,13 @@ def _run(arguments: list[str]) -> int:
         hint = nearest(name, [*COMMANDS, "--help", "--version"])
         raise BertineError(f"unknown {kind} '{name}'{hint}; see 'bertine --help'")
     return 0
+
+
+def with_name_joined(arguments: list[str]) -> list[str]:
+    """Return the arguments with a command of two words as one: ``finetune similarity`` is
+    ``finetune-similarity``."""
+    name = "-".join(arguments[:2])
+    return [name, *arguments[2:]] if name in COMMANDS else arguments
 
 
 def overview() -> str:

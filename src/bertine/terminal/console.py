@@ -201,6 +201,8 @@ def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
 
 def _plural(noun: str) -> str:
     """Return the regular plural of an English noun."""
+    if noun.endswith("epoch"):  # spoken with a k
+        return f"{noun}s"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
     return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")

@@ -239,7 +239,7 @@ class Parser(argparse.ArgumentParser):
             BertineError: that is not the case, or they cannot be read then either.
         """
         named = [action for action in self._actions if not action.option_strings]
-        if len(named) != 1 or named[0].nargs is not None:
+        if len(named) != 1 or named[0].nargs not in (None, "?"):
             raise error
         for option, place in self._ends_of_lists(arguments):
             last = arguments[place]

@@ -50,6 +50,6 @@ DISTILL = Command(
     "bertine distill new.csv --probabilities p.csv --student model --out small\n"
     "bertine distill store --teacher run --steps 20000 --out small\n"
     "bertine distill texts.txt --static --teacher model --out vectors",
-    common="--teacher --probabilities --student --layers --out --text-column --label-weight "
+    common="--teacher --probabilities --student --layers --out "
     "--static --epochs --steps --resume --config",
 )

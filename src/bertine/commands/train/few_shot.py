@@ -45,7 +45,7 @@ FEW_SHOT = Command(
     add_arguments=_add_arguments,
     run=_run,
     examples="bertine few-shot --model DIR --data twenty.csv --out few-model\n"
-    "bertine few-shot --task multi-label --model DIR --data tickets.csv --out few-model",
+    "bertine few-shot --task multi-label --model DIR --data t.csv --out few",
     common="--model --data --out --task --text-column --label-column --max-length --seed "
     "--resume --config",
 )

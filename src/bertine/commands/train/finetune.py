@@ -20,7 +20,8 @@ def _add_arguments(parser: Parser) -> None:
         help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
         "number; choice: one of several endings; spans: the part of a context that answers a "
         "question; tagging: a tag for each word; seq2seq: a text to write; glue: a task "
-        "of GLUE; squad: SQuAD v1.1 or v2.0; swag: SWAG",
+        "of GLUE; squad: SQuAD v1.1 or v2.0; swag: SWAG. Vectors are trained by "
+        "'bertine finetune similarity', a command of its own",
     )
     parser.require_path(
         "--model",

@@ -39,6 +39,6 @@ FINETUNE_SIMILARITY = Command(
     add_arguments=_add_arguments,
     examples="bertine finetune similarity --model DIR --data pairs.csv --out vectors",
     common="--model --data --out --validation --text-column --label-column --kind --loss "
-    "--mine-negatives --vector-lengths --epochs --batch-size --learning-rate --seed --resume "
+    "--mine-negatives --vector-lengths --epochs --batch-size --resume "
     "--config",
 )

@@ -39,7 +39,7 @@ LEARNING_CURVE = Command(
     add_arguments=_add_arguments,
     run=_run,
     examples="bertine learning-curve --model DIR --data reviews.csv --out curve\n"
-    "bertine learning-curve --model DIR --data reviews.csv --out curve --ways tf-idf frozen",
+    "bertine learning-curve --model DIR --data r.csv --out c --ways tf-idf frozen",
     common="--model --data --out --text-column --label-column --ways --draws --least --most "
     "--resume --config",
 )

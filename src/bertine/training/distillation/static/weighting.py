@@ -15,6 +15,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from bertine.text.pieces import bare
+
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -29,7 +31,7 @@ def ranked_pieces(tokens: Sequence[str], special_ids: Collection[int]) -> np.nda
         for row, token in enumerate(tokens)
         if row not in special_ids and not _UNUSED.fullmatch(token)
     ]
-    rare = [len(tokens[row].removeprefix("##")) == 1 and not tokens[row].isascii() for row in own]
+    rare = [len(bare(tokens[row])) == 1 and not tokens[row].isascii() for row in own]
     order = np.array(own, np.int64)
     last = np.array(rare, bool)
     return np.concatenate([order[~last], order[last]])
