@@ -606,3 +606,51 @@ def test_mistakes_with_the_story(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "novel.txt").write_text("years of work")
     assert "holds something else" in told()
+
+
+WORDS = ROOT / "recipes" / "words"
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Hour:
+    """``recipes/words``, as a program in this process."""
+    spec = importlib.util.spec_from_file_location("words_main", WORDS / "__main__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    monkeypatch.setitem(loaded.PRETRAIN, "batch_size", 8)
+
+    def main(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(WORDS), *map(str, arguments)])
+        return loaded.main(), *capsys.readouterr()
+
+    return main
+
+
+def test_so_many_words_are_drawn_trained_on_and_scored(tmp_path: Path, words: Hour) -> None:
+    files = [toys.write_corpus(tmp_path / f"{n}.txt", documents=60) for n in (1, 2)]
+    pairs, out = tmp_path / "pairs.jsonl", tmp_path / "out"
+    pairs.write_text(json.dumps({"sentence_good": "A dog runs.", "sentence_bad": "A runs dog."}))
+    given = ("--corpus", *files, "--out", out, "--pairs", pairs, "--words", 1000, "--epochs", 2)
+    status, _, said = words(*given, "--words", 1_000_000)
+    assert status == 2
+    assert "1.txt: has 2,880 words, but its share is 500,000" in said.splitlines()[-1]
+    status, printed, said = words(*given)
+    assert status == 0, said
+    parts = json.loads((out / "words.json").read_text())["parts"]
+    drawn = [json.loads(line)["text"] for line in (out / "text.jsonl").read_text().splitlines()]
+    assert parts["text"]["words"] == sum(len(text.split()) for text in drawn)
+    assert 1000 <= parts["text"]["words"] < 1100
+    # Whole batches.
+    seen, tokens = parts["pre-training"]["tokens"], parts["preparation"]["tokens"]
+    assert seen == pytest.approx(2 * tokens, rel=0.1)
+    assert "2 epochs" in printed.splitlines()[-1]
+    assert "accuracy" in printed.splitlines()[-1]
+    # The finished command does nothing anew.
+    before = toys.tree(out)
+    status, again, said = words(*given)
+    assert (status, said) == (0, "")
+    assert printed.endswith(again)
+    assert toys.tree(out) == before
+    assert "was begun with other arguments" in mistake(words(*given, "--epochs", 3))

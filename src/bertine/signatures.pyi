@@ -1177,7 +1177,7 @@ def finetune_similarity(
     mine_negatives: int = 0,
     mine_below: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
-    pooling: Literal['mean', 'cls', 'max'] | None = None,
+    pooling: Literal["mean", "cls", "max"] | None = None,
     max_length: int | None = None,
     learning_rate: float | None = None,
     warmup_steps: int | None = None,

@@ -187,7 +187,7 @@ def train_on_store(
         say(
             f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
             f"tokens in the store, {steps} steps of {options.batch_size} sequences "
-            f"({epochs} epochs); unigram entropy {opened.unigram_entropy:.3f} nats"
+            f"({epochs} {'epoch' if epochs == '1' else 'epochs'}); unigram entropy {opened.unigram_entropy:.3f} nats"
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
