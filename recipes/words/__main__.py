@@ -36,7 +36,7 @@ PRETRAIN: dict[str, Any] = {
     "max_seq_length": 64,
     "batch_size": 128,
     "optimizer": "muon",
-    "learning_rate": 4e-3,
+    "learning_rate": 8e-3,
     "warmup_ratio": 0.03,
     "weight_decay": 0.1,
     "adam_beta2": 0.98,
