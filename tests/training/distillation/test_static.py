@@ -103,6 +103,7 @@ def test_with_all_components_pieces_are_as_far_apart_as_the_teachers(
             dimensions=1000,
             piece_weights="none",
             table_precision="fp32",
+            precision="fp32",
         )
         teacher = bertine.Embedder.load(base, precision="fp32")
     tokenizer = toys.tokenizer()
