@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bertine
 import toys
@@ -23,6 +25,7 @@ from bertine.records.text_pairs import PairRow, PairRows
 from bertine.training.loop.step import accumulate
 from bertine.training.similarity import encoding
 from bertine.training.similarity.draws import PairDraws
+from bertine.training.similarity.holding_out import hold_out
 from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
 from bertine.training.similarity.pair_file import PairFile
@@ -120,17 +123,38 @@ def test_an_epoch_has_every_row_once_and_none_that_is_held_out(model: Path, tmp_
     embedder = Embedder.load(model, precision="fp32")
     rows = [PairRow(n, (text, text), score=float(n)) for n, (_, text) in enumerate(sentences())]
     with PairFile(tmp_path / "pieces").write(rows, embedder) as file:
-        draws = PairDraws(file, "scores", batch_size=3, seed=1, held_out=5)
+        held = hold_out(file.pair_column(), 5, 5, seed=1)
+        draws = PairDraws(file, "scores", batch_size=3, seed=1, held=held)
         steps = range(draws.steps_per_epoch)
         drawn = [row for step in steps for row in draws._rows(step)]
         assert len(drawn) == len(set(drawn)) == 27
-        assert not set(drawn) & set(draws.held_rows())
-        again = PairDraws(file, "scores", batch_size=3, seed=1, held_out=5)
+        assert len(held) == 5
+        assert not set(drawn) & set(held.rows.tolist())
+        again = PairDraws(file, "scores", batch_size=3, seed=1, held=held)
         assert again._rows(7) == draws._rows(7) != draws._rows(7 + draws.steps_per_epoch)
         (texts,) = file.read([9])
         assert (
             texts[0].input_ids.tolist() == embedder.features(rows[9].texts[0])[0].input_ids.tolist()
         )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60),
+    st.integers(0, 12),
+    st.integers(0, 5),
+)
+def test_no_text_is_held_out_and_trained_on(
+    pairs: list[tuple[int, int]], count: int, seed: int
+) -> None:
+    held = hold_out(np.array(pairs), min(count, len(pairs)), 1, seed)
+    rows = held.rows.tolist()
+    trained = held.trained(range(len(pairs) - len(rows))).tolist()
+    assert sorted([*rows, *trained]) == [*range(len(pairs))]
+    assert len(rows) <= count
+    if held.apart:
+        assert not {t for row in rows for t in pairs[row]} & {t for r in trained for t in pairs[r]}
+    else:
+        assert len(rows) == min(count, len(pairs))
 
 
 @pytest.mark.parametrize(

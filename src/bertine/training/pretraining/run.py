@@ -183,11 +183,12 @@ def train_on_store(
         **beginning.facts,
     }
     with Run.open(out, settings, resume, world=world, shard=options.shard) as run:
-        epochs = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
+        passes = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
+        epochs = "1 epoch" if passes == "1" else f"{passes} epochs"
         say(
             f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
             f"tokens in the store, {steps} steps of {options.batch_size} sequences "
-            f"({epochs} {'epoch' if epochs == '1' else 'epochs'}); unigram entropy {opened.unigram_entropy:.3f} nats"
+            f"({epochs}); unigram entropy {opened.unigram_entropy:.3f} nats"
         )
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))

@@ -9,6 +9,7 @@ import numpy as np
 from bertine.data.batching import WINDOW
 from bertine.names import PairKind
 from bertine.rng import Permutation, generator
+from bertine.training.similarity.holding_out import HeldOut
 from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import Pair
 from bertine.training.similarity.pair_file import PairFile
@@ -24,12 +25,13 @@ class PairDraws:
         kind: what they are.
         batch_size: pairs of a step.
         seed: of the order.
-        held_out: so many rows, drawn at random, are not trained on.
+        held: the rows that are not trained on.
         mined: further negatives; None: there are none.
 
     Attributes:
         batch_size: as it is, where there are fewer rows than were asked for.
         steps_per_epoch: at least 1.
+        held: the rows that are not trained on.
         labels: the texts by their labels; None: they have none.
     """
 
@@ -40,23 +42,18 @@ class PairDraws:
         *,
         batch_size: int,
         seed: int,
-        held_out: int = 0,
+        held: HeldOut | None = None,
         mined: MinedNegatives | None = None,
     ) -> None:
         self._file, self._kind, self._seed, self._mined = file, kind, seed, mined
-        self._held = held_order(len(file), seed)
-        self._held_out = held_out
-        self._trained = len(file) - held_out
+        self.held = HeldOut(total=len(file)) if held is None else held
+        self._trained = len(file) - len(self.held)
         self.batch_size = self._size = min(batch_size, self._trained)
         self.steps_per_epoch = max(1, self._trained // self._size)
         self.labels = SameLabel(file) if kind == "labels" else None
         low, high = file.low, file.high
         self._low, self._spread = (low, high - low) if high > low else (0.0, 1.0)
         self._window: tuple[int, list[list[int]]] = (-1, [])
-
-    def held_rows(self) -> list[int]:
-        """Return the rows that are not trained on."""
-        return sorted(self._held[number] for number in range(self._held_out))
 
     def __call__(self, step: int) -> list[Pair]:
         """Return the pairs of a step."""
@@ -89,7 +86,7 @@ class PairDraws:
         begin = number * WINDOW
         count = min(WINDOW, self.steps_per_epoch - begin)
         span = range(begin * self._size, (begin + count) * self._size)
-        rows = np.array([self._held[self._held_out + order[at]] for at in span])
+        rows = self.held.trained([order[at] for at in span])
         pieces = self._file.records(rows.tolist())["pieces"]
         rows = rows[np.argsort(pieces, kind="stable")]
         shuffled = generator(self._seed, "batches of pairs", epoch, number).permutation(count)
@@ -106,11 +103,6 @@ class PairDraws:
             Pair(first, second, group=group)
             for first, second, group in zip(firsts, seconds, groups, strict=True)
         ]
-
-
-def held_order(count: int, seed: int) -> Permutation:
-    """Return the order of the rows of which the first ones are held out."""
-    return Permutation(count, seed, "rows held out")
 
 
 class SameLabel:

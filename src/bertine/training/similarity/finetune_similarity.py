@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig
 from bertine.training.loop.schedule import WARMUP_RATIO, warmup
 from bertine.training.run import Run
-from bertine.training.similarity.draws import PairDraws, held_order
+from bertine.training.similarity.draws import PairDraws
 from bertine.training.similarity.fitting import check_lengths, train_on_pairs, with_model
+from bertine.training.similarity.holding_out import HeldOut, hold_out
 from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import PairLoss
 from bertine.training.similarity.pair_file import PairFile
@@ -244,21 +246,17 @@ class _Work:
     ) -> SimilarityResult:
         """Train, judge and save."""
         options = self.options
-        held = 0
-        if judged is None and self.kind in ("pairs", "scores"):
-            held = min(len(file) // _HELD_OUT, _MOST_HELD_OUT)
-            held = held if held >= _LEAST_HELD_OUT else 0
+        held = HeldOut(total=len(file)) if judged is not None else self._hold_out(file)
         usual = 32 if self.kind == "scores" else 64
         mined = None
         if options.mine_negatives:
-            order = held_order(len(file), options.seed)
-            mined = self._mine(file, scratch, [order[at] for at in range(held)])
+            mined = self._mine(file, scratch, held.rows.tolist())
         draws = PairDraws(
             file,
             self.kind,
             batch_size=options.batch_size or usual,
             seed=options.seed,
-            held_out=held,
+            held=held,
             mined=mined,
         )
         if draws.labels is not None:
@@ -270,13 +268,13 @@ class _Work:
             if draws.labels.different == 0:
                 raise BertineError(f"{data}: all texts have one label, so none is unlike another")
         config = self._config(draws, len(file))
-        self._judge_by(judged, file, draws.held_rows())
+        self._judge_by(judged, file, held.rows.tolist())
         settings = self._settings(file, config, draws, model, data)
         began = time.monotonic()
         with Run.open(self.folder, settings, options.resume) as run:
             if run.finished:
                 say(f"{run.folder}: the run was finished already")
-                return self._known(run, file, held)
+                return self._known(run, file, len(held))
             try:
                 before = self._before(run)
             except BaseException:
@@ -315,8 +313,8 @@ class _Work:
                 training=facts,
             )
             result = SimilarityResult(
-                run.model, self.kind, len(file) - held, steps, before, after, self.metric, seconds,
-                kept_start, self.notes,
+                run.model, self.kind, len(file) - len(held), steps, before, after, self.metric,
+                seconds, kept_start, self.notes,
             )  # fmt: skip
             write_json(run.folder / SCORES, {
                 "step": steps, "before": before, "final": after, "seconds": seconds,
@@ -331,6 +329,21 @@ class _Work:
             )
             run.remove_checkpoints()
             return result
+
+    def _hold_out(self, file: PairFile) -> HeldOut:
+        """Return the pairs that are held out for validation: none of texts that are no pairs, or
+        where they would be too few to judge by."""
+        count = min(len(file) // _HELD_OUT, _MOST_HELD_OUT)
+        if self.kind not in ("pairs", "scores") or count < _LEAST_HELD_OUT:
+            return HeldOut(total=len(file))
+        held = hold_out(file.pair_column(), count, _LEAST_HELD_OUT, self.options.seed)
+        if not held.apart:
+            warn(
+                "nearly all pairs are connected by texts that they have in common, so texts of the "
+                "pairs held out are trained on too; for a score of new texts give "
+                f"{option('validation')}"
+            )
+        return held
 
     def _mine(self, file: PairFile, scratch: Path, held: list[int]) -> MinedNegatives:
         mined = MinedNegatives(scratch / "mined.bin", self.options.mine_negatives)
@@ -469,7 +482,8 @@ class _Work:
             "max_length": self.embedder.max_length,
             "batch_size": draws.batch_size,
             "dropout": options.dropout,
-            "held_out": len(draws.held_rows()),
+            "held_out": len(draws.held),
+            "held_out_fingerprint": sha256(draws.held.rows.tobytes()).hexdigest(),
             "evaluate_every": self._every(draws.steps_per_epoch),
             "save_best": self._score is not None,
             "metric": self.metric,

@@ -1,8 +1,7 @@
 """Texts as pieces on disk, read row by row: memory does not grow with their number.
 
 ``rows.bin`` has a record of fixed size for each row, ``texts.bin`` the pieces of its texts. Both
-are
-scratch files of a run: they are made anew when it is resumed.
+are scratch files of a run: they are made anew when it is resumed.
 """
 
 from __future__ import annotations
@@ -20,12 +19,16 @@ import numpy as np
 from bertine.files import os_errors
 from bertine.inference.embedding.embedder import Embedder
 from bertine.records.text_pairs import PairRow
-from bertine.tasks.features import Features
+from bertine.tasks.features import Features, text_number
 
 #: Of a row: where its texts begin in the other file, how many they are, their pieces in all, the
-#: score (NaN: none), the number of the label (-1: none).
+#: score (NaN: none), the number of the label (-1: none), and a number for each of the two texts of
+#: the pair, equal for equal texts (for the only text twice).
 _ROW = np.dtype(
-    [("at", "<i8"), ("texts", "<i4"), ("pieces", "<i4"), ("score", "<f4"), ("label", "<i4")]
+    [
+        *(("at", "<i8"), ("texts", "<i4"), ("pieces", "<i4")),
+        *(("score", "<f4"), ("label", "<i4"), ("pair", "<i8", (2,))),
+    ]
 )
 #: Rows that are tokenized at once.
 _CHUNK = 1024
@@ -78,7 +81,8 @@ class PairFile:
                     if row.label is not None:
                         label = self.labels.setdefault(row.label, len(self.labels))
                     pieces = sum(len(text.input_ids) for text in own)
-                    table[number] = (at, len(own), pieces, score, label)
+                    pair = text_number(own[0]), text_number(own[min(1, len(own) - 1)])
+                    table[number] = (at, len(own), pieces, score, label, pair)
                     texts.write(blob)
                     at += len(blob)
                 self._digest.update(table.tobytes())
@@ -115,10 +119,17 @@ class PairFile:
 
     def label_column(self) -> np.ndarray:
         """Return the numbers of all labels, int32 [rows]."""
+        return self._column("label")
+
+    def pair_column(self) -> np.ndarray:
+        """Return the numbers of the two texts of all pairs, int64 [rows, 2]."""
+        return self._column("pair")
+
+    def _column(self, name: str) -> np.ndarray:
         size, parts = _ROW.itemsize, []
         for start in range(0, self.count, 1 << 16):
             data = os.pread(self._rows, size << 16, start * size)
-            parts.append(np.frombuffer(data, dtype=_ROW)["label"].copy())
+            parts.append(np.frombuffer(data, dtype=_ROW)[name].copy())
         return np.concatenate(parts)
 
     def read(self, rows: Sequence[int]) -> Iterator[list[Features]]:
