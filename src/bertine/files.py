@@ -59,15 +59,15 @@ def _real(path: str | Path) -> Path:
 
 
 @contextlib.contextmanager
-def _held(path: Path, *, folder: bool) -> Iterator[Path]:
+def _held(path: Path, *, folder: bool, kind: str = "tmp") -> Iterator[Path]:
     """Make a temporary file or folder beside `path`, locked as long as this process uses it, and
     remove it in the end if it is still there.
 
     A process that is killed leaves one, but no lock: so the next one that writes `path` knows that
     nobody uses it and removes it, here.
     """
-    remove_abandoned(path)
-    temporary = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex[:8]}")
+    remove_abandoned(path, kind)
+    temporary = path.with_name(f".{path.name}.{kind}-{uuid.uuid4().hex[:8]}")
     while True:
         if folder:
             temporary.mkdir()
@@ -95,8 +95,8 @@ def remove_abandoned(path: Path, kind: str = "tmp") -> None:
 
     Args:
         path: what was being written.
-        kind: "tmp", what was to become `path`; or "old", what `path` was before: to be removed
-            only when the new one is there.
+        kind: "tmp", what was to become `path`; "scratch", what was needed on the way; or "old",
+            what `path` was before: to be removed only when the new one is there.
     """
     prefix = f".{path.name}.{kind}-"
     try:
@@ -220,6 +220,17 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
             else:
                 os.replace(temporary, path)
             sync_path(path.parent)
+
+
+@contextlib.contextmanager
+def scratch_dir(path: str | Path) -> Iterator[Path]:
+    """Yield an empty folder beside `path` for what is needed while `path` is made. It is removed in
+    the end; that of a process that was killed, by the next one that asks."""
+    shown, path = path, _real(path)
+    with os_errors(shown, "writing beside it"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _held(path, folder=True, kind="scratch") as scratch:
+        yield scratch
 
 
 def _replace_folder(path: Path, new: Path) -> None:

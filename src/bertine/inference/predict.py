@@ -183,12 +183,8 @@ def predict(
     predictor = _opened(model, bytes_to_come(input), options)
     started = time.monotonic()
     task = predictor.task
-    explain = explain or options.nearest_examples > 0
-    if explain:
-        predictor.explainer().check(LEAVE_ONE_OUT)
-    nearest = nearest_of(predictor, options, show_progress)
     if task.reads_words:
-        _refuse_explain(explain, "files of words")
+        _refuse_explain(options, explain, "files of words")
         _refuse_resume(resume, "files of words")
         if options.quotes is not None:
             raise BertineError("files of words have no quotes; leave quotes out")
@@ -217,7 +213,7 @@ def predict(
             raise BertineError(
                 f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
             )
-        _refuse_explain(explain, "files in SQuAD's format")
+        _refuse_explain(options, explain, "files in SQuAD's format")
         _refuse_resume(resume, "files in SQuAD's format")
         return predict_squad(
             predictor,
@@ -228,6 +224,10 @@ def predict(
             strict=options.strict,
             show_progress=show_progress,
         )
+    explain = explain or options.nearest_examples > 0
+    if explain:
+        predictor.explainer().check(LEAVE_ONE_OUT)
+    nearest = nearest_of(predictor, options, show_progress)
     with open_task_table(task, input, options) as opened:
         table = opened.table
         predictor = predictor.over(opened.columns)
@@ -364,11 +364,15 @@ def _lasting(input: Source, output: Path | str) -> bool:
     return str(input) != "-" and Path(input).is_file()
 
 
-def _refuse_explain(explain: bool, what: str) -> None:
-    if explain:
-        raise BertineError(
-            f"{what} are answered without explanations; leave out {option('explain', True)}"
-        )
+def _refuse_explain(options: PredictOptions, explain: bool, what: str) -> None:
+    """Raise where explanations or the nearest examples are asked for, which `what` has none of."""
+    if options.nearest_examples:
+        asked = option("nearest_examples", options.nearest_examples)
+    elif explain:
+        asked = option("explain", True)
+    else:
+        return
+    raise BertineError(f"{what} are answered without explanations; leave out {asked}")
 
 
 def _refuse_resume(resume: bool, what: str) -> None:

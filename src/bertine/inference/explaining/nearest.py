@@ -108,7 +108,16 @@ class NearestExamples:
         return self.nearest(head_vectors(predictor.answering, prepared.features)[0])
 
     def nearest(self, vector: np.ndarray) -> tuple[NearExample, ...]:
-        """Find the examples nearest to a vector, fp32 [D], of length 1."""
+        """Find the examples nearest to a vector, fp32 [D], of length 1.
+
+        Raises:
+            BertineError: it has other numbers than theirs, as one of more choices has.
+        """
+        if len(vector) != self.vectors.shape[1]:
+            raise BertineError(
+                f"{self.examples.source}: its examples have another number of choices, so none is "
+                f"near; leave out {option('nearest_examples', self.count)}"
+            )
         scores, rows = np.empty(0, np.float32), np.empty(0, np.int64)
         for start in range(0, len(self.vectors), _ROWS):
             part = np.asarray(self.vectors[start : start + _ROWS]) @ vector

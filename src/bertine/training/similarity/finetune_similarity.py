@@ -3,8 +3,6 @@ out."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +12,7 @@ from typing import Any
 
 from bertine.bundled import locate
 from bertine.errors import BertineError
-from bertine.files import os_errors, read_json_object, write_json
+from bertine.files import read_json_object, scratch_dir, write_json
 from bertine.inference.embedding.embedder import Embedder, modules_of_run
 from bertine.inference.embedding.scoring.evaluate_vectors import evaluated_part, score_rows
 from bertine.inference.embedding.scoring.report import SimilarityReport
@@ -50,8 +48,6 @@ from bertine.training.similarity.result import SimilarityResult
 
 #: The file of a run with its scores.
 SCORES = "scores.json"
-#: How the name of the folder ends that holds what is needed while a run trains.
-_SCRATCH = "pieces"
 #: Up to so many rows there are several epochs.
 _FEW, _EPOCHS = 10_000, 4
 #: The longest text, where nobody says and the model reads more.
@@ -111,7 +107,7 @@ def finetune_similarity(
     check_lengths(loss.lengths, embedder.dimensions)
     judged = _rows_of_validation(parts.validation, validation, options)
     work = _Work(folder, options, embedder, modules, columns, loss, Path(locate(model)))
-    with _scratch(folder) as scratch:
+    with scratch_dir(folder) as scratch:
         file = work.read(rows, scratch)
         with file:
             return work.train(file, scratch, judged, str(model), str(data))
@@ -171,18 +167,6 @@ def _embedder(
     for line in embedder.load_lines:
         say(line)
     return embedder, modules
-
-
-@contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside the run's, which is removed at the end: a run's own is not touched
-    before it is begun."""
-    beside = folder.absolute().parent
-    with os_errors(beside, "writing there"):
-        beside.mkdir(parents=True, exist_ok=True)
-        holder = tempfile.TemporaryDirectory(prefix=f".{folder.name}.{_SCRATCH}-", dir=beside)
-    with holder as scratch:
-        yield Path(scratch)
 
 
 def _neighbours(rows: PairRows) -> Iterator[PairRow]:
