@@ -1178,6 +1178,8 @@ def finetune_similarity(
     mine_below: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
     pooling: Literal["mean", "cls", "max"] | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
     max_length: int | None = None,
     learning_rate: float | None = None,
     warmup_steps: int | None = None,
@@ -1202,8 +1204,8 @@ def finetune_similarity(
     log_every: int = 10,
     tensorboard: bool = False,
     resume: bool = False,
-    epochs: int | None = None,
     batch_size: int | None = None,
+    held_out_pairs: int | None = None,
     evaluate_every: int | None = None,
 ) -> SimilarityResult:
     """Train a model to give vectors that are near to one another where texts are alike.
@@ -1245,6 +1247,8 @@ def finetune_similarity(
         vector_lengths: train vectors so that their first numbers, so many, can be used alone; None:
             all numbers. Matryoshka: Kusupati et al. 2022.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        epochs: passes over the rows; None: 4 up to 10,000 rows, else 1.
+        steps: updates of the weights, in place of `epochs`; None: as many as the epochs have.
         max_length: tokens of a text; longer ones are cut, and counted; None: as the model directory
             says, at most 128.
         learning_rate: its highest value; None: by the width of the model.
@@ -1275,9 +1279,11 @@ def finetune_similarity(
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
-        epochs: passes over the rows; None: 4 up to 10,000 rows, else 1.
         batch_size: pairs of an update; with ranking all its texts are compared with one another, so
             more are harder; None: 64, with scores 32.
+        held_out_pairs: pairs that are held out to judge by, with all others that have a text in
+            common with them, where no validation file is given; 0: none; None: a tenth, at most
+            2,000.
         evaluate_every: steps between evaluations; None: one after each epoch, and each 1,000 steps.
 
     Raises:

@@ -157,6 +157,29 @@ def test_no_text_is_held_out_and_trained_on(
         assert len(rows) == min(count, len(pairs))
 
 
+def test_how_many_steps_and_how_many_pairs_are_held_out(model: Path, tmp_path: Path) -> None:
+    rows = [[*pair, 1.0] for pair in sentences()] + [["fox", "river", 0.0]]
+    path = write(tmp_path / "rows.csv", ["sentence1", "sentence2", "score"], rows)
+    start = {"model": model, "data": path}
+    with toys.one_thread():
+        none = bertine.finetune_similarity(
+            **start, out=tmp_path / "none", steps=3, held_out_pairs=0, **SETTINGS
+        )
+        some = bertine.finetune_similarity(
+            **start, out=tmp_path / "some", steps=3, held_out_pairs=4, **SETTINGS
+        )
+    assert (none.rows, none.steps, none.metric) == (len(rows), 3, "")
+    assert some.rows == len(rows) - 4
+    assert some.metric == "spearman"
+    with pytest.raises(BertineError, match="held_out_pairs=40 leaves too few of 33 pairs"):
+        bertine.finetune_similarity(**start, out=tmp_path / "x", held_out_pairs=40)
+    with pytest.raises(BertineError, match="give steps or epochs, not both"):
+        bertine.finetune_similarity(**start, out=tmp_path / "x", steps=3, epochs=1)
+    texts = write(tmp_path / "texts.csv", ["text"], [[a] for a, _ in sentences()])
+    with pytest.raises(BertineError, match="held_out_pairs=4 is for pairs; these are texts alone"):
+        bertine.finetune_similarity(model=model, data=texts, out=tmp_path / "x", held_out_pairs=4)
+
+
 @pytest.mark.parametrize(
     ("header", "kind"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bertine.names import PairKind, PairLossName, PlainFormat
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
@@ -94,9 +94,30 @@ class PairTraining(OptionGroup):
     )
 
 
+class PairPasses(OptionGroup):
+    """Options that say how long to train on pairs."""
+
+    title = "recipe"
+    alternatives: ClassVar[tuple[str, ...]] = ("epochs", "steps")
+
+    epochs: int | None = declare(
+        None,
+        "passes over the rows",
+        otherwise="4 up to 10,000 rows, else 1",
+        least=1,
+    )
+    steps: int | None = declare(
+        None,
+        "updates of the weights, in place of `epochs`",
+        otherwise="as many as the epochs have",
+        least=1,
+    )
+
+
 class SimilarityOptions(
     PairTables,
     PairTraining,
+    PairPasses,
     InputLength,
     Rate,
     WarmUp,
@@ -110,13 +131,6 @@ class SimilarityOptions(
 ):
     """All options of ``finetune_similarity``."""
 
-    epochs: int | None = declare(
-        None,
-        "passes over the rows",
-        otherwise="4 up to 10,000 rows, else 1",
-        least=1,
-        title="recipe",
-    )
     batch_size: int | None = declare(
         None,
         "pairs of an update; with ranking all its texts are compared with one another, so more are "
@@ -131,6 +145,14 @@ class SimilarityOptions(
         help="tokens of a text; longer ones are cut, and counted",
         otherwise="as the model directory says, at most 128",
         more="",
+    )
+    held_out_pairs: int | None = declare(
+        None,
+        "pairs that are held out to judge by, with all others that have a text in common with "
+        "them, where no validation file is given; 0: none",
+        otherwise="a tenth, at most 2,000",
+        least=0,
+        title="score",
     )
     evaluate_every: int | None = declare(
         None,

@@ -94,6 +94,8 @@ def finetune_similarity(
             holds another run; a loss that needs scores, and there are none.
     """
     Run.check(out, options.resume)
+    if options.steps is not None and options.epochs is not None:
+        raise BertineError(f"give {option('steps')} or {option('epochs')}, not both")
     data = as_data(data)
     parts = find_splits(data)
     if parts.train is None:
@@ -317,10 +319,24 @@ class _Work:
     def _hold_out(self, file: PairFile) -> HeldOut:
         """Return the pairs that are held out for validation: none of texts that are no pairs, or
         where they would be too few to judge by."""
-        count = min(len(file) // _HELD_OUT, _MOST_HELD_OUT)
-        if self.kind not in ("pairs", "scores") or count < _LEAST_HELD_OUT:
+        asked = self.options.held_out_pairs
+        count = min(len(file) // _HELD_OUT, _MOST_HELD_OUT) if asked is None else asked
+        if self.kind not in ("pairs", "scores"):
+            if asked:
+                raise BertineError(
+                    f"{option('held_out_pairs', asked)} is for pairs; these are "
+                    f"{KINDS[self.kind]}, so give {option('validation', 'FILE')}"
+                )
             return HeldOut(total=len(file))
-        held = hold_out(file.pair_column(), count, _LEAST_HELD_OUT, self.options.seed)
+        if asked and asked > len(file) - 2:
+            raise BertineError(
+                f"{option('held_out_pairs', asked)} leaves too few of "
+                f"{counted(len(file), 'pair')} to train on"
+            )
+        if count < _LEAST_HELD_OUT and not asked:
+            return HeldOut(total=len(file))
+        least = min(count, _LEAST_HELD_OUT)
+        held = hold_out(file.pair_column(), count, least, self.options.seed)
         if not held.apart:
             warn(
                 "nearly all pairs are connected by texts that they have in common, so texts of the "
@@ -350,7 +366,7 @@ class _Work:
     def _config(self, draws: PairDraws, rows: int) -> FitConfig:
         options = self.options
         epochs = options.epochs or (_EPOCHS if rows <= _FEW else 1)
-        steps = epochs * draws.steps_per_epoch
+        steps = options.steps or epochs * draws.steps_per_epoch
         rate = options.learning_rate
         if rate is None:
             rate = float(f"{rate_for(self.embedder.model.config) * _RATE:.1g}")
