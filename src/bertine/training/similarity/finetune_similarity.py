@@ -4,7 +4,7 @@ out."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,9 +14,7 @@ from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import read_json_object, scratch_dir, write_json
 from bertine.inference.embedding.embedder import Embedder, modules_of_run
-from bertine.inference.embedding.scoring.evaluate_vectors import evaluated_part, score_rows
 from bertine.inference.embedding.scoring.report import SimilarityReport
-from bertine.inference.embedding.scoring.scores import score_order, score_search
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.modeldir import load_model, save_model
 from bertine.models.precision import precision_name, resolve_device
@@ -27,10 +25,9 @@ from bertine.options.verbs import takes_options
 from bertine.records.examples import find_splits
 from bertine.records.text_pairs import KINDS, PairColumns, PairRow, PairRows
 from bertine.runs.log import read_log
-from bertine.tables.given import Source, TableLike, as_data
+from bertine.tables.given import TableLike, as_data
 from bertine.taskinfo import TaskInfo
-from bertine.tasks.features import Features
-from bertine.terminal.console import counted, progress, quietly, say, warn
+from bertine.terminal.console import counted, progress, say, warn
 from bertine.text.sentences import iter_sentences
 from bertine.training.finetuning.plan import rate_for
 from bertine.training.loop.best import Choice, load_best
@@ -41,6 +38,7 @@ from bertine.training.run import Run
 from bertine.training.similarity.draws import PairDraws
 from bertine.training.similarity.fitting import check_lengths, train_on_pairs, with_model
 from bertine.training.similarity.holding_out import HeldOut, hold_out
+from bertine.training.similarity.judging import Judge, training_rows, validation_rows
 from bertine.training.similarity.mining import MinedNegatives
 from bertine.training.similarity.objective import PairLoss
 from bertine.training.similarity.pair_file import PairFile
@@ -101,33 +99,18 @@ def finetune_similarity(
     if parts.train is None:
         raise BertineError(f"{data}: has no training file")
     folder = Path(out)
-    rows = _rows_of(parts.train, options)
+    rows = training_rows(parts.train, options)
     columns = rows.open_columns()
     loss = _loss(columns, options)
     say(columns.line(str(parts.train)))
     embedder, modules = _embedder(model, options)
     check_lengths(loss.lengths, embedder.dimensions)
-    judged = _rows_of_validation(parts.validation, validation, options)
+    judged = validation_rows(parts.validation, validation, options)
     work = _Work(folder, options, embedder, modules, columns, loss, Path(locate(model)))
     with scratch_dir(folder) as scratch:
         file = work.read(rows, scratch)
         with file:
             return work.train(file, scratch, judged, str(model), str(data))
-
-
-def _rows_of(source: Source, options: SimilarityOptions) -> PairRows:
-    return PairRows(
-        source,
-        format=options.format,
-        quotes=options.quotes,
-        strict=options.strict,
-        asked={
-            "kind": options.kind,
-            "text_columns": options.text_columns,
-            "label_column": options.label_column,
-            "negative_columns": options.negative_columns,
-        },
-    )
 
 
 def _loss(columns: PairColumns, options: SimilarityOptions) -> PairLoss:
@@ -199,10 +182,16 @@ class _Work:
         self.modules, self.columns, self.loss = modules, columns, loss
         self.kind: PairKind = columns.kind
         self.notes: list[str] = []
+        self.judge: Judge | None = None
         self.report: SimilarityReport | None = None
         where = resolve_device(options.device)
         self.device = where.type
         self.precision = precision_name(options.precision, where)
+
+    @property
+    def metric(self) -> str:
+        """The score that decides; empty where nothing judges."""
+        return "" if self.judge is None else self.judge.metric
 
     def read(self, rows: PairRows, scratch: Path) -> PairFile:
         """Tokenize the rows into the scratch folder."""
@@ -262,7 +251,7 @@ class _Work:
                 say(f"{run.folder}: the run was finished already")
                 return self._known(run, file, len(held))
             try:
-                before = self._before(run)
+                before = self._before()
             except BaseException:
                 if run.checkpoint is None:
                     run.discard()
@@ -274,9 +263,9 @@ class _Work:
                 config=config,
                 run=run,
                 title="similarity",
-                evaluate=None if self._score is None else self._evaluate,
+                evaluate=None if self.judge is None else self._evaluate,
                 evaluate_every=self._every(draws.steps_per_epoch),
-                choose=Choice(self.metric, highest=True) if self._score else None,
+                choose=Choice(self.metric, highest=True) if self.judge else None,
             )
             after, steps = self._take_best(run, config.steps)
             kept_start = bool(after) and after[self.metric] < before[self.metric]
@@ -295,7 +284,7 @@ class _Work:
                 "similarity",
                 text_columns=self.columns.texts,
                 max_length=self.embedder.max_length,
-                metrics=(self.metric,) if self._score else (),
+                metrics=(self.metric,) if self.judge else (),
                 training=facts,
             )
             result = SimilarityResult(
@@ -392,56 +381,39 @@ class _Work:
         return self.options.evaluate_every or min(epoch, _STEPS)
 
     def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
-        """Choose what the model is judged by, and the metric of it."""
-        self._score: Callable[[Embedder], SimilarityReport] | None = None
-        self.metric = ""
-        self.judged_on = "" if rows is None else rows.fingerprint()
-        scored = self.kind == "scores"
+        """Choose what the model is judged by, if there is anything."""
         if rows is not None:
-            for note in rows.notes():
-                warn(note)
-            scored = rows.open_columns().kind == "scores"
-
-            def of_file(embedder: Embedder) -> SimilarityReport:
-                with quietly():
-                    return score_rows(embedder, rows, show_progress=False)
-
-            self._score = of_file
+            self.judge = Judge.of_rows(rows)
         elif held:
-
-            def of_held(embedder: Embedder) -> SimilarityReport:
-                score = score_order if scored else score_search
-                return score(embedder, _chunks(file, held))
-
-            self._score = of_held
+            self.judge = Judge.of_held_out(file, held, self.kind)
             say(f"{counted(len(held), 'pair')} held out for validation")
-        if self._score is not None:
-            self.metric = "spearman" if scored else "ndcg@10"
+
+    def _scored(self, judge: Judge) -> SimilarityReport:
+        return judge.score(with_model(self.embedder, self.precision))
 
     def _evaluate(self, display: Display, step: int) -> dict[str, float]:
-        assert self._score is not None
+        assert self.judge is not None
         self.embedder.model.eval()
-        self.report = self._score(with_model(self.embedder, self.precision))
+        self.report = self._scored(self.judge)
         value = self.report.metrics[self.metric]
         display.keep("validation", f"{self.metric} {value:.4f}")
         display.note(f"step {step}: {self.metric} {value:.4f}")
         return self.report.metrics
 
-    def _before(self, run: Run) -> dict[str, float]:
-        """Return the scores before training; empty where there are no validation rows."""
-        if self._score is None:
+    def _before(self) -> dict[str, float]:
+        """Return the scores before training; empty where nothing judges."""
+        if self.judge is None:
             return {}
-        report = self._score(with_model(self.embedder, self.precision))
-        say(f"before training: {self.metric} {report.metrics[self.metric]:.4f}")
-        found: dict[str, float] = report.metrics
-        return found
+        scores: dict[str, float] = self._scored(self.judge).metrics
+        say(f"before training: {self.metric} {scores[self.metric]:.4f}")
+        return scores
 
     def _take_best(self, run: Run, steps: int) -> tuple[dict[str, float], int]:
         """Give the model the weights of the best evaluation; return its scores and its step."""
-        if self._score is None:
+        if self.judge is None:
             return {}, steps
         best = load_best(run.checkpoints, self.embedder.model)
-        self.report = self._score(with_model(self.embedder, self.precision))
+        self.report = self._scored(self.judge)
         return self.report.metrics, steps if best is None else best.step
 
     def _take_start(self) -> None:
@@ -485,9 +457,9 @@ class _Work:
             "held_out": len(draws.held),
             "held_out_fingerprint": sha256(draws.held.rows.tobytes()).hexdigest(),
             "evaluate_every": self._every(draws.steps_per_epoch),
-            "save_best": self._score is not None,
+            "save_best": self.judge is not None,
             "metric": self.metric,
-            "validation_fingerprint": self.judged_on,
+            "validation_fingerprint": self.judge.fingerprint if self.judge else "",
             **config.settings(),
         }
         return settings | options.recorded()
@@ -503,52 +475,3 @@ class _Work:
             include_prompt=True,
             refused=None,
         )
-
-
-def _rows_of_validation(
-    own: Source | None, given: Path | str | TableLike | None, options: SimilarityOptions
-) -> PairRows | None:
-    """Return the rows that the model is judged on; None: a part of the training rows.
-
-    Args:
-        own: the validation file of the folder of data, read as the training file is.
-        given: by the user, in which columns may have other names.
-
-    Raises:
-        BertineError: no such file; it has no pairs.
-    """
-    if given is None:
-        if own is None:
-            return None
-        rows = _rows_of(own, options)
-        if rows.open_columns().kind not in ("pairs", "scores"):
-            warn(f"{own}: has no pairs, on which vectors are judged; it is left out")
-            return None
-        return rows
-    rows = _rows_of(evaluated_part(as_data(given)), options)
-    names = rows.names()
-    if options.kind not in ("pairs", "scores"):
-        rows.asked["kind"] = None
-    for key in ("text_columns", "label_column", "negative_columns"):
-        value = rows.asked[key]
-        listed = [value] if isinstance(value, str) else [*(value or ())]
-        if not {*listed} <= {*names}:
-            rows.asked[key] = None
-    kind = rows.open_columns().kind
-    if kind not in ("pairs", "scores"):
-        raise BertineError(
-            f"{rows.source}: vectors are judged on pairs of texts, with a score or without; these "
-            f"are {KINDS[kind]}"
-        )
-    return rows
-
-
-def _chunks(
-    file: PairFile, rows: list[int]
-) -> Iterator[tuple[list[Features], list[Features], list[float]]]:
-    """Yield some rows of a file as what vectors are scored on."""
-    for start in range(0, len(rows), 1024):
-        part = rows[start : start + 1024]
-        texts = list(file.read(part))
-        scores = file.records(part)["score"].tolist()
-        yield [found[0] for found in texts], [found[1] for found in texts], scores
