@@ -38,6 +38,16 @@ def test_it_gives_vectors_and_nothing_else(
     described = served.describe()
     assert (described["task"], described["dimensions"], described["labels"]) == ("embed", 8, [])
     assert served.tokens("the cat sat") >= 1
+
+
+@pytest.mark.parametrize("kind", ["table", "pre-trained"])
+def test_options_of_labels_are_for_models_that_give_them(
+    kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder if kind == "table" else folder.parent / "teacher"
     asked = ServeOptions(abstain_below=0.5)
-    with pytest.raises(BertineError, match="no probabilities"):
-        load_served("pet", folder, Limits(), device="cpu", precision="fp32", deciding=asked)
+    load_served("pet", path, Limits(), device="cpu", precision="fp32", deciding=asked)
+    said = capsys.readouterr().err
+    assert "pet: gives no labels, so abstain_below=0.5 does nothing to its answers" in said
+    with pytest.raises(BertineError, match="no model here gives labels; leave out abstain_below="):
+        bertine.serve(path, port=0, abstain_below=0.5)

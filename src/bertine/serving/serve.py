@@ -93,6 +93,7 @@ def _serve_at(
 ) -> ServeReport:
     """Load the models and answer at `listener` until a signal."""
     from bertine.serving.computing import ComputingThread
+    from bertine.serving.served import asked_of_labels
     from bertine.serving.served_table import load_served
     from bertine.serving.server import Server
     from bertine.serving.service import Service
@@ -118,6 +119,9 @@ def _serve_at(
                 for name, path in paths.items()
             ]
         )
+        asked = asked_of_labels(options, options)
+        if asked and all(model.predictor is None for model in loaded):
+            raise BertineError(f"no model here gives labels; leave out {' and '.join(asked)}")
         service = Service(loaded, limits, computing)
     except BaseException:  # Ctrl-C too: Python must not end below a thread that computes
         computing.close(_LOADING)

@@ -27,6 +27,7 @@ from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
 from bertine.names import AnswerPrecision
 from bertine.options.answering import Deciding, NearExamples
+from bertine.options.names import option
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
 from bertine.serving.examples import reads_chinese_only, sample_text
@@ -52,6 +53,22 @@ class Embedded:
     vector: np.ndarray
     tokens: int
     pieces_cut: int
+
+
+def asked_of_labels(deciding: Deciding | None, near: NearExamples | None) -> list[str]:
+    """Return the options, as a user writes them, that are for models which give labels."""
+    asked = {
+        name: getattr(deciding, name, None) for name in ("abstain_below", "cost_matrix", "coverage")
+    }
+    if near is not None and near.nearest_examples:
+        asked["nearest_examples"] = near.nearest_examples
+    return [option(name, value) for name, value in asked.items() if value is not None]
+
+
+def say_no_labels(name: str, deciding: Deciding | None, near: NearExamples | None) -> None:
+    """Say of a model without labels that options are not for it."""
+    if asked := asked_of_labels(deciding, near):
+        say(f"{name}: gives no labels, so {' and '.join(asked)} does nothing to its answers")
 
 
 class Served:
@@ -145,6 +162,8 @@ class Served:
         predictor = None
         engine = None
         computes: list[str] = []
+        if loaded.task is None or loaded.task.name not in TASKS:
+            say_no_labels(name, deciding, near)
         if loaded.task is not None and loaded.task.name in TASKS:
             predictor = Predictor.load(
                 path, device, precision, batch_invariant=batch_invariant, loaded=loaded

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
 from bertine.inference.static_vectors.embedder import StaticEmbedder
 from bertine.interop.word_models import STATIC, word_model_of
 from bertine.names import AnswerPrecision
 from bertine.options.answering import Deciding, NearExamples
 from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
-from bertine.serving.served import Served
+from bertine.serving.served import Served, say_no_labels
 from bertine.terminal.console import say
 
 
@@ -83,7 +82,7 @@ def load_served(
     The arguments are those of :meth:`bertine.serving.served.Served.load`.
 
     Raises:
-        BertineError: what reading it raises; abstaining is asked of a table, which answers nothing.
+        BertineError: what reading it raises.
     """
     if word_model_of(path) != STATIC:
         return Served.load(
@@ -96,14 +95,8 @@ def load_served(
             near=near,
             batch_invariant=batch_invariant,
         )
-    asked = [deciding and getattr(deciding, "abstain_below", None)]
-    asked += [deciding and deciding.coverage, deciding and deciding.cost_matrix]
-    if any(value is not None for value in asked) or (near is not None and near.nearest_examples):
-        raise BertineError(
-            f"{name}: is a table of static vectors, which has no labels and no probabilities; "
-            "leave out what is for them"
-        )
     say(f"{name}: {path}")
+    say_no_labels(name, deciding, near)
     embedder = StaticEmbedder.load(path)
     for line in embedder.load_lines:
         say(line)

@@ -43,7 +43,7 @@ from bertine.training.distillation.static.weighting import (
     ranked_pieces,
     smooth_inverse,
 )
-from bertine.training.distillation.static.words import with_words
+from bertine.training.distillation.static.words import check_takes_words, with_words
 
 #: Where nothing else is said.
 _EPOCHS, _BATCH_SIZE, _LEARNING_RATE = 10, 128, 3e-3
@@ -75,6 +75,8 @@ def distill_static(
     ):
         if asked and source is None:
             raise BertineError(f"{option(name)} counts in texts; name a file of them as DATA")
+    if options.add_words:
+        check_takes_words(teacher.tokenizer)
     tokenizer, counts, found, kept = teacher.tokenizer, None, TextCounts(), []
     if source is not None:
         _check_read_again(source, options)

@@ -14,6 +14,15 @@ from bertine.text.tokenizer import Tokenizer
 _LEAST = 2
 
 
+def check_takes_words(tokenizer: Tokenizer) -> None:
+    """Raise a BertineError where words cannot be added to the vocabulary."""
+    if tokenizer.kind != "wordpiece":
+        raise BertineError(
+            f"{option('add_words')} is for WordPiece, but this vocabulary is {tokenizer.title}; "
+            "leave it out"
+        )
+
+
 def with_words(tokenizer: Tokenizer, words: Counter[str], most: int) -> Tokenizer:
     """Return a tokenizer with the words behind its vocabulary that come most often and are several
     pieces.
@@ -22,15 +31,7 @@ def with_words(tokenizer: Tokenizer, words: Counter[str], most: int) -> Tokenize
         tokenizer: of WordPiece, in which a whole word goes before its pieces.
         words: how often each came.
         most: how many are added.
-
-    Raises:
-        BertineError: another kind of tokenizer.
     """
-    if tokenizer.kind != "wordpiece":
-        raise BertineError(
-            f"{option('add_words')} is for WordPiece, but this vocabulary is {tokenizer.title}; "
-            "leave it out"
-        )
     frequent = [word for word, count in words.most_common(10 * most) if count >= _LEAST]
     ids, lengths = tokenizer.encode_flat(frequent)
     unknown = np.zeros(len(frequent), bool)
