@@ -38,6 +38,7 @@ import torch
 from common import describe_machine, machine, minilm, peak_memory, print_table
 
 import bertine
+from bertine.files import atomic_file, sha256_file
 from bertine.names import PairKind
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
@@ -162,9 +163,7 @@ def sentences(text: Sequence[Path]) -> Iterator[tuple[int, str]]:
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
-    if path.exists():
-        return
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    with atomic_file(path) as new, open(new, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows(rows)
@@ -215,6 +214,10 @@ def main() -> None:
     if args.job:
         print(json.dumps(work(json.loads(args.job))))
         return
+    if args.out is None or (args.sts is None and "scores" in args.ways):
+        parser.error("--out is needed, and --sts for the way 'scores'")
+    if not args.text and {"texts", "memory"} & {*args.ways}:
+        parser.error("the ways 'texts' and 'memory' need --text")
     print(describe_machine(machine(args.threads)), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
     judged = ""
@@ -237,23 +240,17 @@ def main() -> None:
     for way in args.ways:
         for rows in args.rows:
             file = write_rows(args, way, rows)
+            content = sha256_file(file)[:16]
+            lines: dict[str, list[dict[str, Any]]] = {}
             for seed in range(args.seeds):
                 for system in args.systems:
                     job = {"way": way, "rows": str(file), "system": system, "seed": seed, **shared}
-                    key = json.dumps(job)
+                    key = json.dumps({**job, "rows": content})
                     if key not in results:
                         results[key] = run_child(job)
                         kept.write_text(json.dumps(results, indent=1))
                         print(system, results[key], flush=True)
-            lines = {
-                system: [
-                    results[json.dumps({
-                        "way": way, "rows": str(file), "system": system, "seed": seed, **shared,
-                    })]
-                    for seed in range(args.seeds)
-                ]
-                for system in args.systems
-            }  # fmt: skip
+                    lines.setdefault(system, []).append(results[key])
             print(f"\n{way}, {rows:,} rows at most")
             print_table(
                 ["", "Spearman", "sd", "seconds", "theirs / own", "MB"],

@@ -4,7 +4,7 @@
 
 Ten million words and ten epochs are what BabyLM's track strict-small allows (Hu et al. 2024,
 "Findings of the Second BabyLM Challenge"). The words are whole documents drawn at random, as many
-from each file of the corpus. Stopped and run again, it goes on where it was.
+from each argument of --corpus. Stopped and run again, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,45 +45,60 @@ PRETRAIN: dict[str, Any] = {
 }
 
 
-def drawn(texts: Sequence[str], words: int, rng: np.random.Generator) -> Iterator[str]:
-    """Yield random ones of `texts` until they have so many words; the last ends with the paragraph
-    that reaches the number."""
-    left = words
-    for at in rng.permutation(len(texts)):
-        paragraphs: list[str] = []
-        for paragraph in texts[at].split("\n"):
-            if left <= 0:
-                break
-            paragraphs.append(paragraph)
-            left -= len(paragraph.split())
-        yield "\n".join(paragraphs)
-        if left <= 0:
-            return
+def cut_to(text: str, words: int) -> str:
+    """Return the first paragraphs of a text, up to the one that reaches so many words."""
+    paragraphs: list[str] = []
+    for paragraph in text.split("\n"):
+        if words <= 0:
+            break
+        paragraphs.append(paragraph)
+        words -= len(paragraph.split())
+    return "\n".join(paragraphs)
+
+
+def chosen_documents(path: Path, words: int, seed: Sequence[int]) -> list[int]:
+    """Draw documents of a file or a folder until they have so many words; return their numbers,
+    the one that reaches the number last.
+
+    Raises:
+        BertineError: all of them have fewer.
+    """
+    counts = np.array([len(document.text.split()) for document in Corpus([path])])
+    if counts.sum() < words:
+        raise bertine.BertineError(
+            f"{path}: has {counted(int(counts.sum()), 'word')}, but its share is {words:,}; give "
+            "fewer --words, or more text"
+        )
+    order = np.random.default_rng(seed).permutation(len(counts))
+    reached = int(np.searchsorted(np.cumsum(counts[order]), words))
+    return [int(number) for number in order[: reached + 1]]
 
 
 def draw_text(corpus: Sequence[Path], out: Path, words: int, seed: int) -> dict[str, int]:
-    """Write documents with so many words, as many words from each file, and return how many they
-    have.
+    """Write documents with so many words, as many words from each of `corpus`, in their order, and
+    return how many they have.
 
     Raises:
-        BertineError: a file of the corpus has fewer.
+        BertineError: one of `corpus` has fewer words than its share.
     """
     share = -(-words // len(corpus))
     count = {"documents": 0, "words": 0}
     with atomic_file(out) as new, new.open("w", encoding="utf-8") as file:
         for number, path in enumerate(corpus):
-            texts = [document.text for document in Corpus([path])]
-            taken = 0
-            for text in drawn(texts, share, np.random.default_rng([seed, number])):
+            chosen = chosen_documents(path, share, (seed, number))
+            wanted, last, left = {*chosen}, chosen[-1], share
+            texts: dict[int, str] = {}
+            # Read again, so that never more than the text that is drawn is in memory.
+            for at, document in enumerate(Corpus([path])):
+                if at in wanted:
+                    texts[at] = document.text
+                    if at != last:
+                        left -= len(document.text.split())
+            for at in sorted(texts):
+                text = cut_to(texts[at], left) if at == last else texts[at]
                 count["documents"] += 1
-                taken += len(text.split())
+                count["words"] += len(text.split())
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-            if taken < share:
-                raise bertine.BertineError(
-                    f"{path}: has {counted(taken, 'word')}, but its share is {share:,}; give "
-                    "fewer --words, or more text"
-                )
-            count["words"] += taken
     return count
 
 
@@ -112,12 +127,14 @@ class Parts:
         self._settings = settings
 
     def do(self, name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return what `work` returns, and the seconds that it took; where it is done, from the
-        file."""
+        """Return what `work` returns, and the seconds that it took if it does not say them; where
+        it is done, from the file."""
         if name not in self.done:
             say(f"--- {name}")
             began = time.monotonic()
-            self.done[name] = {**work(), "seconds": round(time.monotonic() - began, 1)}
+            result = work()
+            seconds = result.get("seconds", time.monotonic() - began)
+            self.done[name] = {**result, "seconds": round(seconds, 1)}
             write_json(self._file, {"settings": self._settings, "parts": self.done})
         return self.done[name]
 
@@ -126,7 +143,8 @@ def train(store: Path, model: Path | str, out: Path, tokens: int) -> dict[str, A
     """Pre-train on so many tokens, and return the last line of the log."""
     result = bertine.pretrain(store, model=model, out=out, tokens=tokens, resume=True, **PRETRAIN)
     print("\n".join(result.lines()))
-    return result.final
+    # Of all starts of the run, not of the last one alone.
+    return {**result.final, "seconds": result.final["elapsed"]}
 
 
 def score(model: Path, pairs: Path | None) -> dict[str, Any]:

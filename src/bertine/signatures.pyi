@@ -1284,7 +1284,7 @@ def finetune_similarity(
         held_out_pairs: pairs that are held out to judge by, with all others that have a text in
             common with them, where no validation file is given; 0: none; None: a tenth, at most
             2,000.
-        evaluate_every: steps between evaluations; None: one after each epoch, and each 1,000 steps.
+        evaluate_every: steps between evaluations; None: an epoch, at most 1,000.
 
     Raises:
         BertineError: no such model or data, a column that is not there, or not recognized; `out`

@@ -347,7 +347,7 @@ def test_files_become_json_lines_with_their_columns(
     assert rows[0]["explanation"]["answer"] == "animal"
     best = max(rows[2]["explanation"]["words"], key=lambda word: word["contribution"])
     assert best["word"] == "warm"
-    assert "1 text has no words" in capsys.readouterr().err
+    assert "1 text has nothing that could be explained" in capsys.readouterr().err
     for arguments, message in (
         (["--input", str(source), "--output", str(tmp_path / "a.csv")], "JSON lines"),
         (["--input", str(source), "a text"], "either texts or an input"),

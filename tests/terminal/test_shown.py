@@ -203,4 +203,4 @@ def test_the_look_at_the_data_and_explanations_are_short() -> None:
         "labels: a 12, b 8",
         "one finding",
     ]
-    assert "2 texts have no words" in Explanations(empty=2)._repr_html_()
+    assert "2 texts have nothing that could be explained" in Explanations(empty=2)._repr_html_()

@@ -138,6 +138,72 @@ def test_an_epoch_has_every_row_once_and_none_that_is_held_out(model: Path, tmp_
         )
 
 
+def test_what_would_go_wrong_in_silence_is_refused(model: Path, tmp_path: Path) -> None:
+    texts = write(tmp_path / "texts.csv", ["text"], [[a] for a, _ in sentences()])
+    start = {"model": model, "out": tmp_path / "run"}
+    with pytest.raises(BertineError, match=r"no dropout; give dropout=0.1"):
+        bertine.finetune_similarity(**start, data=texts, dropout=0.0)
+    pairs = write(tmp_path / "pairs.csv", ["query", "match"], [[*p] for p in sentences()])
+    with pytest.raises(BertineError, match=r"here .*pairs\.csv judges"):
+        bertine.finetune_similarity(**start, data=pairs, validation=pairs, held_out_pairs=5)
+    empty = write(tmp_path / "empty.csv", ["query", "match"], [["fox", ""]])
+    with pytest.raises(BertineError, match=r"empty\.csv: has no row to judge by"):
+        bertine.finetune_similarity(**start, data=pairs, validation=empty)
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(BertineError, match=r"pipe\.csv: is read several times"):
+        bertine.finetune_similarity(**start, data=tmp_path / "pipe.csv")
+    with pytest.raises(BertineError, match=r"pipe\.csv: is read several times"):
+        bertine.evaluate(bertine.Embedder.load(model), data=tmp_path / "pipe.csv")
+    with pytest.raises(BertineError, match=r"empty\.csv: has no row to evaluate on"):
+        bertine.evaluate(bertine.Embedder.load(model), data=empty)
+    with pytest.raises(BertineError, match="coverage is not for models that give vectors"):
+        bertine.evaluate(bertine.Embedder.load(model), data=pairs, coverage=0.9)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "column"),
+    [
+        (["question1", "question2", "is_duplicate"], "is_duplicate"),
+        (["sentence1", "sentence2", "gold_label"], "gold_label"),
+        (["query", "passage", "relevance"], "relevance"),
+        (["first", "second", "topic"], "topic"),
+    ],
+)
+def test_a_label_beside_two_texts_may_say_that_they_are_no_match(
+    header: list[str], column: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "rows.csv", header, [["a fox", "a dog", "0"]])
+    with pytest.raises(BertineError, match=f"two texts and a column '{column}'"):
+        PairRows(path).open_columns()
+
+
+def test_a_subject_beside_a_title_is_no_label(tmp_path: Path) -> None:
+    path = write(tmp_path / "news.csv", ["title", "body", "category"], [["a fox", "a dog", "pets"]])
+    assert PairRows(path).open_columns().texts == ("title", "body")
+
+
+def test_mended_text_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes("query,match\nle café,la tasse\n".encode("latin-1"))
+    rows = PairRows(path)
+    assert [row.texts[1] for row in rows] == ["la tasse"]
+    assert any("invalid UTF-8" in note for note in rows.notes())
+
+
+def test_mined_negatives_are_different_texts(model: Path, tmp_path: Path) -> None:
+    """As in a list of questions, many of which have the same answer."""
+    answers = [toys.sentence(topic, "old") for topic in [*toys.TOPICS][:4]]
+    rows = [[f"{answers[number % 4]} {number}", answers[number % 4]] for number in range(40)]
+    path = write(tmp_path / "rows.csv", ["query", "match"], rows)
+    embedder = Embedder.load(model, precision="fp32")
+    with PairFile(tmp_path / "pieces").write(PairRows(path), embedder) as file:
+        mined = MinedNegatives(tmp_path / "mined.bin", 3)
+        mined.mine(file, embedder, margin=2.0, seed=0)
+        for number, negatives in enumerate(mined.of(range(40))):
+            assert {rows[row][1] for row in negatives} == {*answers} - {answers[number % 4]}
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60),
     st.integers(0, 12),

@@ -157,7 +157,7 @@ class SimilarityOptions(
     evaluate_every: int | None = declare(
         None,
         "steps between evaluations",
-        otherwise="one after each epoch, and each 1,000 steps",
+        otherwise="an epoch, at most 1,000",
         least=1,
         title="score",
     )

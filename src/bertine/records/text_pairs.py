@@ -7,13 +7,14 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.names import PairKind
 from bertine.options.names import option
 from bertine.tables.column_names import require_columns, untold
-from bertine.tables.given import Source
+from bertine.tables.given import GivenTable, Source
 from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
@@ -23,7 +24,7 @@ _PAIRS = (
     *(("query", name) for name in ("match", "relevant", "positive", "answer", "passage")),
     *(("query", name) for name in ("document", "text")),
     ("anchor", "positive"),
-    ("question", "answer"),
+    *(("question", name) for name in ("answer", "passage", "context", "text")),
     ("sentence1", "sentence2"),
     ("sentence_1", "sentence_2"),
     ("sentence_A", "sentence_B"),
@@ -39,6 +40,10 @@ _SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
 _LABELS = ("label", "class", "category", "topic")
 _TEXTS = ("text", "sentence")
 _NEGATIVE = "negative"
+#: What is in the name of a column that may say that a pair is no match. Beside a title or a
+#: question the others are a subject, as of news.
+_JUDGING = ("label", "duplicate", "relevan", "gold", "target", "judg")
+_SORTING = ("class", "category", "topic")
 #: What is said of each kind.
 KINDS: dict[PairKind, str] = {
     "pairs": "pairs of a text and its match",
@@ -77,9 +82,8 @@ class PairColumns:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A row: its texts, first the one or two of the pair, then those that do not match; its score
-    or
-    its label, where the table has them."""
+    """A row: its texts, first the one or two of the pair, then those that do not match; and its
+    score or its label, where the table has them."""
 
     line: int
     texts: tuple[str, ...]
@@ -134,11 +138,11 @@ def find_pair_columns(
     if found in ("scores", "labels") and label is None:
         what = "score" if found == "scores" else "label"
         raise untold(table.name, names, what, option("label_column"))
-    if kind is None and label is None and len(texts) == 2 and texts[0] not in _ASKING:
-        _refuse_unsaid(table, texts)
     negatives: list[str] = [*(asked or ())]
     if asked is None and found == "pairs":
         negatives = [name for name in names if name.lower().startswith(_NEGATIVE)]
+    if kind is None and label is None and len(texts) == 2:
+        _refuse_unsaid(table, texts, negatives)
     require_columns(table.name, names, negatives)
     if negatives and found != "pairs":
         raise BertineError(f"{table.name}: {KINDS[found]} have no columns of wrong texts")
@@ -146,19 +150,21 @@ def find_pair_columns(
     return PairColumns(found, texts, tuple(negatives), used)
 
 
-def _refuse_unsaid(table: Table, texts: Sequence[str]) -> None:
+def _refuse_unsaid(table: Table, texts: Sequence[str], negatives: Sequence[str]) -> None:
     """Refuse two texts beside a label that nobody has spoken of: they may be no match at all.
 
     Raises:
         BertineError: there is such a column.
     """
-    for name in _LABELS:
-        if name in table.columns and name not in texts:
-            raise BertineError(
-                f"{table.name}: has two texts and a column {name!r}; if that is a score, say "
-                f"{option('label_column', name)}; if every row is a match, "
-                f"{option('kind', 'pairs')}, or take the column out of the file"
-            )
+    marks = _JUDGING if texts[0] in _ASKING else (*_JUDGING, *_SORTING)
+    for name in table.columns:
+        if name in (*texts, *negatives) or not any(mark in name.lower() for mark in marks):
+            continue
+        raise BertineError(
+            f"{table.name}: has two texts and a column {name!r}; if that is a score, say "
+            f"{option('label_column', name)}; if every row is a match, "
+            f"{option('kind', 'pairs')}, or take the column out of the file"
+        )
 
 
 def _text_columns(
@@ -199,6 +205,8 @@ class PairRows:
     Attributes:
         columns: what was recognized; known when the table is open.
         left_out: rows without a text, a score or a label, so far.
+        read: rows that have all, so far.
+        mended: what was mended in the text, for people; known when all rows are read.
     """
 
     source: Source
@@ -207,9 +215,17 @@ class PairRows:
     strict: bool = False
     asked: dict[str, Any] = field(default_factory=dict)
     left_out: int = 0
+    read: int = 0
+    mended: list[str] = field(default_factory=list)
 
     def open_columns(self) -> PairColumns:
-        """Find the columns, without reading the rows."""
+        """Find the columns, without reading the rows.
+
+        Raises:
+            BertineError: a column is not there, or not recognized; the rows come from a pipe, which
+                can be read but once.
+        """
+        self._check_read_again()
         with self._table() as table:
             return find_pair_columns(table, **self.asked)
 
@@ -227,6 +243,15 @@ class PairRows:
             digest.update(repr((row.texts, row.score, row.label)).encode())
         return digest.hexdigest()
 
+    def _check_read_again(self) -> None:
+        if isinstance(self.source, GivenTable):
+            return
+        path = Path(self.source)
+        if str(path) == "-" or (path.exists() and not path.is_file()):
+            raise BertineError(
+                f"{self.source}: is read several times, so it must be a file; save it as one"
+            )
+
     def _table(self) -> Table:
         named = self.asked.get("text_columns") or ()
         wanted = [named] if isinstance(named, str) else [*named]
@@ -235,7 +260,7 @@ class PairRows:
         )
 
     def __iter__(self) -> Iterator[PairRow]:
-        self.left_out = 0
+        self.left_out = self.read = 0
         with self._table() as table:
             columns = find_pair_columns(table, **self.asked)
             for row in table:
@@ -247,14 +272,16 @@ class PairRows:
                         )
                     self.left_out += 1
                 else:
+                    self.read += 1
                     yield found
+            self.mended = table.stats.notes(table.name)
 
     def notes(self) -> list[str]:
-        """Say what was left out."""
+        """Say what was left out and mended, when all rows are read."""
         if not self.left_out:
-            return []
+            return self.mended
         rows = counted(self.left_out, "row", "without", "without")
-        return [f"{self.source}: left out {rows} a text, a score or a label"]
+        return [f"{self.source}: left out {rows} a text, a score or a label", *self.mended]
 
 
 def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
@@ -282,8 +309,7 @@ def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
     if not math.isfinite(score):
         raise BertineError(
             f"{table.name}:{row.line}: the score {columns.label!r} is {briefly(label)}, but must "
-            f"be "
-            "a number"
+            "be a number"
         )
     return PairRow(row.line, tuple(texts), score=score)
 

@@ -51,7 +51,8 @@ class Explanations(Shown):
     Attributes:
         items: one for each text, in their order; empty where they were written to a file.
         written: how many were written to a file.
-        empty: texts without words, which have no explanation.
+        empty: texts without words, or without the one or the tag asked about, which have no
+            explanation.
         notes: what was mended in the input.
     """
 
@@ -78,7 +79,8 @@ class Explanations(Shown):
         if self.written:
             lines.append(f"explained {counted(self.written, 'text')}")
         if self.empty:
-            lines.append(f"{counted(self.empty, 'text', 'has', 'have')} no words")
+            what = "nothing that could be explained"
+            lines.append(f"{counted(self.empty, 'text', 'has', 'have')} {what}")
         return [*lines, *self.notes]
 
     def _repr_html_(self) -> str:

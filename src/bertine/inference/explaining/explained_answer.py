@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.inference.explaining.explained_text import ExplainedText
+from bertine.inference.explaining.explained_text import ExplainedText, NoWords
 from bertine.models.model import Model
 from bertine.options.names import option
 from bertine.records.entities import OUTSIDE, split_tag
@@ -275,7 +275,7 @@ def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
         chosen = [at for at, tag in enumerate(tags) if label in (tag, split_tag(tag)[1])]
         if not chosen:
             there = ", ".join(dict.fromkeys(tags))
-            raise BertineError(f"no word has the tag {label!r}; there is {there}")
+            raise NoWords(f"no word has the tag {label!r}; there is {there}")
     else:
         chosen = [at for at, tag in enumerate(tags) if tag != OUTSIDE] or list(range(len(tags)))
     pairs = [(int(first_pieces[at]), task.labels.index(tags[at])) for at in chosen]
@@ -294,7 +294,7 @@ def _tag_of_word(
     """Decide for the tag of one word, or take the tag that is asked about."""
     words = [word.text for word in asked.text.words]
     if asked.word not in words:
-        raise BertineError(
+        raise NoWords(
             f"no word of the text is {asked.word!r}{known_labels(asked.word or '', tuple(words))}"
         )
     at = words.index(asked.word)

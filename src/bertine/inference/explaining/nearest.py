@@ -186,10 +186,13 @@ def _read(path: Path, count: int) -> np.ndarray | None:
 
 def _write(path: Path, predictor: Predictor, examples: Examples[Any], show: bool) -> None:
     """Compute the vectors, some at a time, and write them as a ``.npy``."""
-    table: np.ndarray | None = None
-    with progress(show=show) as bar:
+    width: int | None = None
+    with (
+        os_errors(path, "writing the vectors of the examples"),
+        open(path, "wb") as file,
+        progress(show=show) as bar,
+    ):
         job = bar.add_task("vectors of the examples", total=len(examples))
-        start = 0
         for part in _parts(examples):
             prepared = predictor.answering.prepare(part)
             vectors = head_vectors(predictor.answering, prepared.features)
@@ -198,14 +201,13 @@ def _write(path: Path, predictor: Predictor, examples: Examples[Any], show: bool
                     f"{examples.source}: {counted(len(part) - len(vectors), 'example')} without "
                     "text; leave them out"
                 )
-            if table is None:
-                shape = (len(examples), vectors.shape[1])
-                table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-            table[start : start + len(vectors)] = vectors
-            start += len(vectors)
+            if width is None:
+                width = vectors.shape[1]
+                facts = {"descr": "<f4", "fortran_order": False, "shape": (len(examples), width)}
+                np.lib.format.write_array_header_1_0(file, facts)
+            # Not through a map of the file: on a full disk that ends the process.
+            file.write(np.ascontiguousarray(vectors, "<f4").tobytes())
             bar.advance(job, len(vectors))
-    assert isinstance(table, np.memmap)
-    table.flush()
 
 
 def _parts(examples: Examples[Any]) -> Iterator[Examples[Any]]:

@@ -106,6 +106,19 @@ def finetune_similarity(
     embedder, modules = _embedder(model, options)
     check_lengths(loss.lengths, embedder.dimensions)
     judged = validation_rows(parts.validation, validation, options)
+    if judged is not None and options.held_out_pairs:
+        raise BertineError(
+            f"{option('held_out_pairs', options.held_out_pairs)} is for data without a validation "
+            f"file; here {judged.source} judges"
+        )
+    config = embedder.model.config
+    if columns.kind == "texts" and not (
+        config.hidden_dropout_prob or config.attention_probs_dropout_prob
+    ):
+        raise BertineError(
+            "texts alone are learned by reading each under two dropout masks, but this model has "
+            f"no dropout; give {option('dropout', 0.1)}"
+        )
     work = _Work(folder, options, embedder, modules, columns, loss, Path(locate(model)))
     with scratch_dir(folder) as scratch:
         file = work.read(rows, scratch)
@@ -268,7 +281,7 @@ class _Work:
                 choose=Choice(self.metric, highest=True) if self.judge else None,
             )
             after, steps = self._take_best(run, config.steps)
-            kept_start = bool(after) and after[self.metric] < before[self.metric]
+            kept_start = bool(after) and after[self.metric] <= before[self.metric]
             if kept_start:
                 after, steps = before, 0
                 self._take_start()
@@ -323,6 +336,12 @@ class _Work:
                 f"{counted(len(file), 'pair')} to train on"
             )
         if count < _LEAST_HELD_OUT and not asked:
+            if asked is None:
+                warn(
+                    f"{counted(len(file), 'pair', 'is', 'are')} too few to hold a tenth out, so "
+                    f"nothing judges the vectors; give {option('validation', 'FILE')}, or "
+                    f"{option('held_out_pairs', 10)}"
+                )
             return HeldOut(total=len(file))
         least = min(count, _LEAST_HELD_OUT)
         held = hold_out(file.pair_column(), count, least, self.options.seed)

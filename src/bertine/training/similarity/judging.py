@@ -41,15 +41,22 @@ class Judge:
 
     @classmethod
     def of_rows(cls, rows: PairRows) -> Judge:
-        """Return what judges by the rows of a file."""
+        """Return what judges by the rows of a file.
+
+        Raises:
+            BertineError: no row has both texts, and the score where there are scores.
+        """
+        fingerprint = rows.fingerprint()
         for note in rows.notes():
             warn(note)
+        if rows.read == 0:
+            raise BertineError(f"{rows.source}: has no row to judge by")
 
         def score(embedder: Embedder) -> SimilarityReport:
             with quietly():
                 return score_rows(embedder, rows, show_progress=False)
 
-        return cls(score, _metric(rows.open_columns().kind), rows.fingerprint())
+        return cls(score, _metric(rows.open_columns().kind), fingerprint)
 
     @classmethod
     def of_held_out(cls, file: PairFile, rows: list[int], kind: PairKind) -> Judge:

@@ -1,6 +1,5 @@
 """Wrong answers that look right: the nearest second texts of other pairs, by the vectors of the
-model
-as it is before training.
+model as it is before training.
 
 Shape legend: N rows, D numbers of a vector, C candidates, K negatives of a row.
 """
@@ -57,8 +56,7 @@ class MinedNegatives:
         Args:
             embedder: whose vectors are compared.
             margin: a neighbour whose cosine with the first text is above this share of the cosine
-            of
-                first and second is skipped: it may be right too.
+                of first and second is skipped: it may be right too.
             seed: of the candidates, where they are drawn.
             held: rows that are held out, which are no candidates.
             advance: called with the number of rows that are done.
@@ -79,6 +77,9 @@ class MinedNegatives:
             numbers[start : start + len(texts)] = [text_number(text) for text in texts]
             for found in read:
                 right.setdefault(text_number(found[0]), set()).add(text_number(found[1]))
+        # Of equal texts one is enough: others would be the same negative again.
+        numbers, first = np.unique(numbers, return_index=True)
+        rows, vectors = rows[first], vectors[first]
         with os_errors(self._path, "writing it"), open(self._path, "wb") as out:
             for start in range(0, total, _ROWS):
                 part = range(start, min(start + _ROWS, total))

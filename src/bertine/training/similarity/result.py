@@ -48,7 +48,7 @@ class SimilarityResult(Shown):
             lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
         if self.kept_start:
             lines.append(
-                f"training made {self.metric} lower, so the weights of before training are saved; "
-                "a lower learning rate, or more rows, may help"
+                f"training did not make {self.metric} higher, so the weights of before training "
+                "are saved; a lower learning rate, or more rows, may help"
             )
         return [*lines, *self.notes, f"model: {self.model}"]

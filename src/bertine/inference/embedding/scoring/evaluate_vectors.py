@@ -12,7 +12,9 @@ from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.inference.embedding.scoring.scores import score_order, score_search
 from bertine.interop.sentence_modules import MODULES
+from bertine.interop.word_models import static_folder
 from bertine.options.answering import EvaluateOptions
+from bertine.options.names import option
 from bertine.records.examples import find_splits
 from bertine.records.text_pairs import KINDS, PairRows
 from bertine.tables.given import Data, GivenTable, Source
@@ -20,16 +22,24 @@ from bertine.tasks.features import Features
 from bertine.terminal.console import counted, progress, say
 
 _CHUNK = 1024
+#: Options of models that answer.
+_OF_ANSWERS = (
+    *("worst", "baselines", "probability_columns", "word_column", "tag_column"),
+    *("coverage", "cost_matrix"),
+)
 
 
 def gives_vectors(model: object) -> bool:
-    """Tell whether `model` is an embedder, or a directory of sentence-transformers."""
+    """Tell whether `model` is an embedder, or a directory of sentence-transformers or of static
+    vectors."""
     if isinstance(model, Embedder):
         return True
     if not isinstance(model, str | Path):
         return False
     folder = Path(model)
     run = (folder / "run.json").is_file()
+    if static_folder(folder) is not None:
+        return True
     return (folder / "model" / MODULES if run else folder / MODULES).is_file()
 
 
@@ -41,15 +51,14 @@ def evaluate_vectors(
     show_progress: bool = True,
 ) -> SimilarityReport:
     """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs
-    of
-    a text and its match by what a search for the first finds among all second ones.
+    of a text and its match by what a search for the first finds among all second ones.
 
     Raises:
         BertineError: no such model or file, or one that has no pairs.
     """
-    for name in ("worst", "baselines", "probability_columns", "word_column", "tag_column"):
+    for name in _OF_ANSWERS:
         if getattr(options, name):
-            raise BertineError(f"{name} is not for models that give vectors; leave it out")
+            raise BertineError(f"{option(name)} is not for models that give vectors; leave it out")
     rows = PairRows(
         evaluated_part(data),
         format=options.format,
@@ -103,7 +112,12 @@ def score_rows(
                 bar.advance(job, len(part))
 
         score = score_order if columns.kind == "scores" else score_search
-        report = score(embedder, chunks())
+        try:
+            report = score(embedder, chunks())
+        except BertineError as error:
+            if rows.read:
+                raise
+            raise BertineError(f"{source}: has no row to evaluate on") from error
     report.source = source
     if cut:
         cut_at = f"cut at {embedder.max_length} pieces"

@@ -216,6 +216,11 @@ def _fit(
     read = (place < room) & (ids != tokenizer.unk_token_id)
     text_of = np.repeat(np.arange(len(texts)), lengths)[read]
     known = np.bincount(text_of, minlength=len(texts))
+    if (count := int((known > 0).sum())) < _LEAST_TEXTS:
+        raise BertineError(
+            f"{counted(count, 'text', 'has', 'have')} a piece that the teacher knows, but learning "
+            f"needs {_LEAST_TEXTS}; give texts in its language, or {option('learn', False)}"
+        )
     return fit_table(
         table,
         PieceTexts(ids[read], known[known > 0].astype(np.int64)),
