@@ -174,6 +174,31 @@ def test_models_that_read_forward_as_in_transformers(
     assert np.concatenate([scorer([text]) for text in texts]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_before_a_sentence_stands_what_training_had_there(gpt: Path, tmp_path: Path) -> None:
+    """A model that has always seen a special token first is lost without it."""
+    store = tmp_path / "store"
+    bertine.prepare(gpt.parent / "corpus.txt", tokenizer=gpt, out=store)
+    with toys.one_thread():
+        run = bertine.pretrain(
+            store,
+            model=gpt,
+            out=tmp_path / "run",
+            steps=2,
+            batch_size=4,
+            max_seq_length=16,
+            input_format="doc-sentences",
+        )
+    words = Tokenizer.load(run.model)
+    twin = transformers.OpenAIGPTLMHeadModel.from_pretrained(run.model).eval()
+    text = "the old cat sleeps in the sofa ."
+    ids = torch.tensor([[*words.template.running.before, *words.encode_plain([text])[0]]])
+    assert len(words.template.running.before) == 1
+    with torch.no_grad():
+        logs = twin(ids).logits[0].double().log_softmax(-1)
+    expected = float(logs[:-1].gather(1, ids[0, 1:, None]).sum())
+    assert open_log_probability(run.model)([text]) == pytest.approx([expected], rel=1e-5)
+
+
 @pytest.fixture(scope="module")
 def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elmo")

@@ -33,8 +33,9 @@ class ForwardProbability(PieceSum):
     """The log-probability of a sentence from left to right, for a model that guesses the next
     token: the sum over its pieces, each after those before it.
 
-    Before it stands what the model's running text begins with; where that is nothing (GPT-1) a full
-    stop, behind which sentences begin there, so that the first piece counts too.
+    Before it stands what the sequences began with that the model was trained on, or where that is
+    not known, what those of its kind do; where that is nothing (GPT-1) a full stop, behind which
+    sentences begin there, so that the first piece counts too.
     """
 
     title = "log-probability, each piece after those before it"
@@ -42,6 +43,8 @@ class ForwardProbability(PieceSum):
 
     def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
         form = FORMATS[family_of(loaded.config.model_type).input_format]
+        if loaded.task is not None:
+            form = FORMATS.get(loaded.task.training.get("input_format", ""), form)
         before = () if form.bare else loaded.tokenizer.template.running.before
         before = before or tuple(loaded.tokenizer.encode_plain([_END_OF_SENTENCE])[0])
         super().__init__(loaded, Frame(before, (), ()), dtype)
