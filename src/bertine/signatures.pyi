@@ -1177,7 +1177,7 @@ def finetune_similarity(
     mine_negatives: int = 0,
     mine_below: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
-    pooling: Literal["mean", "cls", "max"] | None = None,
+    pooling: Literal['mean', 'cls', 'max'] | None = None,
     epochs: int | None = None,
     steps: int | None = None,
     max_length: int | None = None,
