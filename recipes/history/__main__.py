@@ -36,6 +36,7 @@ from bertine.errors import BertineError
 from bertine.files import lock_folder, read_json_object, write_json
 from bertine.system.workers import run_processes
 from bertine.terminal.console import counted, human_time, say
+from bertine.terminal.program import run_program
 
 #: The share of the time that is for training.
 _TRAINING = 0.5
@@ -338,21 +339,8 @@ def tell(story: Story) -> None:
 
 
 def main() -> int:
-    """Its exit status: 2 after a mistake, told in one line."""
-    try:
-        history(sys.argv[1:])
-    except BertineError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+    """Run the program; return its exit status."""
+    return run_program(history)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ import bertine
 from bertine.commands.options.arguments import Parser, real, whole
 from bertine.files import read_json, write_json
 from bertine.terminal.console import human_time, say
+from bertine.terminal.program import run_program
 
 CONFIG = Path(__file__).with_name("config.json")
 #: Between two entries of the clock (seconds).
@@ -349,21 +350,8 @@ def hour(arguments: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Its exit status: 2 after a mistake, told in one line."""
-    try:
-        hour(sys.argv[1:])
-    except bertine.BertineError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+    """Run the program; return its exit status."""
+    return run_program(hour)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import bertine
 from bertine.commands.options.arguments import Parser, whole
 from bertine.files import atomic_file, read_json, write_json
 from bertine.terminal.console import counted, human_time, say
+from bertine.terminal.program import run_program
 from bertine.text.corpus import Corpus
 
 CONFIG = Path(__file__).with_name("config.json")
@@ -213,21 +214,8 @@ def words(arguments: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Its exit status: 2 after a mistake, told in one line."""
-    try:
-        words(sys.argv[1:])
-    except bertine.BertineError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+    """Run the program; return its exit status."""
+    return run_program(words)
 
 
 if __name__ == "__main__":

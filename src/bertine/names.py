@@ -47,6 +47,8 @@ AnswerPrecision = Literal["auto", "bf16", "fp32", "int8"]
 PoolingName = Literal["mean", "cls", "max", "mean-last-4", "tokens"]
 #: The same for one vector a text, as an exported graph gives it.
 VectorPooling = Literal["mean", "cls", "max", "mean-last-4"]
+#: The same where vectors are trained: of the last layer.
+TrainedPooling = Literal["mean", "cls", "max"]
 #: The numbers of a file of vectors.
 VectorType = Literal["fp32", "fp16"]
 #: Numbers of a table of static vectors, in its file.

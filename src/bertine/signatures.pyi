@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
@@ -62,6 +61,7 @@ from bertine.names import (
     TextFormat,
     TokenizerKind,
     TokenTypesOfTeacher,
+    TrainedPooling,
     VectorPooling,
     VectorType,
     WordSplitting,
@@ -1177,7 +1177,7 @@ def finetune_similarity(
     mine_negatives: int = 0,
     mine_below: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
-    pooling: Literal['mean', 'cls', 'max'] | None = None,
+    pooling: TrainedPooling | None = None,
     epochs: int | None = None,
     steps: int | None = None,
     max_length: int | None = None,

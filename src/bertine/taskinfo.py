@@ -36,7 +36,8 @@ class TaskInfo:
         dataset: the public data set the model was trained on, e.g. "glue/CoLA".
         settings: what else the task answers by, by name: the null threshold of spans, the
             threshold of many labels.
-        training: facts of the training (seed, steps, rates, scores, ...), for the reader only.
+        training: facts of the training (seed, steps, rates, scores, ...), for the reader, and for
+            what must go on as in training (the format of sequences).
     """
 
     name: str

@@ -48,6 +48,6 @@ def test_options_of_labels_are_for_models_that_give_them(
     asked = ServeOptions(abstain_below=0.5)
     load_served("pet", path, Limits(), device="cpu", precision="fp32", deciding=asked)
     said = capsys.readouterr().err
-    assert "pet: gives no labels, so abstain_below=0.5 does nothing to its answers" in said
+    assert "pet: gives no labels, so its answers are the same without abstain_below=0.5" in said
     with pytest.raises(BertineError, match="no model here gives labels; leave out abstain_below="):
         bertine.serve(path, port=0, abstain_below=0.5)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from bertine.names import PairKind, PairLossName, PlainFormat
+from bertine.names import PairKind, PairLossName, PlainFormat, TrainedPooling
 from bertine.options.fields import NOT_KNOWN, OptionGroup, declare, like
 from bertine.options.finetuning import InputLength
 from bertine.options.machine import Machine
@@ -86,7 +86,7 @@ class PairTraining(OptionGroup):
         otherwise="all numbers",
         more="Matryoshka: Kusupati et al. 2022.",
     )
-    pooling: Literal["mean", "cls", "max"] | None = declare(
+    pooling: TrainedPooling | None = declare(
         None,
         "what becomes of the tokens' states",
         otherwise="as the model directory says, else mean",

@@ -7,14 +7,13 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.names import PairKind
 from bertine.options.names import option
 from bertine.tables.column_names import require_columns, untold
-from bertine.tables.given import GivenTable, Source
+from bertine.tables.given import Source, reads_again
 from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
@@ -225,7 +224,10 @@ class PairRows:
             BertineError: a column is not there, or not recognized; the rows come from a pipe, which
                 can be read but once.
         """
-        self._check_read_again()
+        if not reads_again(self.source):
+            raise BertineError(
+                f"{self.source}: is read several times, so it must be a file; save it as one"
+            )
         with self._table() as table:
             return find_pair_columns(table, **self.asked)
 
@@ -242,15 +244,6 @@ class PairRows:
         for row in self:
             digest.update(repr((row.texts, row.score, row.label)).encode())
         return digest.hexdigest()
-
-    def _check_read_again(self) -> None:
-        if isinstance(self.source, GivenTable):
-            return
-        path = Path(self.source)
-        if str(path) == "-" or (path.exists() and not path.is_file()):
-            raise BertineError(
-                f"{self.source}: is read several times, so it must be a file; save it as one"
-            )
 
     def _table(self) -> Table:
         named = self.asked.get("text_columns") or ()

@@ -68,7 +68,7 @@ def asked_of_labels(deciding: Deciding | None, near: NearExamples | None) -> lis
 def say_no_labels(name: str, deciding: Deciding | None, near: NearExamples | None) -> None:
     """Say of a model without labels that options are not for it."""
     if asked := asked_of_labels(deciding, near):
-        say(f"{name}: gives no labels, so {' and '.join(asked)} does nothing to its answers")
+        say(f"{name}: gives no labels, so its answers are the same without {' and '.join(asked)}")
 
 
 class Served:

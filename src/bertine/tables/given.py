@@ -116,6 +116,15 @@ def as_source(data: Any, name: str) -> Source:
     return source
 
 
+def reads_again(source: Source) -> bool:
+    """Tell whether a source gives its rows each time that it is read: standard input and pipes do
+    so but once. What is missing is for the reader to refuse."""
+    if isinstance(source, GivenTable):
+        return True
+    path = Path(source)
+    return str(path) != "-" and (path.is_file() or not path.exists())
+
+
 def as_table(data: Any, name: str = NAME) -> GivenTable:
     """Return `data` as one table; see :func:`as_data`.
 

@@ -46,7 +46,7 @@ class PairDraws:
         mined: MinedNegatives | None = None,
     ) -> None:
         self._file, self._kind, self._seed, self._mined = file, kind, seed, mined
-        self.held = HeldOut(total=len(file)) if held is None else held
+        self.held = HeldOut() if held is None else held
         self._trained = len(file) - len(self.held)
         self.batch_size = self._size = min(batch_size, self._trained)
         self.steps_per_epoch = max(1, self._trained // self._size)

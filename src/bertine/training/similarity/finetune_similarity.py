@@ -234,7 +234,7 @@ class _Work:
     ) -> SimilarityResult:
         """Train, judge and save."""
         options = self.options
-        held = HeldOut(total=len(file)) if judged is not None else self._hold_out(file)
+        held = HeldOut() if judged is not None else self._hold_out(file)
         usual = 32 if self.kind == "scores" else 64
         mined = None
         if options.mine_negatives:
@@ -329,7 +329,7 @@ class _Work:
                     f"{option('held_out_pairs', asked)} is for pairs; these are "
                     f"{KINDS[self.kind]}, so give {option('validation', 'FILE')}"
                 )
-            return HeldOut(total=len(file))
+            return HeldOut()
         if asked and asked > len(file) - 2:
             raise BertineError(
                 f"{option('held_out_pairs', asked)} leaves too few of "
@@ -342,7 +342,7 @@ class _Work:
                     f"nothing judges the vectors; give {option('validation', 'FILE')}, or "
                     f"{option('held_out_pairs', 10)}"
                 )
-            return HeldOut(total=len(file))
+            return HeldOut()
         least = min(count, _LEAST_HELD_OUT)
         held = hold_out(file.pair_column(), count, least, self.options.seed)
         if not held.apart:

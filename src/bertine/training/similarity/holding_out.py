@@ -23,12 +23,10 @@ class HeldOut:
 
     Attributes:
         rows: int64, those held out, ascending.
-        total: all rows of the table.
         apart: whether no text of theirs is trained on.
     """
 
     rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    total: int = 0
     apart: bool = True
 
     def __len__(self) -> int:
@@ -54,7 +52,7 @@ def hold_out(texts: np.ndarray, count: int, least: int, seed: int) -> HeldOut:
     """
     total = len(texts)
     if count <= 0:
-        return HeldOut(total=total)
+        return HeldOut()
     draw = generator(seed, "rows held out")
     numbers = np.unique(texts, return_inverse=True)[1].reshape(total, 2)
     points = int(numbers.max()) + 1
@@ -70,5 +68,5 @@ def hold_out(texts: np.ndarray, count: int, least: int, seed: int) -> HeldOut:
             if left == 0:
                 break
     if count - left >= least:
-        return HeldOut(np.flatnonzero(chosen[groups]), total)
-    return HeldOut(np.sort(draw.permutation(total)[:count]), total, apart=False)
+        return HeldOut(np.flatnonzero(chosen[groups]))
+    return HeldOut(np.sort(draw.permutation(total)[:count]), apart=False)

@@ -23,7 +23,7 @@ from bertine.inference.static_vectors.table import StaticTable
 from bertine.interop.word_models import static_folder, word_model_of
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
-from bertine.tables.given import GivenTable, Source, TableLike, as_source
+from bertine.tables.given import Source, TableLike, as_source, reads_again
 from bertine.terminal.console import counted, progress, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.distillation.static.components import Components
@@ -168,9 +168,7 @@ def _check_read_again(source: Source, options: DistillOptions) -> None:
     Raises:
         BertineError: it is one.
     """
-    if isinstance(source, GivenTable) or not (options.learn or options.add_words):
-        return
-    if str(source) == "-" or (Path(source).exists() and not Path(source).is_file()):
+    if (options.learn or options.add_words) and not reads_again(source):
         raise BertineError(
             f"{source}: is read several times, so it must be a file; save it as one, or count "
             f"pieces alone ({option('learn', False)})"
