@@ -23,10 +23,15 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
     and sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
     if not 0 <= correct <= total:
         raise ValueError(f"{correct} of {total} is not a share")
+    return share_interval(correct / total if total else 0.0, total)
+
+
+def share_interval(share: float, total: int) -> tuple[float, float]:
+    """Return Wilson's 95% interval of a share of `total` that need not be a whole number of them,
+    such as a mean of shares. (0, 1) when `total` is 0."""
     if total == 0:
         return 0.0, 1.0
     z = _Z
-    share = correct / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = (z / (1 + z * z / total)) * math.sqrt(
         share * (1 - share) / total + z * z / (4 * total * total)

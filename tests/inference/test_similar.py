@@ -264,8 +264,79 @@ def test_mistakes_with_several_queries(embedder: Embedder, tmp_path: Path) -> No
     header.write_text("id,question\n1,a cat\n")
     with pytest.raises(BertineError, match="cannot tell which column holds the queries"):
         similar(queries=header, input=source, model=embedder)
-    with pytest.raises(BertineError, match="word: takes one query"):
+    with pytest.raises(BertineError, match="word takes one query"):
         similar(["a cat", "a dog"], source, model=embedder, word="cat")
+
+
+def test_an_answer_does_not_replace_what_was_read(embedder: Embedder, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("text\na cat\na dog\n")
+    queries = tmp_path / "queries.csv"
+    queries.write_text("query\na cat\n")
+    link = tmp_path / "link.csv"
+    link.symlink_to(source)
+    for output, read in ((source, "input"), (queries, "queries"), (link, "input")):
+        before = output.read_text()
+        with pytest.raises(BertineError, match=rf"csv: is the file of {read}; name another"):
+            similar(queries=queries, input=source, model=embedder, output=output)
+        assert output.read_text() == before
+
+
+def test_queries_of_one_column(embedder: Embedder, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.txt", ["a cat", "a dog"])
+    queries = tmp_path / "queries.csv"
+    queries.write_text("the first cat\nthe second cat\n")
+    report = similar(queries=queries, input=source, model=embedder, show_progress=False)
+    assert report.queries == 1
+    assert any("its first line, 'the first cat', was read as the header" in n for n in report.notes)
+    queries.write_text("query\nthe first cat\nthe second cat\n")
+    report = similar(queries=queries, input=source, model=embedder, show_progress=False)
+    assert (report.queries, report.notes) == (2, [])
+    array = np.array(["the first cat", "the second cat"])
+    again = similar(array, source, model=embedder, show_progress=False)
+    assert [each.found for each in again.items] == [each.found for each in report.items]
+
+
+def test_options_that_do_not_go_together(
+    embedder: Embedder, pretrained: Path, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "in.txt", ["a cat", "a dog"])
+    with pytest.raises(BertineError, match="several queries need texts to search among; name them"):
+        similar(queries=source, model=embedder)
+    for name in ("texts", "index"):
+        with pytest.raises(BertineError, match=f"{name} is for vectors of whole texts; leave it o"):
+            similar("a cat", source, model=embedder, word="cat", **{name: tmp_path})
+    with pytest.raises(BertineError, match=r"in.txt: no text has the word 'mouse'"):
+        similar("a mouse", source, model=pretrained, word="mouse", show_progress=False)
+    vectors = WordVectors(["bank"], np.eye(1, dtype=np.float32), lowercase=True)
+    vectors.save(tmp_path / "v")
+    with pytest.raises(BertineError, match="index is for a file of texts, and there is none"):
+        similar("bank", model=tmp_path / "v", index=tmp_path)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
+def test_a_row_that_is_no_vector_is_named(
+    number: float, embedder: Embedder, tmp_path: Path
+) -> None:
+    table = np.ones((40, 32), dtype=np.float32)
+    table[33, 4] = number
+    np.save(tmp_path / "v.npy", table)
+    with pytest.raises(BertineError, match=r"v.npy: row 34 has a number that is NaN, infinite"):
+        similar("a cat", tmp_path / "v.npy", model=embedder, show_progress=False)
+
+
+def test_a_stopped_search_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest_module, "cores", lambda: 2)
+    vectors, done = np.ones((6_000, 2), dtype=np.float32), []
+
+    def stops(count: int) -> None:
+        done.append(count)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search_all(NearestRows(1, 3), np.ones((1, 2), dtype=np.float32), vectors, stops)
+    assert len(done) < 900  # of 1,000 blocks
 
 
 @given(

@@ -108,7 +108,7 @@ def test_a_number_that_is_none(vectors: Path, tmp_path: Path) -> None:
     table = np.load(vectors)
     table[11_999, 3] = np.nan
     np.save(tmp_path / "v.npy", table)
-    with pytest.raises(BertineError, match=r"v.npy: has numbers that are none"):
+    with pytest.raises(BertineError, match=r"v.npy: row 12,000 has a number that is NaN"):
         index_vectors(tmp_path / "v.npy", out=tmp_path / "i", show_progress=False)
 
 
@@ -138,6 +138,36 @@ def test_an_index_of_other_vectors_or_a_damaged_one(
     (broken / "index.json").write_text(json.dumps(description | {"format": 99}))
     with pytest.raises(BertineError, match="is of another version"):
         VectorIndex.read(broken, table, vectors)
+
+
+def test_vectors_that_were_edited_since_are_other_vectors(vectors: Path, tmp_path: Path) -> None:
+    own = tmp_path / "v.npy"
+    own.write_bytes(vectors.read_bytes())
+    index_vectors(own, out=tmp_path / "i", recall=0.5, show_progress=False)
+    table = np.load(own, mmap_mode="r+")
+    same = np.load(own)
+    table[5_001] += 1
+    table.flush()
+    with pytest.raises(BertineError, match="was made of other vectors"):
+        VectorIndex.read(tmp_path / "i", np.load(own, mmap_mode="r"), own)
+    # The same numbers at another time are the same vectors.
+    np.save(own, same)
+    VectorIndex.read(tmp_path / "i", np.load(own, mmap_mode="r"), own)
+
+
+def test_there_are_as_many_rows_as_were_asked_for(vectors: Path, folder: Path) -> None:
+    table = np.load(vectors)
+    index = VectorIndex.read(folder, table, vectors)
+    asked = queries(table, 5)
+    for top in (100, 3_000, ROWS + 5):
+        near, truth = index.search(asked, top), exact(table, asked, top)
+        for rows, scores in zip(near.rows, near.scores, strict=True):
+            assert len(set(rows.tolist())) == len(rows) == min(top, ROWS)
+            assert list(scores) == sorted(scores, reverse=True)
+        if top >= ROWS:
+            assert [set(rows) for rows in near.rows] == [set(rows) for rows in truth.rows]
+    assert "how many of 100 was not measured" in index.notes(100)[0]
+    assert "not measured" not in index.notes(10)[0]
 
 
 def test_a_folder_with_something_else_is_kept(vectors: Path, tmp_path: Path) -> None:

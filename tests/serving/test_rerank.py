@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import toys
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predictor import Predictor
+from bertine.modeldir import load_model
 from bertine.serving.rerank import relevant_label
 
-from .conftest import Client
+from .conftest import Client, running
+from .models import write_task_model
 
 QUERY = "the cat"
 TEXTS = [toys.sentence(topic, "small") for topic in toys.TOPICS] + ["", "the soup", "the soup"]
@@ -110,6 +113,13 @@ def test_mistakes_say_what_to_do(ask: Client) -> None:
         answer = ask("/rerank", body | changed)
         assert answer.status == 422, (changed, answer.body)
         assert message in answer.message
+    for changed, param in (
+        ({"model": "pairs", "label": "so"}, "label"),
+        ({"model": "fill-mask", "label": "a"}, "label"),
+        ({"documents": [{"text": "x" * 100_000}]}, "documents[0].text"),
+    ):
+        error = ask("/rerank", body | changed).json["error"]
+        assert error["param"] == param
 
 
 @pytest.mark.parametrize(
@@ -129,6 +139,34 @@ def test_mistakes_say_what_to_do(ask: Client) -> None:
 )
 def test_the_label_that_says_relevant(labels: tuple[str, ...], relevant: str | None) -> None:
     assert relevant_label(labels) == relevant
+
+
+def test_a_published_cross_encoder_orders_by_its_one_output(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    # What others publish has no bertine.json, so nobody says that it reads pairs.
+    folder = tmp_path / "cross"
+    write_task_model(folder, "regression", seed=3)
+    (folder / "bertine.json").unlink()
+    transformers = pytest.importorskip("transformers")
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = load_model(folder).tokenizer
+    expected = []
+    for text in TEXTS:
+        encoded = tokenizer.encode(QUERY, text)
+        with torch.no_grad():
+            output = network(
+                torch.tensor([encoded.input_ids]),
+                token_type_ids=torch.tensor([encoded.token_type_ids]),
+            )
+        expected.append(float(output.logits[0, 0]))
+    with running({"cross": folder}) as ask:
+        results = ask("/rerank", {"query": QUERY, "documents": TEXTS}).json["results"]
+        alone = ask("/predict", {"texts": [TEXTS[0]]})
+        assert alone.status == 200
+    found = {each["index"]: each["relevance_score"] for each in results}
+    assert [found[at] for at in range(len(TEXTS))] == pytest.approx(expected, abs=1e-4)
+    assert [each["index"] for each in results[:1]] == order(expected)[:1]
 
 
 def test_probabilities_of_both_orders_differ(ask: Client, models: dict[str, Path]) -> None:

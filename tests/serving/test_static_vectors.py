@@ -14,6 +14,7 @@ import toys
 from bertine.errors import BertineError
 from bertine.options.serving import ServeOptions
 from bertine.serving.http.limits import Limits
+from bertine.serving.schemas import ModelInfo
 from bertine.serving.served_table import ServedTable, load_served
 
 
@@ -37,6 +38,8 @@ def test_it_gives_vectors_and_nothing_else(
     np.testing.assert_allclose([each.vector for each in found], wanted, atol=1e-6)
     described = served.describe()
     assert (described["task"], described["dimensions"], described["labels"]) == ("embed", 8, [])
+    assert described["max_length"] is None
+    ModelInfo(**described)
     assert served.tokens("the cat sat") >= 1
 
 

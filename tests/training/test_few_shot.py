@@ -18,11 +18,13 @@ import toys
 from bertine import BertineError
 from bertine.cli import main
 from bertine.data.batch import Batch
+from bertine.runs.log import read_log
 from bertine.tasks.features import Features
 from bertine.training.few_shot.batches import LabelBatches
 from bertine.training.few_shot.contrast import contrastive_loss, likeness
 from bertine.training.few_shot.encoder import steps_for
 from bertine.training.few_shot.pairs import count_pairs
+from bertine.training.finetuning.run import _Finetuning
 
 SETTINGS: dict[str, Any] = {"learning_rate": 1e-3, "steps": 25, "precision": "fp32"}
 
@@ -173,6 +175,36 @@ def test_the_same_run_gives_the_same_bits(model: Path, tmp_path: Path) -> None:
         learn(data, model, tmp_path / name, steps=6)
     first, second = (toys.weights(tmp_path / name / "model") for name in ("one", "two"))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_that_was_stopped_while_saving_has_one_line_of_its_head(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toys.write_labelled(tmp_path / "few.csv", rows=12)
+
+    def stops(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Finetuning, "save", stops)
+        with pytest.raises(KeyboardInterrupt):
+            learn(data, model, tmp_path / "run", steps=4)
+    stopped = read_log(tmp_path / "run/log.jsonl")
+    learner = learn(data, model, tmp_path / "run", steps=4, resume=True)
+    log = read_log(tmp_path / "run/log.jsonl")
+    assert sum("loss" not in line for line in stopped) == 1
+    assert [line["step"] for line in log] == [line["step"] for line in stopped]
+    assert log[:-1] == stopped[:-1]
+    assert learner.elapsed == log[-1]["elapsed"]
+
+
+def test_a_batch_must_hold_texts_to_be_far_from(model: Path, tmp_path: Path) -> None:
+    data = toys.write_labelled(tmp_path / "few.csv", rows=12)
+    with pytest.raises(BertineError, match="batch_size is 2, but must be at least 4"):
+        learn(data, model, tmp_path / "run", batch_size=2)
+    learn(data, model, tmp_path / "run", batch_size=4, steps=8)
+    losses = [line["loss"] for line in toys.log(tmp_path / "run") if "loss" in line]
+    assert min(losses) > 0
 
 
 def test_pairs_are_learned_kept_and_answered(model: Path, tmp_path: Path) -> None:

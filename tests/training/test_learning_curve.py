@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertine
+import bertine.training.learning_curve.ways as ways_module
 import toys
 from bertine import BertineError
 from bertine.training.learning_curve.learning_curve import _Curve
 from bertine.training.learning_curve.outlook import outlook
-from bertine.training.learning_curve.result import LearningCurve
+from bertine.training.learning_curve.result import Cell, LearningCurve, point_of
 from bertine.training.learning_curve.sizes import draw_examples, sizes_of_curve
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60).map(
@@ -61,8 +62,32 @@ def test_the_numbers_of_labels_grow_and_stay_within_the_bounds(
     assert most is not None or sizes[-1] is None
 
 
+label_sets = st.lists(
+    st.sets(st.sampled_from("abc"), max_size=3).map(sorted), min_size=1, max_size=60
+)
+
+
+@given(label_sets, st.integers(2, 9), st.one_of(st.none(), st.integers(4, 60)))
+def test_examples_without_labels_are_drawn_like_a_label(
+    names: list[list[str]], least: int, most: int | None
+) -> None:
+    named = [each or [""] for each in names]
+    there = Counter(name for each in named for name in each)
+    for size in sizes_of_curve(names, least, 2.0, most):
+        chosen = draw_examples(names, size, 0, 0)
+        assert len(chosen) <= (most or len(names))
+        if size is not None:
+            counts = Counter(name for at in chosen for name in named[at])
+            assert all(counts[name] >= min(size, count) for name, count in there.items())
+
+
+def test_sizes_count_examples_and_not_labels() -> None:
+    # 12 examples that have all three labels: a draw of 8 has 8 examples and not 24.
+    assert sizes_of_curve([["a", "b", "c"]] * 12, 8, 2.0, None) == [8, None]
+
+
 def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
-    points = [(n, 1 - 2 * n**-0.5) for n in (50, 100, 200, 400) for _ in range(2)]
+    points = [[(n, 1 - 2 * n**-0.5)] * 2 for n in (50, 100, 200, 400)]
     found = outlook(points)
     assert found is not None
     expected = 2 * 400**-0.5 - 2 * 800**-0.5
@@ -72,11 +97,40 @@ def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
 
 
 def test_the_outlook_is_wide_where_the_draws_lie_apart_and_open_where_there_are_few() -> None:
-    found = outlook([(50, 0.5), (50, 0.7), (100, 0.55), (100, 0.72)])
+    sizes = (50, 100, 200, 400)
+    found = outlook([[(n, 0.5 + n / 4_000), (n, 0.6 + n / 4_000)] for n in sizes])
     assert found is not None
     assert found.low < 0 < found.gain < found.high
-    assert outlook([(50, 0.5), (50, 0.6)]) is None
-    assert outlook([(50, 0.5), (100, 0.6)]) is None
+    assert outlook([[(50, 0.5), (50, 0.6)]]) is None
+    assert outlook([[(50, 0.5)], [(100, 0.6)]]) is None
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(0, 1), min_size=1, max_size=3),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_the_outlook_keeps_to_what_errors_can_be(scores: list[list[float]]) -> None:
+    found = outlook([[(8 * 2**at, s) for s in draws] for at, draws in enumerate(scores)])
+    if found is not None:
+        assert -1 <= found.low <= found.gain <= found.high <= 1
+
+
+def test_draws_of_one_size_are_one_point_of_the_line() -> None:
+    # With several labels a text, draws of one size have different numbers of examples.
+    found = outlook([[(n + at, 1 - 2 * n**-0.5) for at in (-1, 0, 1)] for n in (50, 100, 200)])
+    assert found is not None
+    assert found.count == 200
+    assert found.gain == pytest.approx(2 * 200**-0.5 - 2 * 400**-0.5, rel=1e-6)
+
+
+def test_an_interval_of_no_errors_has_a_width() -> None:
+    cell = Cell("tf-idf", 8, 0, 16, 1.0, {}, 1.0, 1.0)
+    point = point_of([cell], 100, (0.0, 0))
+    assert point.high == 1.0
+    assert point.low == pytest.approx(0.963, abs=1e-3)
 
 
 def test_a_curve_says_what_to_use_and_what_more_labels_would_bring(
@@ -145,12 +199,48 @@ def test_models_are_trained_on_the_draws_and_their_folders_are_removed(
     assert names == {"learning-curve.json", "learning-curve.html"}
 
 
-def test_mistakes_are_named_and_leave_nothing(data: Path, model: Path, tmp_path: Path) -> None:
+def test_labels_are_weighed_by_the_draw(
+    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    ngrams = ways_module.ngrams
+
+    def noted(task: Any, train: Any, *, weighted: bool) -> Any:
+        seen.append((task.class_weights, task.balanced(train), weighted))
+        return ngrams(task, train, weighted=weighted)
+
+    monkeypatch.setattr(ways_module, "ngrams", noted)
+    names = [line.rsplit(",", 1)[1] for line in data.read_text().splitlines()[1:]]
+    uneven = tmp_path / "uneven.csv"
+    lines = data.read_text().splitlines()
+    kept = [line for at, line in enumerate(lines[1:]) if names[at] != names[0] or at % 3 == 0]
+    uneven.write_text("\n".join([lines[0], *kept]) + "\n")
+    curve(
+        uneven, model, tmp_path / "curve", ways="tf-idf", draws=1, least=2, class_weights="balanced"
+    )
+    assert len({weights for weights, _, _ in seen}) > 1
+    assert all(weights == balanced and weighted for weights, balanced, weighted in seen)
+
+
+def _stops(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_mistakes_are_named_and_leave_nothing(
+    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BertineError, match="'guess' is not known; choose tf-idf"):
         curve(data, model, tmp_path / "curve", ways="guess")
     with pytest.raises(BertineError, match="more than most allows"):
         curve(data, model, tmp_path / "curve", most=10)
     assert not (tmp_path / "curve").exists()
+    (tmp_path / "empty").mkdir()
+    for _ in range(2):  # what was stopped before its first cell can be begun again
+        with monkeypatch.context() as patch:
+            patch.setattr(_Curve, "_cell", _stops)
+            with pytest.raises(KeyboardInterrupt):
+                curve(data, model, tmp_path / "empty")
+        assert list((tmp_path / "empty").iterdir()) == []
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").write_text("")
     with pytest.raises(BertineError, match="is not empty and holds no learning curve"):

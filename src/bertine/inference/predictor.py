@@ -472,6 +472,13 @@ class Predictor(Shown):
         other.task = task
         return other
 
+    def over_pairs(self, columns: tuple[str, str]) -> Predictor:
+        """Return the same model over two texts: of a published one that does not say what it reads
+        (:attr:`~bertine.taskinfo.TaskInfo.text_columns`)."""
+        other = copy.copy(self)
+        other.task = dataclasses.replace(cast(Any, self.task), text_columns=columns)
+        return other
+
     @property
     def answering(self) -> Answering:
         """The steps from examples to answers."""

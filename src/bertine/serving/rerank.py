@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.errors import BertineError
+from bertine.serving.http.errors import ApiError
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
 
@@ -77,21 +77,25 @@ async def rank(
         The texts in order, and how many tokens were computed.
 
     Raises:
-        BertineError: no such label, or none is called so; what preparing the texts raises.
-        ApiError: what computing raises.
+        BertineError: what preparing the texts raises.
+        ApiError: no such label, or none is called so; what computing raises.
     """
-    if served.reads_pairs:
+    if served.judge is not None:
         scores, cut, tokens = await _by_pairs(service, served, query, texts, label)
     else:
         if label is not None:
-            raise BertineError(
-                f"label: the model {served.name!r} compares vectors and has no labels; leave it out"
+            raise _label_error(
+                f"the model {served.name!r} compares vectors and has no labels; leave it out"
             )
         scores, cut, tokens = await _by_vectors(service, served, query, texts)
     if log_odds and served.has_probabilities:
         scores = [_log_odds(score) for score in scores]
     order = sorted(range(len(texts)), key=lambda at: -scores[at])
     return [Ranked(at, scores[at], cut[at]) for at in order], tokens
+
+
+def _label_error(message: str) -> ApiError:
+    return ApiError(422, f"label: {message}", param="label")
 
 
 def _log_odds(probability: float) -> float:
@@ -111,7 +115,7 @@ async def _by_pairs(
     for start in range(0, len(texts), service.limits.max_texts):
         pairs = [[query, text] for text in texts[start : start + service.limits.max_texts]]
         size = sum(len(text) for pair in pairs for text in pair)
-        prepared = await service.aside(size, served.prepare, pairs)
+        prepared = await service.aside(size, served.prepare, pairs, served.judge)
         outputs = await service.compute(
             served, "rerank", prepared.features, prepared.costs, patient=start > 0
         )
@@ -129,24 +133,22 @@ def _label_of(served: Served, label: str | None) -> str | None:
     """Return the label that counts; None: the model answers with a number.
 
     Raises:
-        BertineError: there is no such label, or nobody says which.
+        ApiError: there is no such label, or nobody says which.
     """
-    assert served.predictor is not None
-    labels = list(served.predictor.task.labels)
+    assert served.judge is not None
+    labels = list(served.judge.task.labels)
     known = ", ".join(labels[:20])
     if not labels:
         if label is not None:
-            raise BertineError(
-                f"label: the model {served.name!r} answers with a number; leave it out"
-            )
+            raise _label_error(f"the model {served.name!r} answers with a number; leave it out")
         return None
     if label is not None and label not in labels:
-        raise BertineError(f"label: there is no {label!r} in the model; it has {known}")
+        raise _label_error(f"there is no {label!r} in the model; it has {known}")
     chosen = relevant_label(labels) if label is None else label
     if chosen is None:
-        raise BertineError(
+        raise _label_error(
             f"none of the labels of {served.name!r} is known to mean that a text goes with the "
-            f"query; name the one that does with 'label': {known}"
+            f"query; name the one that does: {known}"
         )
     return chosen
 

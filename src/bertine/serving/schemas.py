@@ -239,7 +239,7 @@ class ModelInfo(BaseModel):
     labels: list[str]
     text_columns: list[str] = Field(description="what the parts of a text are")
     max_choices: int
-    max_length: int
+    max_length: int | None = Field(description="tokens of an input; null: any number")
     long_text: str = Field(description="what is read of a longer text: its head, tail, …")
     example: str | list[str] = Field(description="a text for `texts` of /predict, to try it with")
     mask: str = Field(description="what hides a word in a text of /fill-mask; empty: it fills none")

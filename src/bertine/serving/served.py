@@ -83,6 +83,9 @@ class Served:
         nearest: finds the labelled examples that are shown beside an explanation; None: none are.
 
     Attributes:
+        judge: says how well a text goes with a query, both read together: the predictor of a model
+            of pairs, or of a published one with a single output, which is a cross-encoder as far
+            as anybody can know; None: their vectors are compared.
         operations: what it can do, by name, for its batcher.
         unpadded: those of them that compute no padding.
     """
@@ -126,8 +129,9 @@ class Served:
             self.unpadded |= {"predict", "explain"}
         if known and embedder is not None and embedder.on_cpu:
             self.unpadded.add("embed")
+        self.judge = self._judge()
         # A model of pairs judges query and text together, others compare their vectors.
-        same = "predict" if self.reads_pairs else "embed" if predictor is None else ""
+        same = "predict" if self.judge else "embed" if predictor is None else ""
         if same in self.operations:
             self.operations["rerank"] = self.operations[same]
             if same in self.unpadded:
@@ -217,14 +221,13 @@ class Served:
             return self.predictor.task.name
         return "fill-mask" if "fill-mask" in self.operations else "embed"
 
-    @property
-    def reads_pairs(self) -> bool:
-        """Whether its task is to label, or to score, two texts."""
-        return (
-            self.predictor is not None
-            and self.predictor.task.name in PAIR_TASKS
-            and len(self.predictor.task.text_columns) == 2
-        )
+    def _judge(self) -> Predictor | None:
+        predictor, info = self.predictor, self.model.task
+        if predictor is None or info is None or predictor.task.name not in PAIR_TASKS:
+            return None
+        if predictor.task.name == "regression" and not info.text_columns:
+            return predictor.over_pairs(("query", "text"))
+        return predictor if len(predictor.task.text_columns) == 2 else None
 
     @property
     def has_probabilities(self) -> bool:
@@ -282,16 +285,20 @@ class Served:
             if reason := self.predictor.task.misfit(text):
                 raise BertineError(f"texts[{at}]: {reason}")
 
-    def prepare(self, texts: Sequence[str | Sequence[str]]) -> PreparedExamples:
-        """Tokenize the texts of a request, as the predictor does.
+    def prepare(
+        self, texts: Sequence[str | Sequence[str]], judge: Predictor | None = None
+    ) -> PreparedExamples:
+        """Tokenize the texts of a request, as the predictor does; or as `judge` does.
 
         Raises:
             BertineError: what :meth:`check` or the task raises.
         """
-        assert self.predictor is not None
-        self.check(texts)
-        examples = self.predictor.task.examples_of(texts, "texts", range(len(texts)))
-        return self.predictor.answering.prepare(examples)
+        predictor = judge or self.predictor
+        assert predictor is not None
+        if judge is None:
+            self.check(texts)
+        examples = predictor.task.examples_of(texts, "texts", range(len(texts)))
+        return predictor.answering.prepare(examples)
 
     def finish(
         self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool

@@ -26,7 +26,7 @@ class ServedTable(Served):
 
     def __init__(self, name: str, embedder: StaticEmbedder, limits: Limits) -> None:
         self.name, self.limits = name, limits
-        self.predictor, self.embedder = None, embedder
+        self.predictor, self.judge, self.embedder = None, None, embedder
         self._tokenizer = embedder.tokenizer
         self._chinese = reads_chinese_only(embedder.tokenizer)
         self.operations = {"embed": self._embed, "rerank": self._embed}
@@ -38,7 +38,7 @@ class ServedTable(Served):
         return self.embedder.dimensions
 
     def describe(self) -> dict[str, Any]:
-        assert self.embedder is not None
+        assert isinstance(self.embedder, StaticEmbedder)
         return {
             "id": self.name,
             "object": "model",
@@ -49,7 +49,7 @@ class ServedTable(Served):
             "labels": [],
             "text_columns": [],
             "max_choices": 0,
-            "max_length": self.embedder.max_length,
+            "max_length": self.embedder.limit,
             "long_text": "head",
             "example": sample_text(self.task, [], 0, 0, self._chinese, ""),
             "mask": "",

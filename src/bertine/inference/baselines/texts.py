@@ -126,15 +126,19 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
     return lambda examples: answers_of(task, np.tile(scores, (len(examples), 1)), train)
 
 
-def ngrams(task: TextTask, train: Examples[Example]) -> Answers:
-    """Fit logistic regression (of numbers ridge regression) on tf-idf of words and characters."""
+def ngrams(task: TextTask, train: Examples[Example], *, weighted: bool = False) -> Answers:
+    """Fit logistic regression (of numbers ridge regression) on tf-idf of words and characters.
+    `weighted`: with the weights that the task has in training."""
     features = NgramFeatures([item.texts for item in train.items])
-    return _linear(task, train, features.matrix, NGRAM_STRENGTHS)
+    return _linear(task, train, features.matrix, NGRAM_STRENGTHS, weighted)
 
 
-def frozen_vectors(task: TextTask, train: Examples[Example], encoder: TextFeatures) -> Answers:
-    """Fit logistic regression (of numbers ridge regression) on the vectors of a frozen model."""
-    return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
+def frozen_vectors(
+    task: TextTask, train: Examples[Example], encoder: TextFeatures, *, weighted: bool = False
+) -> Answers:
+    """Fit logistic regression (of numbers ridge regression) on the vectors of a frozen model.
+    `weighted`: with the weights that the task has in training."""
+    return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS, weighted)
 
 
 def _linear(
@@ -142,6 +146,7 @@ def _linear(
     train: Examples[Example],
     features: Callable[[Sequence[Sequence[str]]], Matrix],
     strengths: Sequence[float],
+    weighted: bool,
 ) -> Answers:
     matrix = features([item.texts for item in train.items])
     judged = task.metric_names
@@ -155,7 +160,10 @@ def _linear(
     # worth nothing as Matthews or F1.
     by_loss = task.single_output or judged == ("accuracy",)
     model: LinearModel = fit_linear(
-        matrix, targets_of(task, train), strengths, score=None if by_loss else score
+        matrix,
+        targets_of(task, train, weighted=weighted),
+        strengths,
+        score=None if by_loss else score,
     )
 
     def answers(examples: Examples[Example]) -> list[Any]:

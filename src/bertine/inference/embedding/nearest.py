@@ -9,12 +9,13 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Event, Lock
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bertine.cores.launch import cores
+from bertine.errors import BertineError
 from bertine.terminal.shown import Shown
 
 #: Vectors that are compared at once: few enough to stay in the cache of a core between the two
@@ -141,14 +142,42 @@ class NearestRows:
         ]
 
 
-def cosines_with(asked: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def lengths(vectors: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
+    """Compute the lengths fp32 [N] of `vectors` fp32 [N, D]; that of a vector of zeros is given as
+    1, so that one can divide by it.
+
+    Args:
+        rows: the numbers of their rows from 0 on, int64 [N], for messages.
+        name: of the table of vectors, for messages.
+
+    Raises:
+        BertineError: a number is NaN or infinite, or too large to be squared.
+    """
+    norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    if not np.isfinite(norms).all():
+        row = int(rows[np.flatnonzero(~np.isfinite(norms))[0]]) + 1
+        raise BertineError(
+            f"{name}: row {row:,} has a number that is NaN, infinite or beyond fp32's squares; "
+            "embed the texts again"
+        )
+    return np.where(norms > 0, norms, np.float32(1.0))
+
+
+def cosines_with(asked: np.ndarray, vectors: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     """Compute the cosines fp32 [Q, N] of `asked` fp32 [Q, D], of length 1, and `vectors` [N, D] of
-    any length; that of a vector of zeros is 0."""
+    any length; that of a vector of zeros is 0.
+
+    Args:
+        rows: the numbers of the vectors' rows from 0 on, int64 [N], for messages.
+        name: of their table, for messages.
+
+    Raises:
+        BertineError: a number is NaN or infinite.
+    """
     part = np.asarray(vectors, dtype=np.float32)
     # The scores are divided, not the vectors, which are D times as many numbers.
-    norms = np.sqrt(np.einsum("nd,nd->n", part, part))
     scores: np.ndarray = asked @ part.T
-    scores /= np.where(norms > 0, norms, 1.0)
+    scores /= lengths(part, rows, name)
     return scores
 
 
@@ -157,45 +186,64 @@ def search_all(
     asked: np.ndarray,
     vectors: np.ndarray,
     advance: Callable[[int], None] = lambda count: None,
+    name: str = "vectors",
 ) -> None:
     """Compare `asked` fp32 [Q, D], of length 1, with all `vectors` [rows, D], which may be on disk.
 
     Args:
         nearest: of Q queries; gets the rows.
         advance: called with how many more rows are done, by one thread at a time.
-    """
-    lock = Lock()
+        name: of the table of vectors, for messages.
 
-    def search(span: np.ndarray) -> NearestRows:
+    Raises:
+        BertineError: a number is NaN or infinite.
+    """
+    lock, stop = Lock(), Event()
+
+    def search(bounds: tuple[int, int]) -> NearestRows:
         """Find the nearest rows of one part."""
         own = NearestRows(len(asked), nearest.top)
-        for start in range(0, len(span), BLOCK_ROWS):
-            block = span[start : start + BLOCK_ROWS]
-            own.add(cosines_with(asked, block))
+        for start in range(*bounds, BLOCK_ROWS):
+            if stop.is_set():
+                break
+            rows = np.arange(start, min(start + BLOCK_ROWS, bounds[1]))
+            own.add(cosines_with(asked, vectors[start : start + len(rows)], rows, name))
             with lock:
-                advance(len(block))
+                advance(len(rows))
         return own
 
     # A thread for each part: those of the library of matrix products would wait for one another at
     # each block, which takes several times as long where other work has a core.
     spans = min(cores(), max(1, len(vectors) // _LEAST_SPAN))
     bounds = [len(vectors) * at // spans for at in range(spans + 1)]
-    parts = [vectors[low:high] for low, high in itertools.pairwise(bounds)]
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(spans) as pool:
-        for found in pool.map(search, parts):
-            nearest.add_all(found)
+        try:
+            for found in pool.map(search, itertools.pairwise(bounds)):
+                nearest.add_all(found)
+        finally:
+            # Ctrl-C, or an error in one part, ends the others at their next block.
+            stop.set()
 
 
 def search_rows(
-    nearest: NearestRows, asked: np.ndarray, vectors: np.ndarray, rows: Iterable[np.ndarray]
+    nearest: NearestRows,
+    asked: np.ndarray,
+    vectors: np.ndarray,
+    rows: Iterable[np.ndarray],
+    name: str,
 ) -> None:
     """Compare each of `asked` fp32 [Q, D], of length 1, with some rows of `vectors` [rows, D].
 
     Args:
         nearest: of Q queries; gets the rows.
         rows: for each query the numbers of its rows, int64 [N].
+        name: of the table of vectors, for messages.
+
+    Raises:
+        BertineError: a number is NaN or infinite.
     """
     for query, chosen in enumerate(rows):
-        scores = cosines_with(asked[query : query + 1], vectors[np.sort(chosen)])
-        nearest.add_rows(query, np.sort(chosen), scores[0])
+        ordered = np.sort(chosen)
+        scores = cosines_with(asked[query : query + 1], vectors[ordered], ordered, name)
+        nearest.add_rows(query, ordered, scores[0])
     nearest.seen = len(vectors)

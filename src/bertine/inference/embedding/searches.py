@@ -4,7 +4,7 @@ a file."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,12 +64,21 @@ def read_queries(
     """
     notes: list[str] = []
     if queries is None:
-        given = [query] if isinstance(query, str) else list(query or ())
+        given = [query] if isinstance(query, str) else [] if query is None else list(query)
+        for number, each in enumerate(given, 1):
+            if not isinstance(each, str):
+                raise BertineError(f"query {number} is {each!r}, but must be a text")
     else:
         with Table(as_source(queries, "queries")) as table:
             column = _query_column(table)
             given = [table.text(row, column) for row in table]
+            layout = table.layout
         notes = table.stats.notes(table.name)
+        if layout.kind in ("csv", "tsv") and column not in (QUERY_COLUMN, *USUAL_TEXT_COLUMNS):
+            notes.append(
+                f"{table.name}: its first line, {column!r}, was read as the header; if that is a "
+                f"query, write {QUERY_COLUMN!r} on a line above it"
+            )
     if not given:
         where = "" if queries is None else f"{table.name}: "
         raise BertineError(f"{where}there is no query; give at least one")
@@ -91,8 +100,12 @@ def _query_column(table: Table) -> str:
     raise untold(table.name, table.columns, "queries", f"the name {QUERY_COLUMN!r} in its header")
 
 
-def check_search_output(output: Path | str) -> None:
-    """Refuse a file whose name is that of another format, before anything is computed.
+def check_search_output(output: Path | str, read: Mapping[str, object]) -> None:
+    """Refuse a file whose name is that of another format, or one that is read, before anything is
+    computed.
+
+    Args:
+        read: what is read, by the name of the argument.
 
     Raises:
         BertineError: it is one.
@@ -100,11 +113,21 @@ def check_search_output(output: Path | str) -> None:
     if str(output) == "-":
         return
     check_output(output)
+    for name, source in read.items():
+        if isinstance(source, Path | str) and _is_same_file(output, source):
+            raise BertineError(f"{output}: is the file of {name}; name another for the answers")
     if named_kind(output) is None:
         raise BertineError(
             f"{output}: nearest rows are csv, tsv, JSON lines or Parquet; name the output .csv, "
             ".tsv, .jsonl or .parquet"
         )
+
+
+def _is_same_file(output: Path | str, source: Path | str) -> bool:
+    try:
+        return Path(output).samefile(source)
+    except OSError:  # one of them is not there
+        return False
 
 
 @contextlib.contextmanager

@@ -99,12 +99,22 @@ def similar(
     if (query is None) == (queries is None):
         raise BertineError(f"give either a query or a table of queries ({option('queries')})")
     several = queries is not None or output is not None or not isinstance(query, str)
-    if several and (input is None or options.word is not None):
-        other = option("input" if input is None else "word")
-        raise BertineError(f"{other}: takes one query, and its answer is printed; give one")
+    if several and input is None:
+        raise BertineError(
+            f"several queries need texts to search among; name them ({option('input')})"
+        )
+    if several and options.word is not None:
+        raise BertineError(f"{option('word')} takes one query, and its answer is printed; give one")
+    if options.word is not None:
+        for name, value in (("texts", texts), ("index", index)):
+            if value is not None:
+                raise BertineError(
+                    f"{option(name)} is for vectors of whole texts; leave it out, or "
+                    f"{option('word')}"
+                )
     if input is None:
         assert isinstance(query, str)
-        return _nearest_words(query, model, texts, top, options)
+        return _nearest_words(query, model, texts, index, top, options)
     if options.word is not None:
         assert isinstance(query, str)
         return _similar_uses(query, as_source(input, "input"), model, top, options, show_progress)
@@ -117,7 +127,8 @@ def similar(
         show_progress,
     )
     if output is not None:
-        check_search_output(output)
+        read = {option("input"): input, option("queries"): queries, option("texts"): texts}
+        check_search_output(output, read)
     asked, notes = read_queries(query, queries)
     search.open(model, asked)
     if not several:
@@ -218,8 +229,7 @@ class _Search:
             self._note(origin.check(self._input, self.embedder, self._vectors.shape))
         if self._index_folder is not None:
             self._index = VectorIndex.read(self._index_folder, self._vectors, self._input)
-            recall = 100 * self._index.description.recall
-            self._note([f"searched by an index, which finds {recall:.1f}% of the ten nearest rows"])
+            self._note(self._index.notes(self._top))
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes |= dict.fromkeys(notes)
@@ -251,7 +261,11 @@ class _Search:
                 with progress(show=self._show and len(queries) > 1) as bar:
                     job = bar.add_task("compare", total=len(self._vectors))
                     search_all(
-                        nearest, asked, self._vectors, lambda count: bar.update(job, advance=count)
+                        nearest,
+                        asked,
+                        self._vectors,
+                        lambda count: bar.update(job, advance=count),
+                        str(self._input),
                     )
         if self._texts is not None:
             assert not isinstance(self._input, GivenTable)
@@ -286,7 +300,9 @@ class _Search:
                     features = embedder.features(read)
                     report.count(len(rows), features)
                     report.empty += sum(1 for text in read if not text.strip())
-                    nearest.add(cosines_with(asked, embedder.run(features)), read)
+                    numbers = nearest.seen + np.arange(len(read))
+                    vectors = embedder.run(features)
+                    nearest.add(cosines_with(asked, vectors, numbers, table.name), read)
                     advance(len(rows))
             report.notes = table.stats.notes(table.name)
         self._note([*embedder.notes(), *report.warnings()])
@@ -337,6 +353,8 @@ def _similar_uses(
                 best.add(scores[None], read)
                 advance(len(rows))
         notes = table.stats.notes(table.name)
+    if without == best.seen:
+        raise BertineError(f"{table.name}: no text has the word {word!r}")
     if without:
         notes.append(f"{counted(without, 'text')} without the word {word!r}, left out")
     return Neighbours(query, best.seen, best.neighbours(0), notes)
@@ -346,6 +364,7 @@ def _nearest_words(
     query: str,
     model: Embedder | Path | str,
     texts: Path | str | TableLike | None,
+    index: Path | str | None,
     top: int,
     options: SimilarOptions,
 ) -> NearestWords:
@@ -359,8 +378,11 @@ def _nearest_words(
             f"nothing to compare with; give the texts ({option('input')}), or vectors of words as "
             "the model"
         )
-    given = [*(["texts"] if texts is not None else []), *(["word"] if options.word else [])]
-    for name in [*PlainTexts.of(options).changed(), *given]:
+    given = {"texts": texts, "index": index, "word": options.word}
+    for name in [
+        *PlainTexts.of(options).changed(),
+        *(name for name, value in given.items() if value is not None),
+    ]:
         raise BertineError(f"{option(name)} is for a file of texts, and there is none")
     embedder = open_embedder(model, **VectorOptions.of(options, normalize=None).values())
     assert isinstance(embedder, MeanWordEmbedder)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +25,14 @@ import numpy as np
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.files import read_json_object, sha256_file, write_json
-from bertine.inference.embedding.nearest import NearestRows, search_all, search_rows
+from bertine.inference.embedding.nearest import NearestRows, lengths, search_all, search_rows
 from bertine.packages import require_packages
 from bertine.rng import generator
 
 #: Files of an index's folder.
 DESCRIPTION, LISTS = "index.json", "lists.faiss"
 #: Version of the layout of the folder; a reader refuses another one.
-_FORMAT = 1
+_FORMAT = 2
 #: Lists: this often the square root of N; and vectors of each that the centroids are learned from
 #: (faiss wants at least 39).
 _LISTS, _LEARNED = 2.0, 64
@@ -43,8 +44,8 @@ _PART = 1 << 14
 _QUERIES, _NEAREST = 200, 10
 #: Candidates for each of the nearest rows, whose exact vectors are compared, and at least.
 _CANDIDATES, _LEAST_CANDIDATES = 4, 64
-#: Rows whose bytes say whether a file of vectors is the one that an index was made of.
-_SAMPLED = 256
+#: Bytes that are hashed at once.
+_HASHED = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ class IndexDescription:
         recall: the share of the ten nearest vectors that were found, over 200 of the vectors as
             queries, each without itself.
         wanted: the recall that was asked for.
-        vectors: SHA-256 of some rows of the file of vectors, as hex digits.
+        vectors: SHA-256 of the vectors, as hex digits.
+        modified: when their file was last written, in nanoseconds since 1970; as long as it is
+            that, the vectors need not be read to know that they are the same. 0: unknown.
         sha256: of the file of lists.
     """
 
@@ -69,6 +72,7 @@ class IndexDescription:
     recall: float
     wanted: float
     vectors: str
+    modified: int
     sha256: str
 
 
@@ -79,8 +83,11 @@ class VectorIndex:
         description: of the index.
     """
 
-    def __init__(self, description: IndexDescription, lists: Any, vectors: np.ndarray) -> None:
-        self.description, self._lists, self._vectors = description, lists, vectors
+    def __init__(
+        self, description: IndexDescription, lists: Any, vectors: np.ndarray, name: str
+    ) -> None:
+        self.description, self._lists = description, lists
+        self._vectors, self._name = vectors, name
 
     @classmethod
     def build(
@@ -116,23 +123,25 @@ class VectorIndex:
         lists.cp.seed = seed + 1
         draw = generator(seed, "vectors of an index")
         learned = np.sort(draw.choice(rows, min(rows, _LEARNED * count), replace=False))
-        lists.train(_unit(vectors[learned], name))
+        lists.train(_unit(vectors[learned], name, learned))
         for start in range(0, rows, _PART):
             part = vectors[start : start + _PART]
-            lists.add(_unit(part, name))
+            lists.add(_unit(part, name, np.arange(start, start + len(part))))
             advance(len(part))
+        # The time first: what is written from here on is noticed by it.
+        modified = _modified(vectors)
         unread = IndexDescription(
-            rows, dimensions, count, 1, 0.0, recall, fingerprint(vectors), sha256=""
+            rows, dimensions, count, 1, 0.0, recall, fingerprint(vectors), modified, sha256=""
         )
-        index = cls(unread, lists, vectors)
+        index = cls(unread, lists, vectors, name)
         index._choose_read(np.sort(draw.choice(rows, min(rows, _QUERIES), replace=False)))
         return index
 
     def _choose_read(self, queries: np.ndarray) -> None:
         """Read twice as many lists until the recall over the rows `queries` is what is wanted."""
-        asked = _unit(self._vectors[queries], "vectors")
+        asked = _unit(self._vectors[queries], self._name, queries)
         exact = NearestRows(len(queries), _NEAREST + 1)
-        search_all(exact, asked, self._vectors)
+        search_all(exact, asked, self._vectors, name=self._name)
         truth = [_without(rows, own) for rows, own in zip(exact.rows, queries, strict=True)]
         read, found = 1, 0.0
         while True:
@@ -150,18 +159,40 @@ class VectorIndex:
 
     def search(self, asked: np.ndarray, top: int) -> NearestRows:
         """Return the `top` nearest rows of `asked` fp32 [Q, D], of length 1, with their exact
-        cosines; some of the nearest may be missing."""
-        faiss = _faiss()
+        cosines; some of the nearest may be missing, but there are `top` of them, or all rows."""
+        wanted = min(top, self.description.rows)
         candidates = min(max(_CANDIDATES * top, _LEAST_CANDIDATES), self.description.rows)
         nearest = NearestRows(len(asked), top)
-        _, rows = self._lists.search(
-            np.ascontiguousarray(asked, dtype=np.float32),
-            candidates,
-            params=faiss.SearchParametersIVF(nprobe=self.description.read),
-        )
-        # -1: the lists that were read have fewer vectors.
-        search_rows(nearest, asked, self._vectors, (row[row >= 0] for row in rows))
+        queries = np.ascontiguousarray(asked, dtype=np.float32)
+        read = self.description.read
+        rows = self._candidates(queries, candidates, read)
+        # -1: the lists that were read have fewer vectors. Where they have too few, read more.
+        while read < self.description.lists:
+            short = np.flatnonzero((rows >= 0).sum(1) < wanted)
+            if not len(short):
+                break
+            read = min(2 * read, self.description.lists)
+            rows[short] = self._candidates(queries[short], candidates, read)
+        chosen = (row[row >= 0] for row in rows)
+        search_rows(nearest, asked, self._vectors, chosen, self._name)
         return nearest
+
+    def _candidates(self, queries: np.ndarray, count: int, read: int) -> np.ndarray:
+        """Return the rows int64 [Q, `count`] that are nearest by the lists, of which `read` are
+        read; -1 where there are no more."""
+        rows: np.ndarray
+        _, rows = self._lists.search(
+            queries, count, params=_faiss().SearchParametersIVF(nprobe=read)
+        )
+        return rows
+
+    def notes(self, top: int) -> list[str]:
+        """Return what a person should know of a search for `top` rows."""
+        note = (
+            f"searched by an index, which finds {100 * self.description.recall:.1f}% of the ten "
+            "nearest rows"
+        )
+        return [note + (f"; how many of {top:,} was not measured" if top > _NEAREST else "")]
 
     def write(self, folder: Path) -> None:
         """Write the index into `folder`."""
@@ -184,9 +215,10 @@ class VectorIndex:
         lists = Path(folder) / LISTS
         if not lists.is_file():
             raise BertineError(f"{folder}: has no {LISTS}; make the index again")
-        if vectors.shape != (description.rows, description.dimensions) or (
-            fingerprint(vectors) != description.vectors
-        ):
+        same = vectors.shape == (description.rows, description.dimensions)
+        if same and not 0 < description.modified == _modified(vectors):
+            same = fingerprint(vectors) == description.vectors
+        if not same:
             raise BertineError(
                 f"{folder}: was made of other vectors than those of {name}; make the index again"
             )
@@ -194,7 +226,7 @@ class VectorIndex:
         if sha256_file(lists) != description.sha256:
             raise BertineError(f"{lists}: is damaged; make the index again")
         opened = _faiss().read_index(str(lists))
-        return cls(description, opened, vectors)
+        return cls(description, opened, vectors, str(name))
 
 
 def read_description(folder: Path | str) -> IndexDescription:
@@ -217,6 +249,7 @@ def read_description(folder: Path | str) -> IndexDescription:
         all(_is_count(fields[name]) for name in whole)
         and all(isinstance(fields[name], int | float) for name in ("recall", "wanted"))
         and all(isinstance(fields[name], str) for name in ("vectors", "sha256"))
+        and type(fields["modified"]) is int
     ):
         raise BertineError(f"{path}: does not describe an index; make the index again")
     return IndexDescription(**fields)  # type: ignore[arg-type]
@@ -227,12 +260,20 @@ def _is_count(value: Any) -> bool:
 
 
 def fingerprint(vectors: np.ndarray) -> str:
-    """Return the SHA-256 of the shape and of some rows of `vectors` [N, D], evenly spread, as hex
-    digits: enough to tell another file, without reading all of it."""
-    rows = np.unique(np.linspace(0, len(vectors) - 1, _SAMPLED).astype(np.int64))
+    """Return the SHA-256 of the shape and of all numbers of `vectors` [N, D], as hex digits; a
+    second for each gigabyte or so."""
     digest = hashlib.sha256(repr((vectors.shape, vectors.dtype.str)).encode())
-    digest.update(np.ascontiguousarray(vectors[rows]).tobytes())
+    rows = max(1, _HASHED // max(1, vectors.itemsize * vectors.shape[1]))
+    for start in range(0, len(vectors), rows):
+        digest.update(np.ascontiguousarray(vectors[start : start + rows]).data)
     return digest.hexdigest()
+
+
+def _modified(vectors: np.ndarray) -> int:
+    """Return when the file behind `vectors` was last written, in nanoseconds; 0 where there is
+    none."""
+    path = getattr(vectors, "filename", None)
+    return 0 if path is None else os.stat(path).st_mtime_ns
 
 
 def _without(rows: np.ndarray, own: int) -> np.ndarray:
@@ -240,17 +281,14 @@ def _without(rows: np.ndarray, own: int) -> np.ndarray:
     return rows[rows != own][:_NEAREST]
 
 
-def _unit(vectors: np.ndarray, name: str) -> np.ndarray:
-    """Return vectors of length 1, fp32 [N, D].
+def _unit(vectors: np.ndarray, name: str, rows: np.ndarray) -> np.ndarray:
+    """Return vectors of length 1, fp32 [N, D], of the rows numbered `rows` [N].
 
     Raises:
-        BertineError: a number is none.
+        BertineError: a number is NaN or infinite.
     """
     part = np.ascontiguousarray(vectors, dtype=np.float32)
-    norms = np.sqrt(np.einsum("nd,nd->n", part, part))
-    if not np.isfinite(norms).all():
-        raise BertineError(f"{name}: has numbers that are none; embed the texts again")
-    unit: np.ndarray = part / np.where(norms > 0, norms, 1.0)[:, None]
+    unit: np.ndarray = part / lengths(part, rows, name)[:, None]
     return unit
 
 

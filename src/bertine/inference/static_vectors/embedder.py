@@ -58,7 +58,9 @@ class StaticEmbedder(Embedder):
             raise BertineError(f"max_length is {max_length}, but must be at least 1")
         self.table, self.tokenizer = model.table, model.tokenizer
         self.normalize = model.normalize if normalize is None else normalize
-        self.max_length = max_length or model.max_length or _ALL
+        #: Pieces of a text that count; None: all.
+        self.limit = max_length or model.max_length
+        self.max_length = self.limit or _ALL
         self.pooling = Pooling(("mean",), 0, self.normalize)
         self.prompt, self.precision, self.on_cpu = "", "fp32", True
         self.name, self.empty = name, 0

@@ -93,7 +93,11 @@ def _first_mistake(error: ValidationError) -> ApiError:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return the place without pydantic's names of the members of a union, which are no
-    identifiers."""
-    inside = (part for part in loc[1:] if isinstance(part, int) or part.isidentifier())
+    """Return the place without pydantic's names of the members of a union: they are no
+    identifiers, or classes, while all keys are in lower case."""
+    inside = (part for part in loc[1:] if isinstance(part, int) or _is_key(part))
     return *loc[:1], *inside
+
+
+def _is_key(part: str) -> bool:
+    return part.isidentifier() and part.islower()

@@ -186,7 +186,10 @@ class _Finetuning:
             strengths = strengths_after(prepared.task)
             self.head = fit_head(prepared, self.dtype, strengths, evenly=True)
             before = read_log(self.run.folder / "log.jsonl")
-        elapsed = _elapsed(self.run) if before else 0.0
+            # A run that was stopped after this has the head's line, the last and without a loss.
+            while before and "loss" not in before[-1]:
+                before.pop()
+        elapsed = float(before[-1]["elapsed"]) if before else 0.0
         entry = {"step": self.config.steps, "elapsed": elapsed + self.head.seconds}
         if self.held:
             self.report = self._judge(self.prepared)

@@ -126,7 +126,9 @@ class _Curve:
         self.train_examples, self.test = labelled.train, labelled.validation
         task = trainer.task
         self._labels = [task.names_in(item.label) for item in self.train_examples.items]
-        self._sizes = sizes_of_curve(self._labels, options.least, options.growth, options.most)
+        self._sizes = sizes_of_curve(
+            self._labels, options.least, options.growth, options.most, options.seed
+        )
         self._ways = self._wanted(task)
         if not self._sizes:
             raise BertineError(
@@ -170,6 +172,7 @@ class _Curve:
         if out.exists() and not out.is_dir():
             raise BertineError(f"{out}: is a file; choose another folder for the curve")
         new = not out.exists()
+        begun = (out / CURVE).exists()
         with os_errors(out, "writing it"):
             out.mkdir(parents=True, exist_ok=True)
         with lock_folder(out, "another process is at this curve; wait for it"):
@@ -183,10 +186,11 @@ class _Curve:
                 yield
             finally:
                 shutil.rmtree(self._run, ignore_errors=True)
-                if not self.result.cells and new:
+                if not self.result.cells and not begun:
                     file.unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
-                        out.rmdir()
+                        if new:
+                            out.rmdir()
 
     def _go_on(self, file: Path) -> None:
         if not self._options.resume:
@@ -257,7 +261,8 @@ class _Curve:
         write_json(self.out / CURVE, {"settings": self._settings, **self.result.to_dict()})
 
     def finish(self) -> LearningCurve:
-        """Write the page, and return what is known of the cells that are asked for."""
+        """Write the page, and return all cells that are there, also those of ways that were asked
+        for before."""
         self._write()
         curve_page(self.result).write(self.out / PAGE)
         return self.result

@@ -2,12 +2,14 @@
 
 Errors mostly fall as a power of the number of labels (Hestness et al. 2017, arXiv 1712.00409), so
 their logarithm is a line over the logarithm of that number. The line is fitted to the last few
-numbers of labels only, where it need not hold from the first label on.
+numbers of labels only, where it need not hold from the first label on. Where the interval of its
+slope is so wide that twice as many labels might double the errors, it says nothing.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ from scipy import stats
 _LAST = 4
 #: Errors are not taken to be smaller than this.
 _LEAST_ERROR = 1e-3
+#: A line whose slope may be this is none: errors that double with twice as many labels.
+_STEEPEST = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,18 +49,20 @@ class Outlook:
         }
 
 
-def outlook(points: Sequence[tuple[int, float]]) -> Outlook | None:
+def outlook(points: Sequence[Sequence[tuple[int, float]]]) -> Outlook | None:
     """Fit the line.
 
     Args:
-        points: the number of labels and the score, as a share of 1, of each draw of one way.
+        points: of one way the draws of each number of labels: how many examples each had, and its
+            score as a share of 1.
 
     Returns:
         What doubling the largest number would bring; None where there are fewer than two numbers,
-        or no more points than the line has parameters.
+        no more draws than the line has parameters, or draws that lie too far apart for a line.
     """
-    sizes = sorted({count for count, _ in points})[-_LAST:]
-    used = [(count, score) for count, score in points if count in sizes]
+    means = {round(statistics.fmean(count for count, _ in draws)): draws for draws in points}
+    sizes = sorted(means)[-_LAST:]
+    used = [(size, score) for size in sizes for _, score in means[size]]
     if len(sizes) < 2 or len(used) < 3:
         return None
     x = np.log([count for count, _ in used])
@@ -68,9 +74,12 @@ def outlook(points: Sequence[tuple[int, float]]) -> Outlook | None:
     freedom = len(used) - 2
     error = math.sqrt(float(rest @ rest) / freedom / spread)
     half = float(stats.t.ppf(0.975, freedom)) * error
-    now = math.exp(float(y.mean() + slope * (math.log(sizes[-1]) - x.mean())))
+    if not slope + half < _STEEPEST:
+        return None
+    now = min(1.0, math.exp(float(y.mean() + slope * (math.log(sizes[-1]) - x.mean()))))
 
     def gain(of_slope: float) -> float:
-        return now * (1.0 - 2.0**of_slope)
+        # No more errors than examples.
+        return max(now - 1.0, now * (1.0 - 2.0**of_slope))
 
     return Outlook(gain(slope), gain(slope + half), gain(slope - half), sizes[-1])

@@ -11,6 +11,7 @@ from typing import Any
 
 from scipy import stats
 
+from bertine.intervals import share_interval
 from bertine.scores import score_name
 from bertine.terminal.console import aligned, human_time
 from bertine.terminal.shown import Shown
@@ -18,8 +19,6 @@ from bertine.training.learning_curve.outlook import Outlook, outlook
 
 #: In the folder of a curve.
 CURVE, PAGE = "learning-curve.json", "learning-curve.html"
-#: Of the normal distribution, for 95%.
-_Z = 1.96
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ class Point:
         num_labels: the mean over the draws.
         score: their mean, as a share of 1.
         low, high: the 95% interval of the score on new texts: the spread of the draws, and that of
-            the test examples.
+            the test examples as if the score were a share of them (Wilson 1927), so that it is not
+            of width 0 where all are right.
         train_seconds: the mean over the draws.
         answers_per_second: texts.
         draws: how many.
@@ -106,17 +106,16 @@ def point_of(cells: Sequence[Cell], num_tested: int, spread: tuple[float, int]) 
     """
     scores = [cell.score for cell in cells]
     mean, count = statistics.fmean(scores), len(scores)
-    variance = (_Z**2) * mean * (1.0 - mean) / num_tested
+    of_tests = share_interval(min(1.0, max(0.0, mean)), num_tested)
+    of_draws = 0.0
     if spread[1]:
-        t = float(stats.t.ppf(0.975, spread[1]))
-        variance += t**2 * spread[0] / count
-    half = math.sqrt(max(0.0, variance))
+        of_draws = float(stats.t.ppf(0.975, spread[1])) * math.sqrt(spread[0] / count)
     return Point(
         cells[0].way,
         round(statistics.fmean(cell.num_labels for cell in cells)),
         mean,
-        max(0.0, mean - half),
-        min(1.0, mean + half),
+        max(0.0, mean - math.hypot(of_draws, mean - of_tests[0])),
+        min(1.0, mean + math.hypot(of_draws, of_tests[1] - mean)),
         statistics.fmean(cell.train_seconds for cell in cells),
         num_tested / max(1e-9, statistics.fmean(cell.answer_seconds for cell in cells)),
         count,
@@ -182,7 +181,11 @@ class LearningCurve(Shown):
         if not self.last:
             return None
         way = self.last[0].way
-        return outlook([(c.num_labels, c.score) for c in self.cells if c.way == way])
+        draws: dict[int | None, list[tuple[int, float]]] = {}
+        for cell in self.cells:
+            if cell.way == way:
+                draws.setdefault(cell.size, []).append((cell.num_labels, cell.score))
+        return outlook(list(draws.values()))
 
     def sentences(self) -> list[str]:
         """Say what to use now, and what twice as many labels would bring."""
@@ -202,7 +205,10 @@ class LearningCurve(Shown):
             )
         ahead = self.outlook()
         if ahead is None:
-            said.append("What more labels would bring cannot be said of so few points.")
+            said.append(
+                "What more labels would bring cannot be said: the points are too few, or lie too "
+                "far apart."
+            )
             return said
         interval = f"{100 * ahead.low:+.1f} to {100 * ahead.high:+.1f}"
         line = f"Twice as many labels would bring about {100 * ahead.gain:+.1f} points ({interval})"

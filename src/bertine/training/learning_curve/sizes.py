@@ -1,4 +1,8 @@
-"""How many labels the points of a learning curve have, and which examples each draw takes."""
+"""How many labels the points of a learning curve have, and which examples each draw takes.
+
+Where an example may have any number of labels, those without any are drawn like a label of their
+own: a model has to learn them too.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ from bertine.rng import generator
 
 #: A number of labels is left out where there are fewer than so many times as many in all.
 _APART = 1.3
+#: What an example without labels counts as.
+_NONE = ("",)
 
 
 def sizes_of_curve(
-    labels: Sequence[Sequence[str]], least: int, growth: float, most: int | None
+    labels: Sequence[Sequence[str]], least: int, growth: float, most: int | None, seed: int = 0
 ) -> list[int | None]:
     """Return the numbers of labels of each class, ascending.
 
@@ -21,17 +27,18 @@ def sizes_of_curve(
         least: the first number.
         growth: from one to the next.
         most: examples in the largest draw; None: all.
+        seed: of the draws.
 
     Returns:
         The numbers; None at the end: all examples, where `most` allows it.
     """
     sizes: list[int | None] = []
-    counts = Counter(name for each in labels for name in each)
+    counts = Counter(name for each in labels for name in each or _NONE)
     limit = len(labels) if most is None else min(most, len(labels))
     size = float(least)
     while True:
         each = round(size)
-        total = sum(min(each, count) for count in counts.values())
+        total = len(draw_examples(labels, each, seed, 0))
         enough = each >= max(counts.values(), default=0)
         if enough or total * (_APART if limit == len(labels) else 1.0) > limit:
             break
@@ -57,7 +64,8 @@ def draw_examples(
     chosen = []
     order = generator(seed, "draws of a learning curve", number).permutation(len(labels))
     for at in order.tolist():
-        if any(counts[name] < size for name in labels[at]):
-            counts.update(labels[at])
+        names = labels[at] or _NONE
+        if any(counts[name] < size for name in names):
+            counts.update(names)
             chosen.append(at)
     return sorted(chosen)
