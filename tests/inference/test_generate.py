@@ -20,8 +20,9 @@ from bertine.errors import BertineError
 from bertine.inference.generating.generate import one_line
 from bertine.inference.generating.growing import GrowingText
 from bertine.interop.family import family_of
-from bertine.modeldir import save_model
+from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
+from bertine.taskinfo import TaskInfo
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
 
@@ -71,6 +72,35 @@ def test_the_text_is_that_of_transformers(written_by: Path) -> None:
             assert item.whole == (expected,)
             assert item.whole[0].startswith(prompt)
             assert item.texts[0] == expected[len(prompt) :]
+
+
+def test_before_a_prompt_stands_what_training_had_there(written_by: Path, tmp_path: Path) -> None:
+    """A model that has always seen a special token first goes on worse without it."""
+    folder, loaded = tmp_path / "model", load_model(written_by)
+    task = TaskInfo("pretraining", training={"input_format": "doc-sentences"})
+    save_model(folder, loaded.model, loaded.tokenizer, task=task)
+    ours = bertine.Tokenizer.load(folder)
+    before = ours.template.running.before
+    assert len(before) == 1
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    never = sorted({*ours.special_ids, *range(ours.vocab_size, ours.vocab_size + 5)})
+    ids = torch.tensor([[*before, *ours.encode_plain([PROMPTS[0]])[0]]])
+    tokens = theirs.generate(
+        ids,
+        max_new_tokens=10,
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=None,
+        suppress_tokens=never,
+    )[0]
+    (found,) = bertine.generate(folder, PROMPTS[:1], max_new_tokens=10)
+    whole = transformers.AutoTokenizer.from_pretrained(folder).decode(
+        tokens[1:], clean_up_tokenization_spaces=False
+    )
+    assert found.whole == (whole,)
+    longest = loaded.config.longest_input
+    with pytest.raises(BertineError, match=f"give {longest - 2} or fewer"):
+        bertine.generate(folder, PROMPTS[:1], max_new_tokens=longest)
 
 
 def test_a_file_of_prompts(written_by: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from bertine.generation.scores import Written
 from bertine.generation.search import search
 from bertine.generation.settings import SearchSettings
 from bertine.inference.generating.growing import GrowingText
+from bertine.inference.sequence_start import sequence_start
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.precision import resolve_device
 from bertine.options.generation import Choosing
@@ -89,6 +90,7 @@ class Author:
     def __post_init__(self) -> None:
         tokenizer, config = self.loaded.tokenizer, self.loaded.config
         self.goes_on = not config.encodes_and_decodes
+        self._before = list(sequence_start(self.loaded)) if self.goes_on else []
         template = tokenizer.template
         first, forced_end = config.forced_tokens
         end = template.separator if self.goes_on else template.last_id
@@ -114,13 +116,14 @@ class Author:
             first_token=first,
             ends_at_limit=forced_end is not None,
         )
-        self.room = config.longest_input - (self.choosing.max_new_tokens if self.goes_on else 0)
+        taken = self.choosing.max_new_tokens + len(self._before) if self.goes_on else 0
+        self.room = config.longest_input - taken
         if self.room < 1 or self.choosing.max_new_tokens > config.longest_input:
             shared = ", those of the prompt among them" if self.goes_on else ""
             raise BertineError(
                 f"max_new_tokens is {self.choosing.max_new_tokens}, but the model has places for "
                 f"{config.longest_input} tokens{shared}; give "
-                f"{config.longest_input - self.goes_on} or fewer"
+                f"{config.longest_input - self.goes_on - len(self._before)} or fewer"
             )
 
     @classmethod
@@ -219,7 +222,7 @@ class Author:
         their order."""
         results: dict[int, Generated] = {}
         for batch in self._batches(prompts):
-            tokens = [prompts[at].tokens for at in batch]
+            tokens = [[*self._before, *prompts[at].tokens] for at in batch]
             model = self.loaded.model
             writer, starts = model.backbone.writer(model.next_scores, tokens)
             numbers = [prompts[at].number for at in batch]

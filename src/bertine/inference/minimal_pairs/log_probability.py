@@ -14,10 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.data.instances.formats import FORMATS
 from bertine.inference.compute.running import device_of
 from bertine.inference.minimal_pairs.summed import PieceSum, ScoredSequence, places_of
-from bertine.interop.family import family_of
+from bertine.inference.sequence_start import sequence_start
 from bertine.modeldir import LoadedModel
 from bertine.models.bart.backbone import BartBackbone
 from bertine.models.encoded import Encoded
@@ -42,10 +41,7 @@ class ForwardProbability(PieceSum):
     head = "lm"
 
     def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
-        form = FORMATS[family_of(loaded.config.model_type).input_format]
-        if loaded.task is not None:
-            form = FORMATS.get(loaded.task.training.get("input_format", ""), form)
-        before = () if form.bare else loaded.tokenizer.template.running.before
+        before = sequence_start(loaded)
         before = before or tuple(loaded.tokenizer.encode_plain([_END_OF_SENTENCE])[0])
         super().__init__(loaded, Frame(before, (), ()), dtype)
 

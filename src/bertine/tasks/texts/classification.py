@@ -209,6 +209,10 @@ class TextClassification(WholeTextTask[Prediction]):
         share = len(examples) / len(self.labels)
         return tuple(share / max(1, counts[label]) for label in self.labels)
 
+    def weighed_by(self, examples: Examples) -> TextClassification:
+        """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
+        return replace(self, class_weights=self.class_weights and self.balanced(examples))
+
     def weighted_for(self, features: Sequence[Any]) -> TextClassification:
         """Divide `class_weights` by how much more often a class is met in windows than in texts:
         so it has the share of the loss that they are to give it."""

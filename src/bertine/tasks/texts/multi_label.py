@@ -176,6 +176,10 @@ class MultiLabel(WholeTextTask[LabelSet]):
         table = self._table([item.label or "" for item in examples.items], examples.source)
         return tuple(_lacking_for_one(table).tolist())
 
+    def weighed_by(self, examples: Examples) -> MultiLabel:
+        """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
+        return replace(self, positive_weights=self.positive_weights and self.balanced(examples))
+
     def weighted_for(self, features: Sequence[Any]) -> MultiLabel:
         """Turn `positive_weights`, which are those of texts, into those of windows."""
         if self.positive_weights is None:

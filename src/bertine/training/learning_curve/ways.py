@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
@@ -18,7 +18,6 @@ from bertine.modeldir import load_config, load_model
 from bertine.models.precision import resolve_device
 from bertine.names import CurveWay
 from bertine.records.examples import Examples
-from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.training.few_shot.few_shot import few_shot
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.learner import Learner
@@ -79,7 +78,7 @@ class Trainer:
     def train(self, way: CurveWay, train: Examples[Any], out: Path, seed: int) -> Trained:
         """Train a way on a draw; `out` is the folder of a run, for the ways that have one. Labels
         are weighed by how often they are in the draw, not in the file."""
-        task = _weighed_by(self.task, train)
+        task = self.task.weighed_by(train)
         if way == "tf-idf":
             return _timed(lambda: ngrams(task, train, weighted=True))
         if way == "frozen":
@@ -88,7 +87,7 @@ class Trainer:
         build = self._labelled.build
         data = replace(
             self._labelled,
-            build=lambda max_length: _weighed_by(build(max_length), train),
+            build=lambda max_length: cast(Any, build(max_length)).weighed_by(train),
             train=train,
             validation=replace(train, items=[]),
             others={},
@@ -105,14 +104,6 @@ class Trainer:
         else:
             learner = finetune(self._name, **arguments, baselines=False, frozen=False)
         return Trained(_answers_of(learner), learner.elapsed)
-
-
-def _weighed_by(task: Any, train: Examples[Any]) -> Any:
-    """Return the task with the weights of its labels in `train`, where it has weights."""
-    weights = task.balanced(train)
-    if isinstance(task, MultiLabel):
-        return replace(task, positive_weights=weights) if task.positive_weights else task
-    return replace(task, class_weights=weights) if task.class_weights else task
 
 
 def _answers_of(learner: Learner) -> Answers:
