@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +290,12 @@ def test_queries_of_one_column(embedder: Embedder, tmp_path: Path) -> None:
     report = similar(queries=queries, input=source, model=embedder, show_progress=False)
     assert report.queries == 1
     assert any("its first line, 'the first cat', was read as the header" in n for n in report.notes)
-    queries.write_text("query\nthe first cat\nthe second cat\n")
+    queries.write_text("the only cat\n")
+    with pytest.raises(
+        BertineError, match="there is no query; its first line, 'the only cat', was"
+    ):
+        similar(queries=queries, input=source, model=embedder)
+    queries.write_text("Query\nthe first cat\nthe second cat\n")
     report = similar(queries=queries, input=source, model=embedder, show_progress=False)
     assert (report.queries, report.notes) == (2, [])
     array = np.array(["the first cat", "the second cat"])
@@ -321,7 +327,7 @@ def test_a_row_that_is_no_vector_is_named(
     table = np.ones((40, 32), dtype=np.float32)
     table[33, 4] = number
     np.save(tmp_path / "v.npy", table)
-    with pytest.raises(BertineError, match=r"v.npy: row 34 has a number that is NaN, infinite"):
+    with pytest.raises(BertineError, match=r"v.npy: the vector of row 34 has a number that"):
         similar("a cat", tmp_path / "v.npy", model=embedder, show_progress=False)
 
 
@@ -331,12 +337,23 @@ def test_a_stopped_search_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stops(count: int) -> None:
         done.append(count)
-        if len(done) == 3:
+        if len(done) == 1:
             raise KeyboardInterrupt
+        time.sleep(0.01)  # the part that was stopped ends by itself; the other one has to notice
 
     with pytest.raises(KeyboardInterrupt):
         search_all(NearestRows(1, 3), np.ones((1, 2), dtype=np.float32), vectors, stops)
-    assert len(done) < 900  # of 1,000 blocks
+    assert len(done) < 100  # of the other part's 500 blocks
+    done.clear()
+    vectors[3_001] = np.nan
+    with pytest.raises(BertineError, match="row 3,002 has a number that is NaN"):
+        search_all(
+            NearestRows(1, 3),
+            np.ones((1, 2), dtype=np.float32),
+            vectors,
+            lambda count: (done.append(count), time.sleep(0.01))[1],
+        )
+    assert len(done) < 100
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_a_number_that_is_none(vectors: Path, tmp_path: Path) -> None:
     table = np.load(vectors)
     table[11_999, 3] = np.nan
     np.save(tmp_path / "v.npy", table)
-    with pytest.raises(BertineError, match=r"v.npy: row 12,000 has a number that is NaN"):
+    with pytest.raises(BertineError, match=r"v.npy: the vector of row 12,000 has a number"):
         index_vectors(tmp_path / "v.npy", out=tmp_path / "i", show_progress=False)
 
 
@@ -150,7 +151,13 @@ def test_vectors_that_were_edited_since_are_other_vectors(vectors: Path, tmp_pat
     table.flush()
     with pytest.raises(BertineError, match="was made of other vectors"):
         VectorIndex.read(tmp_path / "i", np.load(own, mmap_mode="r"), own)
-    # The same numbers at another time are the same vectors.
+    # Another file with the same size and time is another file; the same numbers at another time
+    # are the same vectors.
+    before = own.stat()
+    np.save(own, same[::-1])
+    os.utime(own, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(BertineError, match="was made of other vectors"):
+        VectorIndex.read(tmp_path / "i", np.load(own, mmap_mode="r"), own)
     np.save(own, same)
     VectorIndex.read(tmp_path / "i", np.load(own, mmap_mode="r"), own)
 

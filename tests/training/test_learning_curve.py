@@ -15,6 +15,7 @@ import bertine
 import bertine.training.learning_curve.ways as ways_module
 import toys
 from bertine import BertineError
+from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.training.learning_curve.learning_curve import _Curve
 from bertine.training.learning_curve.outlook import outlook
 from bertine.training.learning_curve.result import Cell, LearningCurve, point_of
@@ -63,22 +64,25 @@ def test_the_numbers_of_labels_grow_and_stay_within_the_bounds(
 
 
 label_sets = st.lists(
-    st.sets(st.sampled_from("abc"), max_size=3).map(sorted), min_size=1, max_size=60
+    st.sets(st.sampled_from("abc"), max_size=3).map(lambda names: "|".join(sorted(names))),
+    min_size=1,
+    max_size=60,
 )
 
 
 @given(label_sets, st.integers(2, 9), st.one_of(st.none(), st.integers(4, 60)))
 def test_examples_without_labels_are_drawn_like_a_label(
-    names: list[list[str]], least: int, most: int | None
+    written: list[str], least: int, most: int | None
 ) -> None:
-    named = [each or [""] for each in names]
-    there = Counter(name for each in named for name in each)
+    names = [MultiLabel.names_in(each) for each in written]
+    there = Counter(name for each in names for name in each)
     for size in sizes_of_curve(names, least, 2.0, most):
-        chosen = draw_examples(names, size, 0, 0)
-        assert len(chosen) <= (most or len(names))
-        if size is not None:
-            counts = Counter(name for at in chosen for name in named[at])
-            assert all(counts[name] >= min(size, count) for name, count in there.items())
+        for number in range(3):
+            chosen = draw_examples(names, size, 0, number, most)
+            assert len(chosen) <= (most or len(names))
+            if size is not None and len(chosen) != most:
+                counts = Counter(name for at in chosen for name in names[at])
+                assert all(counts[name] >= min(size, count) for name, count in there.items())
 
 
 def test_sizes_count_examples_and_not_labels() -> None:
@@ -87,13 +91,18 @@ def test_sizes_count_examples_and_not_labels() -> None:
 
 
 def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
-    points = [[(n, 1 - 2 * n**-0.5)] * 2 for n in (50, 100, 200, 400)]
-    found = outlook(points)
+    # Two draws, one a little above the line and one as much below.
+    errors = {n: 2 * n**-0.5 for n in (50, 100, 200, 400)}
+    found = outlook([[(n, 1 - e * 1.01), (n, 1 - e / 1.01)] for n, e in errors.items()])
     assert found is not None
     expected = 2 * 400**-0.5 - 2 * 800**-0.5
     assert found.gain == pytest.approx(expected)
-    assert found.low == pytest.approx(expected)
-    assert found.high == pytest.approx(expected)
+    assert found.low == pytest.approx(expected, abs=0.005)
+    assert found.high == pytest.approx(expected, abs=0.005)
+    assert found.low < expected < found.high
+    # What lies on a line exactly, or is all right, does not say how far it may be wrong.
+    assert outlook([[(n, 1 - e)] for n, e in errors.items()]) is None
+    assert outlook([[(n, 1.0)] * 3 for n in errors]) is None
 
 
 def test_the_outlook_is_wide_where_the_draws_lie_apart_and_open_where_there_are_few() -> None:
@@ -120,10 +129,32 @@ def test_the_outlook_keeps_to_what_errors_can_be(scores: list[list[float]]) -> N
 
 def test_draws_of_one_size_are_one_point_of_the_line() -> None:
     # With several labels a text, draws of one size have different numbers of examples.
-    found = outlook([[(n + at, 1 - 2 * n**-0.5) for at in (-1, 0, 1)] for n in (50, 100, 200)])
+    errors = {n: 2 * n**-0.5 for n in (50, 100, 200)}
+    draws = [[(n - 1, 1 - e / 1.01), (n, 1 - e), (n + 1, 1 - e * 1.01)] for n, e in errors.items()]
+    found = outlook(draws)
     assert found is not None
     assert found.count == 200
     assert found.gain == pytest.approx(2 * 200**-0.5 - 2 * 400**-0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("slope", "noise", "said"),
+    [
+        (-0.5, 1.01, "Twice as many labels would bring about +3.1 points (+"),
+        (0.0, 1.1, "which may be nothing, if its errors go on as they did."),
+        (0.0, 3.0, "What more labels would bring cannot be said"),
+    ],
+)
+def test_a_sentence_says_what_more_labels_would_bring(
+    slope: float, noise: float, said: str, tmp_path: Path
+) -> None:
+    cells = [
+        Cell("tf-idf", n, draw, 2 * n, 1 - 0.3 * (n / 8) ** slope * noise**sign, {}, 1.0, 1.0)
+        for n in (8, 16, 32, 64)
+        for draw, sign in enumerate((-1, 1))
+    ]
+    result = LearningCurve(cells, ("accuracy",), 500, "few.csv", tmp_path)
+    assert said in result.sentences()[-1]
 
 
 def test_an_interval_of_no_errors_has_a_width() -> None:
@@ -150,7 +181,7 @@ def test_a_curve_says_what_to_use_and_what_more_labels_would_bring(
     text = "\n".join(result.lines())
     assert "With 48 labels" in text
     assert "is best" in text
-    assert "Twice as many labels" in text
+    assert "cannot be said: the points are too few, or they lie too far apart, or all is" in text
     for point in (point for way in result.ways for point in result.curve(way)):
         assert 0 <= point.low <= point.score <= point.high <= 1
         assert point.answers_per_second > 0
@@ -220,6 +251,35 @@ def test_labels_are_weighed_by_the_draw(
     )
     assert len({weights for weights, _, _ in seen}) > 1
     assert all(weights == balanced and weighted for weights, balanced, weighted in seen)
+
+
+def test_fine_tuning_on_a_draw_is_weighed_by_it(
+    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def noted(*_: Any, data: Any, **__: Any) -> Any:
+        task = data.build(16)
+        seen.append((task.class_weights, task.balanced(data.train)))
+        raise KeyboardInterrupt
+
+    lines = data.read_text().splitlines()
+    uneven = tmp_path / "uneven.csv"
+    uneven.write_text(
+        "\n".join([lines[0], *lines[1:30], *(f"a dog {n},animal" for n in range(60))])
+    )
+    for name in ("finetune", "few_shot"):
+        monkeypatch.setattr(ways_module, name, noted)
+        with pytest.raises(KeyboardInterrupt):
+            curve(
+                uneven,
+                model,
+                tmp_path / name,
+                ways=name.replace("_", "-"),
+                class_weights="balanced",
+            )
+    assert len(seen) == 2
+    assert all(weights == balanced and weights is not None for weights, balanced in seen)
 
 
 def _stops(*_: Any) -> Any:

@@ -474,9 +474,14 @@ class Predictor(Shown):
 
     def over_pairs(self, columns: tuple[str, str]) -> Predictor:
         """Return the same model over two texts: of a published one that does not say what it reads
-        (:attr:`~bertine.taskinfo.TaskInfo.text_columns`)."""
+        (:attr:`~bertine.taskinfo.TaskInfo.text_columns`).
+
+        Raises:
+            BertineError: it takes one text alone.
+        """
         other = copy.copy(self)
         other.task = dataclasses.replace(cast(Any, self.task), text_columns=columns)
+        other.task.heads(self.model.config)
         return other
 
     @property

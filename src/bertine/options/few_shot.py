@@ -35,7 +35,7 @@ class ContrastiveTraining(OptionGroup):
         None,
         "texts in a batch, of which every two are a pair to learn from",
         otherwise="32",
-        least=4,  # of two texts with one label there is nothing that they are to be closer than
+        least=5,  # labels are met two texts at a time, and one twice where a round of them ends
     )
 
 

@@ -226,7 +226,10 @@ class Served:
         if predictor is None or info is None or predictor.task.name not in PAIR_TASKS:
             return None
         if predictor.task.name == "regression" and not info.text_columns:
-            return predictor.over_pairs(("query", "text"))
+            try:
+                return predictor.over_pairs(("query", "text"))
+            except BertineError:  # it has no room for pairs
+                return None
         return predictor if len(predictor.task.text_columns) == 2 else None
 
     @property

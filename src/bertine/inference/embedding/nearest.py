@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
+from bertine.options.names import option
 from bertine.terminal.shown import Shown
 
 #: Vectors that are compared at once: few enough to stay in the cache of a core between the two
@@ -157,8 +158,8 @@ def lengths(vectors: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     if not np.isfinite(norms).all():
         row = int(rows[np.flatnonzero(~np.isfinite(norms))[0]]) + 1
         raise BertineError(
-            f"{name}: row {row:,} has a number that is NaN, infinite or beyond fp32's squares; "
-            "embed the texts again"
+            f"{name}: the vector of row {row:,} has a number that is NaN, infinite or too large to "
+            f"be squared; embed the texts again, in fp32 ({option('precision', 'fp32')})"
         )
     return np.where(norms > 0, norms, np.float32(1.0))
 
@@ -203,13 +204,17 @@ def search_all(
     def search(bounds: tuple[int, int]) -> NearestRows:
         """Find the nearest rows of one part."""
         own = NearestRows(len(asked), nearest.top)
-        for start in range(*bounds, BLOCK_ROWS):
-            if stop.is_set():
-                break
-            rows = np.arange(start, min(start + BLOCK_ROWS, bounds[1]))
-            own.add(cosines_with(asked, vectors[start : start + len(rows)], rows, name))
-            with lock:
-                advance(len(rows))
+        try:
+            for start in range(*bounds, BLOCK_ROWS):
+                if stop.is_set():
+                    break
+                rows = np.arange(start, min(start + BLOCK_ROWS, bounds[1]))
+                own.add(cosines_with(asked, vectors[start : start + len(rows)], rows, name))
+                with lock:
+                    advance(len(rows))
+        except BaseException:
+            stop.set()  # the other parts end at their next block
+            raise
         return own
 
     # A thread for each part: those of the library of matrix products would wait for one another at
@@ -221,8 +226,7 @@ def search_all(
             for found in pool.map(search, itertools.pairwise(bounds)):
                 nearest.add_all(found)
         finally:
-            # Ctrl-C, or an error in one part, ends the others at their next block.
-            stop.set()
+            stop.set()  # Ctrl-C while the parts are waited for
 
 
 def search_rows(

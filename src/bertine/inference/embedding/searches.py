@@ -63,6 +63,7 @@ def read_queries(
         BertineError: there is none; what reading the table raises.
     """
     notes: list[str] = []
+    hint = ""
     if queries is None:
         given = [query] if isinstance(query, str) else [] if query is None else list(query)
         for number, each in enumerate(given, 1):
@@ -74,14 +75,16 @@ def read_queries(
             given = [table.text(row, column) for row in table]
             layout = table.layout
         notes = table.stats.notes(table.name)
-        if layout.kind in ("csv", "tsv") and column not in (QUERY_COLUMN, *USUAL_TEXT_COLUMNS):
-            notes.append(
-                f"{table.name}: its first line, {column!r}, was read as the header; if that is a "
-                f"query, write {QUERY_COLUMN!r} on a line above it"
+        usual = (QUERY_COLUMN, *USUAL_TEXT_COLUMNS)
+        if layout.kind in ("csv", "tsv") and column.strip().lower() not in usual:
+            hint = (
+                f"its first line, {column!r}, was read as the header; if that is a query, write "
+                f"{QUERY_COLUMN!r} on a line above it"
             )
+            notes.append(f"{table.name}: {hint}")
     if not given:
         where = "" if queries is None else f"{table.name}: "
-        raise BertineError(f"{where}there is no query; give at least one")
+        raise BertineError(f"{where}there is no query; {hint or 'give at least one'}")
     return given, notes
 
 

@@ -281,6 +281,12 @@ class _Search:
         embedder = self.embedder
         features = embedder.features(queries)
         asked = unit(embedder.run(features))
+        for query, vector in zip(queries, asked, strict=True):
+            if not np.isfinite(vector).all():
+                raise BertineError(
+                    f"{query!r}: its vector has a number that is NaN or infinite; compute in fp32 "
+                    f"({option('precision', 'fp32')})"
+                )
         if isinstance(embedder, MeanWordEmbedder):
             for query, vector in zip(queries, asked, strict=True):
                 if not vector.any():
@@ -347,9 +353,11 @@ def _similar_uses(
             for rows, read in text_chunks(table, column):
                 scores = np.full(len(read), -np.inf, dtype=np.float32)
                 for row, vector in enumerate(embedder.word_in(read, word)):
-                    if vector is not None:
-                        scores[row] = unit(vector[None])[0] @ asked
-                without += int(np.isinf(scores).sum())
+                    if vector is None:
+                        without += 1
+                        continue
+                    number = np.array([best.seen + row])
+                    scores[row] = cosines_with(asked[None], vector[None], number, table.name)[0, 0]
                 best.add(scores[None], read)
                 advance(len(rows))
         notes = table.stats.notes(table.name)

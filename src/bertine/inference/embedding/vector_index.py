@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from bertine.rng import generator
 #: Files of an index's folder.
 DESCRIPTION, LISTS = "index.json", "lists.faiss"
 #: Version of the layout of the folder; a reader refuses another one.
-_FORMAT = 2
+_FORMAT = 1
 #: Lists: this often the square root of N; and vectors of each that the centroids are learned from
 #: (faiss wants at least 39).
 _LISTS, _LEARNED = 2.0, 64
@@ -44,8 +43,6 @@ _PART = 1 << 14
 _QUERIES, _NEAREST = 200, 10
 #: Candidates for each of the nearest rows, whose exact vectors are compared, and at least.
 _CANDIDATES, _LEAST_CANDIDATES = 4, 64
-#: Bytes that are hashed at once.
-_HASHED = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -59,9 +56,7 @@ class IndexDescription:
         recall: the share of the ten nearest vectors that were found, over 200 of the vectors as
             queries, each without itself.
         wanted: the recall that was asked for.
-        vectors: SHA-256 of the vectors, as hex digits.
-        modified: when their file was last written, in nanoseconds since 1970; as long as it is
-            that, the vectors need not be read to know that they are the same. 0: unknown.
+        vectors: SHA-256 of the shape and the numbers of the vectors, as hex digits.
         sha256: of the file of lists.
     """
 
@@ -72,7 +67,6 @@ class IndexDescription:
     recall: float
     wanted: float
     vectors: str
-    modified: int
     sha256: str
 
 
@@ -124,14 +118,15 @@ class VectorIndex:
         draw = generator(seed, "vectors of an index")
         learned = np.sort(draw.choice(rows, min(rows, _LEARNED * count), replace=False))
         lists.train(_unit(vectors[learned], name, learned))
+        digest = _begin_digest(vectors)
         for start in range(0, rows, _PART):
-            part = vectors[start : start + _PART]
+            # A copy, so that the digest is of what is added even while the file is written to.
+            part = np.array(vectors[start : start + _PART], order="C")
+            digest.update(part.data)
             lists.add(_unit(part, name, np.arange(start, start + len(part))))
             advance(len(part))
-        # The time first: what is written from here on is noticed by it.
-        modified = _modified(vectors)
         unread = IndexDescription(
-            rows, dimensions, count, 1, 0.0, recall, fingerprint(vectors), modified, sha256=""
+            rows, dimensions, count, 1, 0.0, recall, digest.hexdigest(), sha256=""
         )
         index = cls(unread, lists, vectors, name)
         index._choose_read(np.sort(draw.choice(rows, min(rows, _QUERIES), replace=False)))
@@ -215,10 +210,10 @@ class VectorIndex:
         lists = Path(folder) / LISTS
         if not lists.is_file():
             raise BertineError(f"{folder}: has no {LISTS}; make the index again")
-        same = vectors.shape == (description.rows, description.dimensions)
-        if same and not 0 < description.modified == _modified(vectors):
-            same = fingerprint(vectors) == description.vectors
-        if not same:
+        # The file's time and size do not tell: writing through a mapping may change neither.
+        if vectors.shape != (description.rows, description.dimensions) or (
+            fingerprint(vectors) != description.vectors
+        ):
             raise BertineError(
                 f"{folder}: was made of other vectors than those of {name}; make the index again"
             )
@@ -249,7 +244,6 @@ def read_description(folder: Path | str) -> IndexDescription:
         all(_is_count(fields[name]) for name in whole)
         and all(isinstance(fields[name], int | float) for name in ("recall", "wanted"))
         and all(isinstance(fields[name], str) for name in ("vectors", "sha256"))
-        and type(fields["modified"]) is int
     ):
         raise BertineError(f"{path}: does not describe an index; make the index again")
     return IndexDescription(**fields)  # type: ignore[arg-type]
@@ -262,18 +256,15 @@ def _is_count(value: Any) -> bool:
 def fingerprint(vectors: np.ndarray) -> str:
     """Return the SHA-256 of the shape and of all numbers of `vectors` [N, D], as hex digits; a
     second for each gigabyte or so."""
-    digest = hashlib.sha256(repr((vectors.shape, vectors.dtype.str)).encode())
-    rows = max(1, _HASHED // max(1, vectors.itemsize * vectors.shape[1]))
-    for start in range(0, len(vectors), rows):
-        digest.update(np.ascontiguousarray(vectors[start : start + rows]).data)
+    digest = _begin_digest(vectors)
+    for start in range(0, len(vectors), _PART):
+        digest.update(np.ascontiguousarray(vectors[start : start + _PART]).data)
     return digest.hexdigest()
 
 
-def _modified(vectors: np.ndarray) -> int:
-    """Return when the file behind `vectors` was last written, in nanoseconds; 0 where there is
-    none."""
-    path = getattr(vectors, "filename", None)
-    return 0 if path is None else os.stat(path).st_mtime_ns
+def _begin_digest(vectors: np.ndarray) -> Any:
+    """Return the SHA-256 of the shape and type of `vectors`, to be updated with their numbers."""
+    return hashlib.sha256(repr((vectors.shape, vectors.dtype.str)).encode())
 
 
 def _without(rows: np.ndarray, own: int) -> np.ndarray:

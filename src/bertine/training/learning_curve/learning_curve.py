@@ -243,7 +243,7 @@ class _Curve:
             )
 
     def _cell(self, size: int | None, draw: int, way: CurveWay) -> Cell:
-        chosen = draw_examples(self._labels, size, self._options.seed, draw)
+        chosen = draw_examples(self._labels, size, self._options.seed, draw, self._options.most)
         train: Examples[Any] = self.train_examples
         train = replace(train, items=[train.items[at] for at in chosen])
         shutil.rmtree(self._run, ignore_errors=True)

@@ -21,6 +21,8 @@ from scipy import stats
 _LAST = 4
 #: Errors are not taken to be smaller than this.
 _LEAST_ERROR = 1e-3
+#: Squares of what the line leaves over: less is rounding.
+_LEAST_REST = 1e-12
 #: A line whose slope may be this is none: errors that double with twice as many labels.
 _STEEPEST = 1.0
 
@@ -58,7 +60,8 @@ def outlook(points: Sequence[Sequence[tuple[int, float]]]) -> Outlook | None:
 
     Returns:
         What doubling the largest number would bring; None where there are fewer than two numbers,
-        no more draws than the line has parameters, or draws that lie too far apart for a line.
+        no more draws than the line has parameters, draws that lie too far apart for a line, or so
+        much on one, as where all is right, that they say nothing of how far it may be wrong.
     """
     means = {round(statistics.fmean(count for count, _ in draws)): draws for draws in points}
     sizes = sorted(means)[-_LAST:]
@@ -72,6 +75,8 @@ def outlook(points: Sequence[Sequence[tuple[int, float]]]) -> Outlook | None:
     slope = float(centre @ y) / spread
     rest = y - y.mean() - slope * centre
     freedom = len(used) - 2
+    if float(rest @ rest) < _LEAST_REST:
+        return None
     error = math.sqrt(float(rest @ rest) / freedom / spread)
     half = float(stats.t.ppf(0.975, freedom)) * error
     if not slope + half < _STEEPEST:

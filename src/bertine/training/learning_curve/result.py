@@ -206,15 +206,19 @@ class LearningCurve(Shown):
         ahead = self.outlook()
         if ahead is None:
             said.append(
-                "What more labels would bring cannot be said: the points are too few, or lie too "
-                "far apart."
+                "What more labels would bring cannot be said: the points are too few, or they lie "
+                "too far apart, or all is right."
             )
             return said
-        interval = f"{100 * ahead.low:+.1f} to {100 * ahead.high:+.1f}"
-        line = f"Twice as many labels would bring about {100 * ahead.gain:+.1f} points ({interval})"
-        if ahead.low <= 0 <= ahead.high:
+        low, gain, high = (
+            round(100 * each, 1) + 0.0 for each in (ahead.low, ahead.gain, ahead.high)
+        )
+        line = (
+            f"Twice as many labels would bring about {gain:+.1f} points ({low:+.1f} to {high:+.1f})"
+        )
+        if low <= 0 <= high:
             line += ", which may be nothing"
-        said.append(f"{line}, if its errors go on to fall as they did.")
+        said.append(f"{line}, if its errors go on as they did.")
         return said
 
     def rows(self) -> list[list[str]]:

@@ -1,8 +1,4 @@
-"""How many labels the points of a learning curve have, and which examples each draw takes.
-
-Where an example may have any number of labels, those without any are drawn like a label of their
-own: a model has to learn them too.
-"""
+"""How many labels the points of a learning curve have, and which examples each draw takes."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from bertine.rng import generator
 
 #: A number of labels is left out where there are fewer than so many times as many in all.
 _APART = 1.3
-#: What an example without labels counts as.
-_NONE = ("",)
 
 
 def sizes_of_curve(
@@ -33,7 +27,7 @@ def sizes_of_curve(
         The numbers; None at the end: all examples, where `most` allows it.
     """
     sizes: list[int | None] = []
-    counts = Counter(name for each in labels for name in each or _NONE)
+    counts = Counter(name for each in labels for name in each)
     limit = len(labels) if most is None else min(most, len(labels))
     size = float(least)
     while True:
@@ -49,9 +43,14 @@ def sizes_of_curve(
 
 
 def draw_examples(
-    labels: Sequence[Sequence[str]], size: int | None, seed: int, number: int
+    labels: Sequence[Sequence[str]],
+    size: int | None,
+    seed: int,
+    number: int,
+    most: int | None = None,
 ) -> list[int]:
-    """Draw examples until each label has `size` of them, or all that there are.
+    """Draw examples until each label has `size` of them, or all that there are; or until there are
+    `most`, as with several labels an example one draw needs more of them than another.
 
     A larger draw of the same seed and number has all examples of the smaller ones.
 
@@ -61,11 +60,12 @@ def draw_examples(
     if size is None:
         return list(range(len(labels)))
     counts: Counter[str] = Counter()
-    chosen = []
+    chosen: list[int] = []
     order = generator(seed, "draws of a learning curve", number).permutation(len(labels))
     for at in order.tolist():
-        names = labels[at] or _NONE
-        if any(counts[name] < size for name in names):
-            counts.update(names)
+        if len(chosen) == most:
+            break
+        if any(counts[name] < size for name in labels[at]):
+            counts.update(labels[at])
             chosen.append(at)
     return sorted(chosen)
