@@ -54,6 +54,16 @@ def test_progress_shows_the_time_left_and_every_fact_in_a_terminal_of_any_width(
     assert "…" not in written.getvalue()
 
 
+def test_nothing_is_left_of_what_nobody_knows_the_end_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr("bertine.terminal.console.console", terminal)
+    with progress() as bar:
+        bar.update(bar.add_task("read", total=None), completed=150)
+    assert "150/?" in written.getvalue()
+    assert "left" not in written.getvalue()
+
+
 def test_a_command_in_a_notebooks_cell_prints_lines(tmp_path: Path) -> None:
     """The kernel asks the programs of its cells for colours, which is no terminal yet."""
     (tmp_path / "text.txt").write_text("One word after another.\n\n" * 40)

@@ -19,7 +19,6 @@ from rich.progress import (
     SpinnerColumn,
     Task,
     TaskProgressColumn,
-    TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
@@ -93,7 +92,6 @@ def progress(*, show: bool = True) -> Progress:
         TaskProgressColumn(table_column=Column(no_wrap=True)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TextColumn("left"),
         _TimeLeft(table_column=Column(no_wrap=True)),
         console=console,
         transient=False,
@@ -129,13 +127,15 @@ class _Description(ProgressColumn):
 
 
 class _TimeLeft(TimeRemainingColumn):
-    """Until the task's field ``ends``, where it has one."""
+    """Until the task's field ``ends``, where it has one; nothing where nobody knows the end."""
 
     def render(self, task: Task) -> Text:
         left = seconds_left(task)
+        if task.total is None and task.fields.get("ends") is None:
+            return Text("")
         if task.fields.get("ends") is None or task.finished or left is None:
-            return super().render(task)
-        return Text(clock(left), style="progress.remaining")
+            return Text.assemble("left ", super().render(task))
+        return Text.assemble("left ", (clock(left), "progress.remaining"))
 
 
 def visible_list(texts: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.inference.embedding.scoring.scores import score_order, score_search
+from bertine.inference.files.rows import text_progress
 from bertine.interop.sentence_modules import MODULES
 from bertine.interop.word_models import static_folder
 from bertine.options.answering import EvaluateOptions
@@ -19,7 +20,7 @@ from bertine.records.examples import find_splits
 from bertine.records.text_pairs import KINDS, PairRows
 from bertine.tables.given import Data, GivenTable, Source
 from bertine.tasks.features import Features
-from bertine.terminal.console import counted, progress, say
+from bertine.terminal.console import counted, say
 
 _CHUNK = 1024
 #: Options of models that answer.
@@ -99,8 +100,7 @@ def score_rows(
         )
     say(columns.line(source))
     cut = 0
-    with progress(show=show_progress) as bar:
-        job = bar.add_task("evaluate", total=None)
+    with text_progress("evaluate", rows.source, show=show_progress) as advance:
 
         def chunks() -> Iterator[tuple[list[Features], list[Features], list[float]]]:
             nonlocal cut
@@ -109,7 +109,7 @@ def score_rows(
                 both = [embedder.features([row.texts[n] for row in part]) for n in (0, 1)]
                 cut += sum(text.num_truncated > 0 for texts in both for text in texts)
                 yield both[0], both[1], [row.score for row in part if row.score is not None]
-                bar.advance(job, len(part))
+                advance(len(part))
 
         score = score_order if columns.kind == "scores" else score_search
         try:
