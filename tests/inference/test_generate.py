@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,19 @@ def written_by(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "model"
 
 
+def written_by_theirs(model: Any, ids: torch.Tensor, never: list[int], **options: int) -> Any:
+    """The prompt and ten tokens that a model of transformers goes on with."""
+    return model.generate(
+        ids,
+        max_new_tokens=10,
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=None,
+        suppress_tokens=never,
+        **options,
+    )[0]
+
+
 def test_the_text_is_that_of_transformers(written_by: Path) -> None:
     """Their tokens, decoded by their tokenizer; special tokens and rows without a piece left
     out."""
@@ -59,15 +73,7 @@ def test_the_text_is_that_of_transformers(written_by: Path) -> None:
         found = bertine.generate(written_by, PROMPTS, max_new_tokens=10, **named)  # type: ignore[arg-type]
         for prompt, item in zip(PROMPTS, found, strict=True):
             ids = torch.tensor([ours.encode_plain([prompt])[0]])
-            tokens = theirs.generate(
-                ids,
-                max_new_tokens=10,
-                do_sample=False,
-                pad_token_id=0,
-                eos_token_id=None,
-                suppress_tokens=never,
-                **options,
-            )[0]
+            tokens = written_by_theirs(theirs, ids, never, **options)
             expected = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
             assert item.whole == (expected,)
             assert item.whole[0].startswith(prompt)
@@ -85,14 +91,7 @@ def test_before_a_prompt_stands_what_training_had_there(written_by: Path, tmp_pa
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     never = sorted({*ours.special_ids, *range(ours.vocab_size, ours.vocab_size + 5)})
     ids = torch.tensor([[*before, *ours.encode_plain([PROMPTS[0]])[0]]])
-    tokens = theirs.generate(
-        ids,
-        max_new_tokens=10,
-        do_sample=False,
-        pad_token_id=0,
-        eos_token_id=None,
-        suppress_tokens=never,
-    )[0]
+    tokens = written_by_theirs(theirs, ids, never)
     (found,) = bertine.generate(folder, PROMPTS[:1], max_new_tokens=10)
     whole = transformers.AutoTokenizer.from_pretrained(folder).decode(
         tokens[1:], clean_up_tokenization_spaces=False
