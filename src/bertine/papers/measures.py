@@ -14,15 +14,16 @@ class Measure:
 
     Attributes:
         verb: what is run: ``finetune``, or ``feature_based`` on frozen states, for every seed;
-            ``pairs`` answers pairs of held-out text; ``time`` measures how long answering takes;
-            ``pretrain`` is nothing more, since that has scored its held-out text.
+            ``pairs`` answers pairs of held-out text; ``blimp`` tells right sentences from wrong
+            ones; ``time`` measures how long answering takes; ``pretrain`` is nothing more, since
+            that has scored its held-out text.
         score: the name of the score among those of the verb.
         arguments: of the verb, beside data and model.
         data: where its data stand in the folder of all data, the first that is there.
         percent: whether the score is a share, written times 100.
     """
 
-    verb: Literal["finetune", "feature_based", "pairs", "time", "pretrain"]
+    verb: Literal["finetune", "feature_based", "pairs", "blimp", "time", "pretrain"]
     score: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     data: tuple[str, ...] = ()
@@ -57,7 +58,8 @@ def _held_out(score: str, **more: Any) -> Measure:
     return Measure("pretrain", score, **more)
 
 
-#: By their names in the tables. Accuracies of sentence pairs are of the pairs of held-out text.
+#: By their names in the tables. Accuracies of sentence pairs are of the pairs of held-out text;
+#: BLiMP asks what pre-training alone has taught, and says something of the smallest models too.
 MEASURES = {
     "CoLA": _glue("CoLA", "matthews"),
     "SST-2": _glue("SST-2"),
@@ -89,5 +91,6 @@ MEASURES = {
     "MLM": _held_out("mlm_accuracy"),
     "NSP": Measure("pairs", "accuracy", {"input_format": "segment-pair"}),
     "SOP": Measure("pairs", "accuracy", {"input_format": "sentence-order"}),
+    "BLiMP": Measure("blimp", "paradigm_mean"),
     "seconds": Measure("time", "seconds", {}, _glue("STS-B").data, percent=False),
 }

@@ -27,12 +27,14 @@ from bertine.training.pretraining.initial_weights import architecture_of
 
 #: Tokens of pre-training for each row, where nobody says.
 _TOKENS = 30_000_000
-#: What pre-training and distilling have where a table says nothing: the recipe of the hour
-#: (docs/hour.md), by which small models learn most in a short time. New weights of BERT's layers
-#: are mimetic ones then, those of other types as published.
+#: What pre-training and distilling have where a table says nothing: a recipe like that of the hour
+#: (docs/hour.md), with smaller batches, by which small models learn most in minutes (docs/papers.md
+#: has what it is worth). New weights of BERT's layers are mimetic ones then, those of other types
+#: as published.
 _COMMON: dict[str, Any] = {
-    "max_seq_length": 128,
-    "batch_size": 64,
+    "max_seq_length": 64,
+    "long_seq_length": 128,
+    "batch_size": 32,
     "optimizer": "muon",
     "learning_rate": 4e-3,
     "warmup_ratio": 0.05,
@@ -40,6 +42,12 @@ _COMMON: dict[str, Any] = {
     "adam_beta2": 0.98,
     "dropout": 0.0,
 }
+#: The share of hidden words where a table says nothing, of the objectives that hide some: of each
+#: text more is learned than with the papers' 15%.
+_HIDDEN = 0.4
+_HIDING = ("mlm", "mlm-nsp", "mlm-sop")
+#: How often held-out text is scored in a run.
+_EVALUATIONS = 4
 #: The deviation of new weights beside the mimetic ones (docs/results.md, "What a healthy run looks
 #: like").
 _MIMETIC_RANGE = 0.06
@@ -200,6 +208,12 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
     before, given, inside = texts.of(row, "store" if verb == "pretrain" else "data")
     needs = [step.name for step in before if step.verb == "prepare"]
     arguments = {**_length(options), **_COMMON, **row.arguments.get(verb, {})}
+    if verb == "distill" or arguments.get("objective") in _HIDING:
+        arguments.setdefault("masked_lm_prob", _HIDDEN)
+    steps = _planned_steps(arguments, options)
+    if steps is not None and "held_out" in {**given, **inside}:
+        # The score at the end counts; a short run would spend half of its time on those before.
+        arguments["evaluate_every"] = max(1, steps // _EVALUATIONS)
     if row.teacher is not None:
         inside["teacher"] = f"pretrained/{row.teacher}/model"
         needs.append(f"pretrained/{row.teacher}")
@@ -275,13 +289,20 @@ def _steps_of_curve(run: TableRow, options: PaperOptions) -> int:
             f"a curve needs to know its steps beforehand; give {option('steps')} or "
             f"{option('tokens')} in place of {option('hours')}"
         )
+    steps = _planned_steps({**_COMMON, **run.arguments.get("pretrain", {})}, options)
+    assert steps is not None
+    return steps
+
+
+def _planned_steps(arguments: Mapping[str, Any], options: PaperOptions) -> int | None:
+    """Return the steps of a pre-training, about so many where tokens are given; None where its
+    hours are."""
+    if options.hours is not None:
+        return None
     if options.steps is not None:
         return options.steps
-    arguments = {**_COMMON, **run.arguments.get("pretrain", {})}
-    return max(
-        1,
-        (options.tokens or _TOKENS) // (arguments["batch_size"] * arguments["max_seq_length"]),
-    )
+    of_step = arguments["batch_size"] * arguments["max_seq_length"]
+    return max(1, (options.tokens or _TOKENS) // of_step)
 
 
 def _with_checkpoints(step: Step, table: PaperTable, options: PaperOptions) -> Step:

@@ -160,7 +160,7 @@ def _columns(
             continue
         measure = MEASURES[name]
         if not measure.data:
-            if texts.has_held_out:
+            if measure.verb == "blimp" or texts.has_held_out:
                 found[name] = None
             else:
                 left_out[name] = f"needs {option('held_out')}"
@@ -195,6 +195,10 @@ def _scoring(
         given["model"] = str(Path(row.weights).absolute()) if there else row.weights
     if measure.verb == "pretrain":
         return []
+    if measure.verb == "blimp":
+        if not row.guesses_words:
+            return []
+        return [Step(f"scored/{name}", "blimp", measure.arguments, given, inside, needs)]
     if measure.verb == "pairs":
         if not row.answers_pairs:
             return []

@@ -26,7 +26,7 @@ from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.options.elmo import ElmoOptions
-from bertine.papers.scoring import answering_seconds, pair_accuracy
+from bertine.papers.scoring import answering_seconds, blimp_accuracy, pair_accuracy
 from bertine.papers.splitting import split_text
 from bertine.system import workers
 from bertine.text.vocab import train_vocab
@@ -270,6 +270,10 @@ def _pairs(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"scores": {"accuracy": accuracy}}
 
 
+def _blimp(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"scores": {"paradigm_mean": blimp_accuracy(arguments["model"])}}
+
+
 def _time(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"scores": {"seconds": answering_seconds(**arguments)}}
 
@@ -286,6 +290,7 @@ _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "finetune": _finetune,
     "feature_based": _feature_based,
     "pairs": _pairs,
+    "blimp": _blimp,
     "time": _time,
     "search": _search,
 }

@@ -99,6 +99,11 @@ class TableRow:
         objective = self.arguments.get("pretrain", {}).get("objective")
         return objective in ("mlm-nsp", "mlm-sop")
 
+    @property
+    def guesses_words(self) -> bool:
+        """Whether it has a language model of its own, not that of another row."""
+        return self.model_of is None and self.weights is None
+
 
 @dataclass(frozen=True)
 class PaperTable:
