@@ -15,9 +15,15 @@ import toys
 from bertine import BertineError
 from bertine.modeldir import load_model, save_model
 from bertine.models.causal.lstm_config import LstmConfig
-from bertine.models.causal.recurrent import LstmDirection, RecurrentLayer, reading_order
+from bertine.models.causal.recurrent import (
+    LstmDirection,
+    RecurrentLayer,
+    full_reading_order,
+    reading_order,
+)
 from bertine.models.encoded import TextInputs
 from bertine.models.model import Model
+from bertine.training.loop.ceiling import operations, step_products
 
 
 def config(**changes: Any) -> LstmConfig:
@@ -119,6 +125,24 @@ def test_the_order_of_reading() -> None:
     assert forwards.tolist() == [3, 0, 4, 1, 5]
     assert backwards.tolist() == [5, 1, 4, 0, 3]
     assert sizes == (2, 2, 1)
+    # Where all tokens are real it needs no look at the mask.
+    forwards, backwards, sizes = reading_order(torch.ones(3, 5).bool())
+    again = full_reading_order(3, 5, torch.device("cpu"))
+    assert torch.equal(forwards, again[0])
+    assert torch.equal(backwards, again[1])
+    assert sizes == again[2]
+
+
+def test_the_products_of_a_step_are_counted() -> None:
+    """A run of some minutes says what share of the machine's rate it gets."""
+    model = model_of(config(lstm_size=40, num_hidden_layers=1))
+    width, size, sequences, length = model.config.hidden_size, 40, 4, 8
+    tokens = sequences * length
+    # What an LSTM reads, its state from the second token on, and the way back to the width; forward
+    # and twice backward.
+    products = tokens * width * 4 * size + (tokens - sequences) * size * 4 * size
+    products += tokens * size * width
+    assert operations(step_products(model, sequences, length)) == 3 * 2 * products
 
 
 def test_one_is_trained_and_answers(tmp_path: Path) -> None:

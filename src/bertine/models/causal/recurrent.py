@@ -64,6 +64,14 @@ def reading_order(mask: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     return orders[0], orders[1], tuple(size for size in sizes.tolist() if size)
 
 
+def full_reading_order(
+    sequences: int, length: int, device: torch.device
+) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """Compute the same where all tokens are real, on any device, ``meta`` among them."""
+    places = torch.arange(sequences * length, device=device).view(sequences, length)
+    return places.T.flatten(), places.flip(1).T.flatten(), (sequences,) * length
+
+
 class LstmDirection(nn.Module):
     """An LSTM that reads in one direction. Its matrices are drawn as PyTorch does, of a deviation
     of 1 / sqrt(3 S)."""
@@ -78,7 +86,9 @@ class LstmDirection(nn.Module):
     def forward(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         """x [N, H] in the order of reading. Returns states fp32 [N, S]."""
         dtype = autocast_dtype(x.device.type) or x.dtype
-        with torch.autocast(x.device.type, enabled=False):
+        # A device without autocast has none to switch off ("meta", on which products are counted).
+        known = torch.amp.is_autocast_available(x.device.type)
+        with torch.autocast(x.device.type if known else "cpu", enabled=False):
             bias = (self.read.bias + self.state.bias).to(dtype)
             gates = F.linear(x.to(dtype), self.read.weight.to(dtype), bias)
             return recur(gates, self.state.weight.to(dtype), list(sizes))
@@ -162,8 +172,10 @@ class RecurrentBackbone(CausalBackbone):
         dtype: torch.dtype,
     ) -> RowLayout:
         causal = super()._layout(input_ids, attention_mask, packing, dtype)
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        forwards, backwards, sizes = reading_order(mask.bool())
+        if attention_mask is None:
+            forwards, backwards, sizes = full_reading_order(*input_ids.shape, input_ids.device)
+        else:
+            forwards, backwards, sizes = reading_order(attention_mask.bool())
         fields = {one.name: getattr(causal, one.name) for one in dataclasses.fields(RowLayout)}
         return RecurrentLayout(**fields, forwards=forwards, backwards=backwards, sizes=sizes)
 
