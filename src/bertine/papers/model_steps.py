@@ -32,9 +32,10 @@ _TOKENS = 30_000_000
 #: has what it is worth). New weights of BERT's layers are mimetic ones then, those of other types
 #: as published.
 _COMMON: dict[str, Any] = {
-    "max_seq_length": 64,
-    "long_seq_length": 128,
-    "batch_size": 32,
+    # Of one length: where a short run ends with longer ones, whose places are new to it, its loss
+    # rises and has no time to fall again.
+    "max_seq_length": 128,
+    "batch_size": 16,
     "optimizer": "muon",
     "learning_rate": 4e-3,
     "warmup_ratio": 0.05,
