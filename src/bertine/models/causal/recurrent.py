@@ -173,7 +173,8 @@ class RecurrentBackbone(CausalBackbone):
     ) -> RowLayout:
         causal = super()._layout(input_ids, attention_mask, packing, dtype)
         if attention_mask is None:
-            forwards, backwards, sizes = full_reading_order(*input_ids.shape, input_ids.device)
+            sequences, length = input_ids.shape
+            forwards, backwards, sizes = full_reading_order(sequences, length, input_ids.device)
         else:
             forwards, backwards, sizes = reading_order(attention_mask.bool())
         fields = {one.name: getattr(causal, one.name) for one in dataclasses.fields(RowLayout)}
