@@ -28,9 +28,9 @@ from bertine.training.pretraining.initial_weights import architecture_of
 #: Tokens of pre-training for each row, where nobody says.
 _TOKENS = 30_000_000
 #: What pre-training and distilling have where a table says nothing: a recipe like that of the hour
-#: (docs/hour.md), with smaller batches, by which small models learn most in minutes (docs/papers.md
-#: has what it is worth). New weights of BERT's layers are mimetic ones then, those of other types
-#: as published.
+#: (docs/hour.md), with smaller batches and more hidden tokens, by which small models learn more in
+#: minutes (docs/guides/papers.md has figures). New weights of BERT's layers are mimetic ones then,
+#: those of other types as published.
 _COMMON: dict[str, Any] = {
     # Of one length: where a short run ends with longer ones, whose places are new to it, its loss
     # rises and has no time to fall again.

@@ -67,7 +67,8 @@ def reading_order(mask: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
 def full_reading_order(
     sequences: int, length: int, device: torch.device
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Compute the same where all tokens are real, on any device, ``meta`` among them."""
+    """Compute :func:`reading_order` where all tokens are real, on any device, also on ``meta``,
+    where no mask can be read."""
     places = torch.arange(sequences * length, device=device).view(sequences, length)
     return places.T.flatten(), places.flip(1).T.flatten(), (sequences,) * length
 
