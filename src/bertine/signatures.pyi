@@ -1657,6 +1657,7 @@ def paper(
     hours: float | None = None,
     steps: int | None = None,
     tokens: int | None = None,
+    max_seq_length: int | None = None,
     seeds: int = 3,
     epochs: int | None = None,
     weights: Sequence[Path | str] | None = None,
@@ -1687,6 +1688,8 @@ def paper(
         hours: of pre-training for each row, instead of tokens; None: tokens decide.
         steps: of pre-training for each row, instead of tokens; None: tokens decide.
         tokens: of pre-training for each row; None: 30 million.
+        max_seq_length: tokens of a sequence of pre-training; a batch has 2,048 tokens whatever
+            their length; None: 128; short runs learn more with 64.
         seeds: runs of fine-tuning for each row and column.
         epochs: of fine-tuning, and of what is trained on frozen states; None: as finetune and
             feature-based by themselves.

@@ -150,6 +150,7 @@ def test_mistakes_are_told_before_anything_is_done(
         ({"data": tmp_path / "none"}, "none: no such folder; give the folder of the labelled data"),
         ({"corpus": tmp_path / "none"}, "none: no such file or folder; give the texts"),
         ({"hours": 1.0}, "give one of hours and steps"),
+        ({"max_seq_length": 200}, "json: reads 128 tokens at most, not sequences of 200; give max"),
         ({"model": "bert-9"}, "unknown preset 'bert-9'"),
         ({"held_out": tmp_path}, "a store is held out of a store"),
         (
@@ -326,6 +327,7 @@ def test_pairs_are_told_apart_in_both_exercises(
     with pytest.raises(BertineError, match=r"no column can be run .MLM: needs held_out"):
         paper(**arguments)
     arguments["held_out"] = ran.out / "held-out-store"
+    arguments["max_seq_length"] = 64
     with toys.one_thread():
         result = paper(**arguments)
     assert result.ok, result.failed
@@ -338,6 +340,9 @@ def test_pairs_are_told_apart_in_both_exercises(
     record = json.loads((tmp_path / "table/pretrained/sop.json").read_text())
     own = record["result"]["scores"]["sop_accuracy"]
     assert result.scores["sop"]["SOP"][0] == pytest.approx(own, abs=0.02)
+    # Shorter sequences are more to a batch, in which there are as many tokens.
+    made = [record["arguments"][key] for key in ("max_seq_length", "batch_size")]
+    assert made == [64, 32]
 
 
 def test_an_elmo_needs_texts_and_words(
@@ -347,6 +352,7 @@ def test_an_elmo_needs_texts_and_words(
     arguments["columns"] = None
     for change, told in (
         ({"corpus": ran.out / "store"}, "is a token store, but an ELMo reads letters; give texts"),
+        ({"max_seq_length": 64}, "an ELMo reads windows of words, not sequences; leave max_seq"),
         ({"steps": None, "hours": 1.0}, "an ELMo is trained for so many words; give steps or"),
         (
             {"model": "bert-tiny"},

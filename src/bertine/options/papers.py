@@ -32,6 +32,12 @@ class PaperScale(OptionGroup):
     tokens: int | None = declare(
         None, "of pre-training for each row", otherwise="30 million", least=1
     )
+    max_seq_length: int | None = declare(
+        None,
+        "tokens of a sequence of pre-training; a batch has 2,048 tokens whatever their length",
+        otherwise="128; short runs learn more with 64",
+        least=8,
+    )
     seeds: int = declare(3, "runs of fine-tuning for each row and column", least=1)
     epochs: int | None = declare(
         None,

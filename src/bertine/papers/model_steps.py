@@ -35,7 +35,6 @@ _COMMON: dict[str, Any] = {
     # Of one length: where a short run ends with longer ones, whose places are new to it, its loss
     # rises and has no time to fall again.
     "max_seq_length": 128,
-    "batch_size": 16,
     "optimizer": "muon",
     "learning_rate": 4e-3,
     "warmup_ratio": 0.05,
@@ -43,6 +42,8 @@ _COMMON: dict[str, Any] = {
     "adam_beta2": 0.98,
     "dropout": 0.0,
 }
+#: Tokens of a batch where a table does not say how many sequences it has.
+_BATCH_TOKENS = 2048
 #: The share of hidden words where a table says nothing, of the objectives that hide some: of each
 #: text more is learned than with the papers' 15%.
 _HIDDEN = 0.4
@@ -208,9 +209,14 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
     verb = "pretrain" if row.teacher is None else "distill"
     before, given, inside = texts.of(row, "store" if verb == "pretrain" else "data")
     needs = [step.name for step in before if step.verb == "prepare"]
-    arguments = {**_length(options), **_COMMON, **row.arguments.get(verb, {})}
+    arguments = {**_length(options), **_common(options), **row.arguments.get(verb, {})}
     if verb == "distill" or arguments.get("objective") in _HIDING:
         arguments.setdefault("masked_lm_prob", _HIDDEN)
+    if arguments["max_seq_length"] > config.longest_input:
+        raise BertineError(
+            f"{options.model}: reads {config.longest_input} tokens at most, not sequences of "
+            f"{arguments['max_seq_length']}; give {option('max_seq_length')} of no more"
+        )
     steps = _planned_steps(arguments, options)
     if steps is not None and "held_out" in {**given, **inside}:
         # The score at the end counts; a short run would spend half of its time on those before.
@@ -267,6 +273,10 @@ def _elmo_steps(row: TableRow, size: str, texts: Texts, options: PaperOptions) -
             f"in place of {option('hours')}"
         )
     usual = ElmoOptions()
+    if options.max_seq_length is not None:
+        raise BertineError(
+            f"an ELMo reads windows of words, not sequences; leave {option('max_seq_length')} out"
+        )
     of_step = arguments.get("batch_size", usual.batch_size) * arguments.get("window", usual.window)
     arguments["steps"] = length.get("steps") or max(1, length["tokens"] // of_step)
     step = Step(
@@ -290,9 +300,16 @@ def _steps_of_curve(run: TableRow, options: PaperOptions) -> int:
             f"a curve needs to know its steps beforehand; give {option('steps')} or "
             f"{option('tokens')} in place of {option('hours')}"
         )
-    steps = _planned_steps({**_COMMON, **run.arguments.get("pretrain", {})}, options)
+    steps = _planned_steps({**_common(options), **run.arguments.get("pretrain", {})}, options)
     assert steps is not None
     return steps
+
+
+def _common(options: PaperOptions) -> dict[str, Any]:
+    """Return what pre-training has where a table says nothing, with sequences of the length that
+    was asked for and batches of as many tokens whatever that is."""
+    length = options.max_seq_length or _COMMON["max_seq_length"]
+    return {**_COMMON, "max_seq_length": length, "batch_size": max(1, _BATCH_TOKENS // length)}
 
 
 def _planned_steps(arguments: Mapping[str, Any], options: PaperOptions) -> int | None:

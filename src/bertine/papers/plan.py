@@ -206,7 +206,11 @@ def _scoring(
         given |= {key: path for key, path in of_user.items() if key == "held_out"}
         inside |= {key: path for key, path in of_table.items() if key == "held_out"}
         needs += tuple(step.name for step in before if step.name == inside.get("held_out"))
-        return [Step(f"scored/{name}", "pairs", measure.arguments, given, inside, needs)]
+        arguments = dict(measure.arguments)
+        if options.max_seq_length is not None:
+            # Places behind those of pre-training are ones that the model has never seen.
+            arguments["max_seq_length"] = options.max_seq_length
+        return [Step(f"scored/{name}", "pairs", arguments, given, inside, needs)]
     assert place is not None
     given["data"] = str(place.absolute())
     if measure.verb == "time":

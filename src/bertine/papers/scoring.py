@@ -38,7 +38,12 @@ _OF_PARADIGM = 100
 _WARM = 20
 
 
-def pair_accuracy(model: Path | str, store: Path | str, input_format: InputFormat) -> float:
+def pair_accuracy(
+    model: Path | str,
+    store: Path | str,
+    input_format: InputFormat,
+    max_seq_length: int = InstanceSettings().max_seq_length,
+) -> float:
     """Compute how often a pre-trained model tells a pair of texts that follow each other from one
     that does not, by the head that it was trained with, whatever pairs that was trained on
     (Lan et al. 2019, table 5).
@@ -48,6 +53,7 @@ def pair_accuracy(model: Path | str, store: Path | str, input_format: InputForma
         store: held-out text.
         input_format: ``segment-pair``: the second text is from elsewhere in half of the pairs;
             ``sentence-order``: the two are swapped.
+        max_seq_length: tokens of a pair at most, fewer if the model cannot read as many.
 
     Returns:
         The share of 1, over about 200,000 tokens, the same pairs every time.
@@ -61,7 +67,7 @@ def pair_accuracy(model: Path | str, store: Path | str, input_format: InputForma
         raise BertineError(f"{model}: has no head for pairs of sentences")
     settings = InstanceSettings(
         input_format=input_format,
-        max_seq_length=min(InstanceSettings().max_seq_length, loaded.config.longest_input),
+        max_seq_length=min(max_seq_length, loaded.config.longest_input),
         short_seq_prob=0.0,
     )
     data = PretrainingData(TokenStore.open(store), loaded.tokenizer, settings)

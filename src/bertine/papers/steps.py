@@ -266,8 +266,8 @@ def _grow(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    accuracy = pair_accuracy(arguments["model"], arguments["held_out"], arguments["input_format"])
-    return {"scores": {"accuracy": accuracy}}
+    store = arguments.pop("held_out")
+    return {"scores": {"accuracy": pair_accuracy(store=store, **arguments)}}
 
 
 def _blimp(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
