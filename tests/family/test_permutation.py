@@ -311,7 +311,8 @@ def test_the_authors_program_computes_the_same(published: Path) -> None:
         theirs = theirs.t() if place.transposed else theirs
         for name, number in place.parts(tuple(theirs.shape), 3):
             wanted = theirs if number is None else theirs[number]
-            bound = 5e-5 * max(1.0, float(wanted.abs().max()))
+            # Sums of other orders: 5.3e-5 without AVX-512, less with it.
+            bound = 1e-4 * max(1.0, float(wanted.abs().max()))
             torch.testing.assert_close(ours[name], wanted, rtol=0, atol=bound)
             compared += 1
     assert compared == len(ours)
