@@ -40,9 +40,19 @@ def test_fewer_examples_are_passed_over_more_often() -> None:
 
 def test_wider_models_are_trained_at_lower_rates() -> None:
     assert [rate_for(config(width)) for width in (64, 128, 256, 384, 768, 1024)] == [
-        *(1e-3, 1e-3, 5e-4, 2e-4),
+        *(5e-4, 5e-4, 5e-4, 2e-4),
         *(5e-5, 3e-5),  # the paper's, for the models of the paper
     ]
+
+
+def test_deeper_models_are_trained_at_lower_rates() -> None:
+    shallow = config(128)
+    rates = [
+        rate_for(dataclasses.replace(shallow, num_hidden_layers=layers)) for layers in (1, 2, 4, 8)
+    ]
+    assert rates == [1e-3, 1e-3, 5e-4, 3e-4]
+    for known in ("bert-base", "bert-large"):
+        assert rate_for(PRESETS[known]) in (5e-5, 3e-5)
 
 
 def test_what_is_said_goes_before_the_rule() -> None:

@@ -25,8 +25,10 @@ PAPER_BATCH_SIZE, PAPER_EPOCHS = 32, 3
 #: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
 #: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
 _WIDTH, _RATE = 384, 2e-4
-#: Narrower models are not trained at higher rates than this.
-_HIGHEST_RATE = 1e-3
+#: Narrower models are not trained at higher rates than this, and those of more than two layers
+#: not at higher ones than the second divided by their number: at 1e-3 eight layers of 170 answer
+#: one class, as do four now and then (``docs/results.md``, "Defaults").
+_HIGHEST_RATE, _HIGHEST_RATE_OF_LAYERS = 1e-3, 2e-3
 #: Passes over `_MANY` examples, and over fewer as many more as their number to this power.
 _MANY, _PASSES, _POWER = 16_000, 3, 0.4
 #: However few the examples are.
@@ -101,6 +103,11 @@ def epochs_for(num_examples: int) -> int:
 
 
 def rate_for(config: Config) -> float:
-    """Return the highest learning rate for a model of this width, with one significant digit."""
-    rate = min(_HIGHEST_RATE, _RATE * (_WIDTH / config.hidden_size) ** 2)
+    """Return the highest learning rate for a model of this width and depth, with one significant
+    digit."""
+    rate = min(
+        _HIGHEST_RATE,
+        _HIGHEST_RATE_OF_LAYERS / config.num_hidden_layers,
+        _RATE * (_WIDTH / config.hidden_size) ** 2,
+    )
     return float(f"{rate:.0e}")
