@@ -52,6 +52,11 @@ def result_of(folder: Path) -> tuple[PaperResult, dict[str, Any]]:
     return result, stored["settings"]
 
 
+def shown_scores(result: PaperResult, row: str) -> list[float]:
+    """Return the averages of a row, or its scores of the first column where there are none."""
+    return list(result.averages(row) or result.scores[row].get(result.columns[0], ()))
+
+
 def picture(result: PaperResult) -> bytes:
     """Draw the averages of the rows, or the scores along the way of a curve."""
     if result.table.runs:
@@ -60,7 +65,7 @@ def picture(result: PaperResult) -> bytes:
             points = [
                 (100 * row.share, 100 * statistics.fmean(values))
                 for row in result.table.rows
-                if row.snapshot_of == run.name and (values := result.averages(row.name))
+                if row.snapshot_of == run.name and (values := shown_scores(result, row.name))
             ]
             names.append(run.title)
             lines.append(([x for x, _ in points], [y for _, y in points]))
@@ -82,7 +87,7 @@ def section(result: PaperResult, settings: dict[str, Any]) -> list[str]:
     averages = len([c for c in result.columns if MEASURES[c].verb == "finetune"]) > 1
     what = "Averages of the rows, a point a seed" if averages else "Scores of the rows"
     if result.table.runs:
-        what = "Averages along the way"
+        what = "Averages along the way" if averages else f"{result.columns[0]} along the way"
     lines += ["", f"![{what}](_static/papers/{name}.svg)", ""]
     orders: dict[str, Order] = result.orders()
     shown = [AVERAGE] if AVERAGE in orders else list(orders)
