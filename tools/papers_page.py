@@ -98,10 +98,9 @@ def section(result: PaperResult, settings: dict[str, Any]) -> list[str]:
     if "model" in said:  # where it lies is nobody's business
         said["model"] = Path(str(said["model"])).name
     options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in said.items())
-    columns, rows = result.table.columns, [row.name for row in result.table.rows]
-    if set(columns) != {*result.columns, *result.left_out}:
+    if set(result.table.columns) != {*result.columns, *result.left_out}:
         options += " --columns " + " ".join(map(shlex.quote, result.columns))
-    if set(rows) != set(result.scores):
+    if {row.name for row in result.table.rows} != set(result.scores):
         options += " --rows " + " ".join(result.scores)
     lines.append(f"- `bertine paper {name} --corpus TEXTS --data DATA --out OUT {options}`")
     return lines

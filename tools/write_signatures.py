@@ -80,7 +80,7 @@ def text_of(verb: Callable[..., Any], imports: dict[str, set[str]]) -> str:
     raw = inspect.signature(inspect.unwrap(verb)).return_annotation
     lines.append(f") -> {noted(str(raw), verb.__module__)}:")
     doc = inspect.cleandoc(verb.__doc__ or "")
-    return "\n".join([*lines, textwrap.indent(f'"""{doc}\n"""', "    ", str.strip)])
+    return "\n".join([*lines, textwrap.indent(f'"""{doc}\n"""', "    ")])
 
 
 def _written(value: object) -> str:

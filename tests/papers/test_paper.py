@@ -340,6 +340,8 @@ def test_pairs_are_told_apart_in_both_exercises(
     record = json.loads((tmp_path / "table/pretrained/sop.json").read_text())
     own = record["result"]["scores"]["sop_accuracy"]
     assert result.scores["sop"]["SOP"][0] == pytest.approx(own, abs=0.02)
+    # Nothing was fine-tuned, and no seeds are said to have been.
+    assert "of pre-training a row; in the paper: ALBERT-base" in result.scale
     # Shorter sequences are more to a batch, in which there are as many tokens.
     made = [record["arguments"][key] for key in ("max_seq_length", "batch_size")]
     assert made == [64, 32]

@@ -280,12 +280,12 @@ class _Running:
         if seen:
             few, many = human_count(min(seen)), human_count(max(seen))
             text += f"{few if few == many else f'{few} to {many}'} tokens of pre-training a row, "
-        timed = all(MEASURES[cell.column].verb == "time" for cell in self._plan.cells)
-        text += (
-            f"{options.seeds} times"
-            if timed
-            else f"{counted(options.seeds, 'seed')} of fine-tuning"
-        )
+        verbs = {MEASURES[cell.column].verb for cell in self._plan.cells}
+        if verbs & {"finetune", "feature_based"}:
+            text += f"{counted(options.seeds, 'seed')} of fine-tuning, "
+        elif "time" in verbs:
+            text += f"{options.seeds} times, "
+        text = text.removesuffix(", ")
         return f"{text}; in the paper: {self._table.scale}" if self._table.scale else text
 
     def _curve(self, row: str) -> tuple[list[int], list[float]]:
