@@ -10,7 +10,8 @@ imports are not counted. Memory is the largest resident set of the child, import
 SetFit (needs the packages setfit, sentence-transformers and datasets) trains with its defaults and
 20 iterations, the number of its paper, so that the number of its pairs grows with the number of
 labels, not with its square. model2vec has a static model that it distils once from MiniLM, and
-scikit-learn's logistic regression on its vectors, as tf-idf has.
+scikit-learn's logistic regression on its vectors, as tf-idf has. `--model` puts another model in
+the place of MiniLM. Of Chinese, tf-idf counts characters and pairs of them.
 """
 
 from __future__ import annotations
@@ -118,7 +119,10 @@ def train_linear(job: dict[str, Any], folder: Path) -> Callable[[list[str]], lis
 
         vectors = StaticModel.from_pretrained(job["static"]).encode
     else:
-        vectors = TfidfVectorizer().fit(texts).transform
+        chinese = sum("\u4e00" <= letter <= "\u9fff" for text in texts for letter in text)
+        letters = chinese * 2 > sum(map(len, texts))
+        words = {"analyzer": "char", "ngram_range": (1, 2)} if letters else {}
+        vectors = TfidfVectorizer(**words).fit(texts).transform
     head = LogisticRegression(max_iter=1000).fit(vectors(texts), labels)
     return lambda wanted: [str(label) for label in head.predict(vectors(wanted))]
 
@@ -197,6 +201,8 @@ def main() -> None:
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help="labelled texts to draw from")
     parser.add_argument("--test", type=Path, help="labelled texts to judge on")
+    parser.add_argument("--label-column", help="where its name does not say so")
+    parser.add_argument("--model", type=Path, help="a directory, in place of MiniLM's")
     parser.add_argument("--out", type=Path, help="folder of the draws and the results")
     parser.add_argument("--labels", type=int, nargs="*", default=[8, 16, 64], help="a class")
     parser.add_argument("--in-all", type=int, nargs="*", default=[], help="labels in all")
@@ -211,13 +217,16 @@ def main() -> None:
         return
     print(describe_machine(machine(args.threads)), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
-    train, test = read_examples(args.data).items, read_examples(args.test).items
+    train, test = (
+        read_examples(path, label_column=args.label_column).items for path in (args.data, args.test)
+    )
+    base = args.model or minilm()
     rows = [(item.texts[0], str(item.label)) for item in test]
     chosen = generator(0, "test texts").permutation(len(rows))[: args.most_tested].tolist()
     write_rows(args.out / "test.csv", [rows[at] for at in chosen])
     static = args.out / "static"
     if "model2vec" in args.systems and not static.exists():
-        print(f"model2vec's distillation: {distil_static(minilm(), static):.0f} s", flush=True)
+        print(f"model2vec's distillation: {distil_static(base, static):.0f} s", flush=True)
     kept = args.out / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     sizes = [(n, True) for n in args.labels] + [(n, False) for n in args.in_all]
@@ -235,7 +244,7 @@ def main() -> None:
                         "system": system,
                         "train": str(file),
                         "test": str(args.out / "test.csv"),
-                        "model": "bertine-en" if system == "few-shot-en" else str(minilm()),
+                        "model": "bertine-en" if system == "few-shot-en" else str(base),
                         "static": str(static),
                         "seed": number,
                         "threads": args.threads,

@@ -511,6 +511,7 @@ def embed(
     layer: int | None = None,
     max_length: int | None = None,
     normalize: bool | None = None,
+    dimensions: int | None = None,
     prompt: str | None = None,
     text_column: str | None = None,
     format: PlainFormat | None = None,
@@ -545,6 +546,10 @@ def embed(
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
         normalize: to length 1; None: as the model directory says, else not.
+        dimensions: keep so many of a vector's first numbers; for static vectors, and models that
+            are trained for it ('bertine finetune similarity' with lengths of vectors); None: as the
+            model directory says, else all. What is kept has length 1 again where whole vectors
+            have.
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
@@ -581,6 +586,7 @@ def evaluate(
     coverage: float | None = None,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    dimensions: int | None = None,
     probability_columns: Sequence[str] | str | None = None,
     format: LabelledFormat | None = None,
     worst: int = 0,
@@ -618,6 +624,8 @@ def evaluate(
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32).
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        dimensions: of a model that gives vectors: keep so many of a vector's first numbers; None:
+            as the model directory says, else all.
         probability_columns: of a model with one label a text: a column for each of its labels with
             the probability, in place of `label_column`; named as the label, or probability_LABEL;
             None: recognized where the table has no column of labels. The most probable label counts
@@ -2469,6 +2477,7 @@ def similar(
     pooling: VectorPooling | None = None,
     layer: int | None = None,
     max_length: int | None = None,
+    dimensions: int | None = None,
     prompt: str | None = None,
     text_column: str | None = None,
     format: PlainFormat | None = None,
@@ -2508,6 +2517,10 @@ def similar(
             last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
+        dimensions: keep so many of a vector's first numbers; for static vectors, and models that
+            are trained for it ('bertine finetune similarity' with lengths of vectors); None: as the
+            model directory says, else all. What is kept has length 1 again where whole vectors
+            have.
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.

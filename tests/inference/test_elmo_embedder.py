@@ -125,6 +125,7 @@ def test_bf16_says_how_close_it_is(published: Path, texts: Path) -> None:
         ({"layer": 3}, "layer is 3, but the model has layers 1 to 2"),
         ({"precision": "int8"}, "choose fp32 or bf16"),
         ({"prompt": "query"}, "an ELMo has none"),
+        ({"dimensions": 4}, "is an ELMo, .*leave out dimensions"),
     ],
 )
 def test_what_it_cannot_give(

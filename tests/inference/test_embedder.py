@@ -202,6 +202,24 @@ def test_modules_give_way_to_what_is_asked_for(sentences: Callable[..., Path], d
     assert any("'cat '" in line for line in prompted.load_lines)
 
 
+def test_shorter_vectors_are_the_first_numbers_of_whole_ones(
+    sentences: Callable[..., Path], deep: Path
+) -> None:
+    """Of length 1 again where whole ones have it; and the directory gives way to what is asked."""
+    whole = Embedder.load(deep, precision="fp32").embed(TEXTS)
+    short = Embedder.load(deep, dimensions=7, precision="fp32")
+    assert short.dimensions == 7
+    np.testing.assert_allclose(short.embed(TEXTS), whole[:, :7], atol=1e-5)
+    pooling = {"embedding_dimension": 32, "pooling_mode": "mean"}
+    cut = sentences(pooling, normalize=True, settings={"truncate_dim": 12})
+    unit = Embedder.load(cut, dimensions=20, precision="fp32")
+    wanted = whole[:, :20] / np.linalg.norm(whole[:, :20], axis=1, keepdims=True)
+    np.testing.assert_allclose(unit.embed(TEXTS), wanted, atol=1e-5)
+    assert "the first 20 dimensions" in "\n".join(unit.load_lines)
+    with pytest.raises(BertineError, match="33 dimensions are asked for, but vectors have 32"):
+        Embedder.load(deep, dimensions=33)
+
+
 def test_what_is_not_computed_is_refused(sentences: Callable[..., Path], deep: Path) -> None:
     folder = sentences(
         {"pooling_mode": "mean"}, more=("sentence_transformers.models.Dense",), normalize=True

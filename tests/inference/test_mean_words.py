@@ -59,6 +59,8 @@ def test_mistakes(vectors: Path, texts: Path, tmp_path: Path) -> None:
         bertine.embed(vectors, texts, tmp_path / "t.npy", layer=-1)
     with pytest.raises(BertineError, match="have no pooling 'tokens'"):
         bertine.embed(vectors, texts, tmp_path / "t.npy", pooling="tokens")
+    with pytest.raises(BertineError, match="leave out dimensions"):
+        bertine.embed(vectors, texts, tmp_path / "t.npy", dimensions=1)
     with pytest.raises(BertineError, match="none of its words has a vector"):
         bertine.similar("unheard", texts, model=vectors)
     with pytest.raises(BertineError, match="nothing to compare with"):

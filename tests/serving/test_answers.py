@@ -166,6 +166,14 @@ def test_vectors_are_means_of_the_last_layer(
     unit = ask("/embed", {"texts": texts, "model": kind, "normalize": True}).json["vectors"]
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(unit, expected / lengths, atol=2e-5)
+    # Shorter vectors have length 1 where that is asked for, and always for OpenAI's clients.
+    short = expected[:, :7]
+    cut = ask("/embed", {"texts": texts, "model": kind, "dimensions": 7}).json
+    assert cut["dimensions"] == 7
+    np.testing.assert_allclose(cut["vectors"], short, atol=2e-5)
+    rows = ask("/v1/embeddings", {"input": texts, "model": kind, "dimensions": 7}).json["data"]
+    lengths = np.linalg.norm(short, axis=1, keepdims=True)
+    np.testing.assert_allclose([row["embedding"] for row in rows], short / lengths, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["text", "tagging", "fill-mask"])

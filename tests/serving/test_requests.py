@@ -52,8 +52,8 @@ from .conftest import BODY, Client
         ),
         (
             "/v1/embeddings",
-            {"input": "a", "model": "text", "dimensions": 7},
-            "dimensions: the model has 32",
+            {"input": "a", "model": "text", "dimensions": 33},
+            "dimensions: the model's vectors have 32 numbers, and 33 are asked for",
         ),
     ],
 )
@@ -70,7 +70,7 @@ def test_what_is_at_fault_is_named_for_programs_too(tight: Client) -> None:
     for path, body, named in (
         ("/predict", {"texts": ["a", ["b", 7]]}, "texts[1][1]"),
         ("/predict", {"texts": ["a"], "model": "x"}, "model"),
-        ("/v1/embeddings", {"input": "a", "model": "text", "dimensions": 7}, "dimensions"),
+        ("/v1/embeddings", {"input": "a", "model": "text", "dimensions": 33}, "dimensions"),
         ("/predict", {"texts": ["a"], "\n\ud801": 1}, None),
         ("/predict", b"{", None),
     ):

@@ -22,6 +22,7 @@ from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
 from bertine.models.dropout import stream
 from bertine.records.text_pairs import PairRow, PairRows
+from bertine.tasks.features import Features
 from bertine.training.loop.step import accumulate
 from bertine.training.similarity import encoding
 from bertine.training.similarity.draws import PairDraws
@@ -71,6 +72,22 @@ def test_losses_are_those_worked_out_by_hand() -> None:
     assert correct.item() == 2
     found = order_loss(torch.tensor([0.3, 0.5]), torch.tensor([1.0, 0.0]), 10.0)
     assert found.item() == pytest.approx(np.log(1 + np.exp(2.0)), rel=1e-5)
+
+
+def test_first_numbers_are_trained_beside_whole_vectors() -> None:
+    """The loss is the mean over the lengths, whole vectors always among them."""
+    generator = torch.Generator().manual_seed(0)
+    features = [Features(np.array([n]), np.array([0]), n) for n in range(6)]
+    pairs = [Pair(features[n], features[n + 1]) for n in (0, 2, 4)]
+    batch = pair_batch(pairs, 0, 8)
+    vectors = torch.randn(6, 8, generator=generator)
+    of = {
+        lengths: PairLoss(lengths=lengths).of(vectors, batch)["ranking"].total.item()
+        for lengths in ((), (3,), (8, 3), (3, 3))
+    }
+    alone = PairLoss().of(vectors[:, :3], batch)["ranking"].total.item()
+    for lengths in ((3,), (8, 3), (3, 3)):
+        assert of[lengths] == pytest.approx((of[()] + alone) / 2)
 
 
 def test_what_is_right_too_is_no_wrong_answer() -> None:
@@ -322,6 +339,27 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     ours, theirs = toys.weights(whole.model), toys.weights(again.model)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_shorter_vectors_are_scored_as_evaluate_scores_them(
+    model: Path, scored: Path, tmp_path: Path
+) -> None:
+    run: dict[str, Any] = {"model": model, "data": scored, "validation": scored, "epochs": 2}
+    run |= {"out": tmp_path / "run", "vector_lengths": [8, 4], **SETTINGS}
+    with toys.one_thread():
+        result = bertine.finetune_similarity(**run)
+        assert list(result.shortened) == [8, 4]
+        for length, value in result.shortened.items():
+            found = bertine.evaluate(
+                tmp_path / "run", scored, dimensions=length, precision="fp32"
+            ).metrics
+            assert found["spearman"] == pytest.approx(value, abs=1e-5)
+            line = f"spearman {value:.4f} with the first {length} numbers of a vector"
+            assert line in result.lines()
+        again = bertine.finetune_similarity(**run, resume=True)
+    assert again.shortened == result.shortened
+    with pytest.raises(BertineError, match="keeps its vectors"):
+        bertine.evaluate(Embedder.load(result.model), scored, dimensions=4)
 
 
 def test_mistakes_are_named(model: Path, scored: Path, tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
 from bertine.inference.minimal_pairs.pairs import holds_pairs
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
-from bertine.interop.word_models import STATIC, word_model_of
+from bertine.interop.word_models import word_model_of
 from bertine.options.answering import EvaluateOptions
+from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data
@@ -87,6 +88,11 @@ def evaluate(
     )
     if not isinstance(model, Predictor) and gives_vectors(model):
         return evaluate_vectors(model, as_data(data), options, show_progress=show_progress)
+    if options.dimensions is not None:
+        raise BertineError(
+            f"{option('dimensions')} is for models that give vectors, directories of "
+            "sentence-transformers and static vectors; leave it out"
+        )
     device, precision, worst = options.device, options.precision, options.worst
     data = as_data(data)
     if isinstance(data, str | Path) and not isinstance(model, Predictor | Embedder):
@@ -106,11 +112,6 @@ def evaluate(
     if not isinstance(model, Predictor) and word_model_of(model) is not None:
         if not isinstance(data, str | Path):
             raise BertineError("an ELMo is scored on files of text, not on a table in memory")
-        if word_model_of(model) == STATIC:
-            raise BertineError(
-                f"{model}: is a table of static vectors, which guesses and labels nothing, so "
-                "there is nothing to score; use it with embed or similar"
-            )
         return evaluate_text(model, data, options)
     predictor = Predictor.for_scores(model, device, precision).deciding(options)
     sets = read_evaluation(predictor.task, data, reading)

@@ -39,12 +39,14 @@ class Pooling:
             before. None: the last.
         normalize: to length 1.
         dimensions: keep so many of the first numbers, after normalizing; None: all.
+        normalize_kept: bring what is kept to length 1 again, where `normalize` is true.
     """
 
     modes: tuple[str, ...] = ("mean",)
     layer: int | None = None
     normalize: bool = False
     dimensions: int | None = None
+    normalize_kept: bool = False
 
     @classmethod
     def named(cls, name: str) -> Pooling:
@@ -145,7 +147,10 @@ class Pooling:
             vectors = torch.cat([_pool(mode, states, mask) for mode in self.modes], -1)
         if self.normalize:
             vectors = F.normalize(vectors, dim=-1)
-        return vectors if self.dimensions is None else vectors[..., : self.dimensions]
+        if self.dimensions is None:
+            return vectors
+        kept = vectors[..., : self.dimensions]
+        return F.normalize(kept, dim=-1) if self.normalize and self.normalize_kept else kept
 
 
 def _pool(mode: str, states: Tensor, mask: Tensor) -> Tensor:

@@ -22,7 +22,14 @@ from bertine.options.reading import (
     TableReading,
     TaggedColumns,
 )
-from bertine.options.vectors import AnyVectors, Normalizing, Prompt, TextVectors, VectorOptions
+from bertine.options.vectors import (
+    AnyVectors,
+    Normalizing,
+    Prompt,
+    Shortening,
+    TextVectors,
+    VectorOptions,
+)
 
 _AS_TRAINED = "as in training"
 _DETECTED = "detected from the name of the file and its first line"
@@ -79,6 +86,13 @@ class Deciding(OptionGroup):
 
 class EvaluateOptions(KnownExamples, Deciding, ScoringMachine):
     """All options of ``evaluate``."""
+
+    dimensions: int | None = like(
+        Shortening,
+        "dimensions",
+        help="of a model that gives vectors: keep so many of a vector's first numbers",
+        more="",
+    )
 
     probability_columns: Sequence[str] | str | None = like(
         OwnTable,
@@ -206,7 +220,7 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
     dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)
 
 
-class SimilarOptions(TextVectors, Prompt, PlainTexts, VectorMachine):
+class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
     """Options of ``similar`` that say how it reads and what it compares."""
 
     word: str | None = declare(

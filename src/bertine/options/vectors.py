@@ -73,7 +73,22 @@ class Prompt(OptionGroup):
     )
 
 
-class VectorOptions(AnyVectors, Normalizing, Prompt, Device):
+class Shortening(OptionGroup):
+    """Options that say how many numbers of a vector are kept."""
+
+    title = "vectors"
+
+    dimensions: int | None = declare(
+        None,
+        "keep so many of a vector's first numbers; for static vectors, and models that are trained "
+        "for it ('bertine finetune similarity' with lengths of vectors)",
+        otherwise="as the model directory says, else all",
+        more="What is kept has length 1 again where whole vectors have.",
+        least=1,
+    )
+
+
+class VectorOptions(AnyVectors, Normalizing, Shortening, Prompt, Device):
     """All options that an :class:`~bertine.Embedder` is loaded with, beside its precision."""
 
 

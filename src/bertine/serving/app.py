@@ -197,15 +197,22 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     requests = request_schemas(service.limits)
 
     async def vectors(
-        served: Served, texts: Sequence[str], normalize: bool
+        served: Served, texts: Sequence[str], normalize: bool, dimensions: int | None
     ) -> tuple[np.ndarray, list[Embedded]]:
+        if dimensions is not None and dimensions > served.dimensions:
+            raise ApiError(
+                422,
+                f"dimensions: the model's vectors have {served.dimensions} numbers, and "
+                f"{dimensions} are asked for",
+                param="dimensions",
+            )
         embedded: list[Embedded] = []
         # Part by part, so that a large request neither fills the queue nor needs all of it free.
         for start in range(0, len(texts), service.limits.max_texts):
             part = texts[start : start + service.limits.max_texts]
             costs = [served.tokens(text) for text in part]
             embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
-        table = np.stack([each.vector for each in embedded]).astype(np.float32)
+        table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
         if normalize:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
         return table, embedded
@@ -213,7 +220,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """Return a vector for each text."""
         served = service.model(body.model, "embed")
-        table, embedded = await vectors(served, body.texts, body.normalize)
+        table, embedded = await vectors(served, body.texts, body.normalize, body.dimensions)
 
         def written() -> bytes:
             return to_json(
@@ -232,10 +239,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         """Return vectors of length 1, as OpenAI's embeddings answer."""
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
-        if body.dimensions not in (None, served.dimensions):
-            message = f"dimensions: the model has {served.dimensions}; leave it out"
-            raise ApiError(422, message, param="dimensions")
-        table, embedded = await vectors(served, texts, True)
+        table, embedded = await vectors(served, texts, True, body.dimensions)
         used = sum(each.tokens for each in embedded)
 
         def written() -> bytes:

@@ -50,6 +50,16 @@ def request_schemas(limits: Limits) -> Requests:
         str | None, Field(max_length=256, description="null: the first that does this")
     ]
 
+    Dimensions = Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1 << 20,
+            description="keep so many of a vector's first numbers, for models that are trained for "
+            "it; null: all",
+        ),
+    ]
+
     class PredictRequest(Strict):
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
         pairs, question and context, what is given and the choices, or the words of a sentence."""
@@ -68,6 +78,7 @@ def request_schemas(limits: Limits) -> Requests:
         texts: Texts
         model: Model = None
         normalize: bool = Field(False, description="to length 1")
+        dimensions: Dimensions = None
 
     class FillMaskRequest(Strict):
         """Texts with a mask in them, as the model's vocabulary writes it (`mask` in /v1/models)."""
@@ -117,7 +128,7 @@ def request_schemas(limits: Limits) -> Requests:
         model: str = Field(max_length=256)
         # Null is what LiteLLM sends where its user has said nothing; to OpenAI it is "float".
         encoding_format: Literal["float", "base64"] | None = "float"
-        dimensions: int | None = Field(None, ge=1, le=1 << 20)
+        dimensions: Dimensions = None
         user: str | None = None
 
         @field_validator("input", mode="before")

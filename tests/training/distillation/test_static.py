@@ -84,6 +84,15 @@ def test_vectors_are_the_means_that_the_files_give(made: StaticResult) -> None:
     np.testing.assert_allclose(made.embedder.run(features), made.embed(TEXTS), atol=1e-6)
 
 
+def test_fewer_components_are_the_first_numbers(made: StaticResult) -> None:
+    short = bertine.Embedder.load(made.out, dimensions=3).embed(TEXTS)
+    whole = bertine.Embedder.load(made.out, normalize=False).embed(TEXTS)[:, :3]
+    lengths = np.linalg.norm(whole, axis=1, keepdims=True)
+    np.testing.assert_allclose(short, whole / np.where(lengths > 0, lengths, 1), atol=1e-6)
+    with pytest.raises(BertineError, match="9 dimensions are asked for, but vectors have 8"):
+        bertine.Embedder.load(made.out, dimensions=9)
+
+
 def test_model2vec_gives_the_same_vectors(made: StaticResult) -> None:
     model2vec = pytest.importorskip("model2vec")
     theirs = model2vec.StaticModel.from_pretrained(made.out).encode(TEXTS)

@@ -23,6 +23,7 @@ from bertine.models.model import weights_fingerprint
 from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
+from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.records.words import split_words
 from bertine.tasks.features import Features
@@ -113,6 +114,7 @@ class ElmoEmbedder(Embedder):
         normalize: bool | None = None,
         max_length: int | None = None,
         prompt: str | None = None,
+        dimensions: int | None = None,
         device: str | None = None,
         precision: AnswerPrecision = "auto",
         threads: int | None = None,
@@ -121,11 +123,16 @@ class ElmoEmbedder(Embedder):
         arguments are those of :meth:`bertine.Embedder.load`; it computes with all threads.
 
         Raises:
-            BertineError: what reading the folder raises; a prompt, of which ELMo has none; what
-                cannot be had of it.
+            BertineError: what reading the folder raises; a prompt or dimensions, of which ELMo has
+                none; what cannot be had of it.
         """
         if prompt:
             raise BertineError(f"{path}: there is no prompt {prompt!r}; an ELMo has none")
+        if dimensions is not None:
+            raise BertineError(
+                f"{path}: is an ELMo, the first numbers of whose vectors say no more than the "
+                f"others; leave out {option('dimensions')}"
+            )
         loaded = load_elmo(path)
         embedder = cls(
             loaded.model.to(resolve_device(device)),

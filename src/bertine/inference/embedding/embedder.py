@@ -128,6 +128,7 @@ class Embedder(Shown):
         normalize: bool | None = None,
         max_length: int | None = None,
         prompt: str | None = None,
+        dimensions: int | None = None,
         device: str | None = None,
         precision: AnswerPrecision = "auto",
         threads: int | None = None,
@@ -149,6 +150,9 @@ class Embedder(Shown):
             max_length: pieces of a text; None: as the directory says, else what the model was
                 fine-tuned on, else as many as it has positions for.
             prompt: the name of one of the directory's prompts, ``""`` for none; None: its default.
+            dimensions: keep so many of a vector's first numbers, and bring them to length 1 again
+                where whole vectors have it; for models that are trained for it. None: as the
+                directory says, else all.
             device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
                 on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
@@ -162,7 +166,8 @@ class Embedder(Shown):
 
         Raises:
             BertineError: not a model directory; modules that are not computed here, unless a
-                `pooling` is named; an unknown pooling, layer, prompt, device or precision.
+                `pooling` is named; an unknown pooling, layer, prompt, device or precision; more
+                dimensions than vectors have, or any of an ELMo.
         """
         kind = word_model_of(model_dir) if loaded is None and cls is Embedder else None
         if kind == "elmo" and batch_invariant:
@@ -176,6 +181,7 @@ class Embedder(Shown):
                 normalize=normalize,
                 max_length=max_length,
                 prompt=prompt,
+                dimensions=dimensions,
                 device=device,
                 precision=precision,
                 threads=threads,
@@ -195,7 +201,7 @@ class Embedder(Shown):
         embedder = cls(
             loaded.model.to(where),
             loaded.tokenizer,
-            _pooling(modules, pooling, layer, normalize),
+            _pooling(modules, pooling, layer, normalize, dimensions),
             max_length=max_length,
             prompt=_prompt(model_dir, modules, prompt),
             precision=precision,
@@ -453,20 +459,29 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _pooling(
-    modules: SentenceModules | None, pooling: str | None, layer: int | None, normalize: bool | None
+    modules: SentenceModules | None,
+    pooling: str | None,
+    layer: int | None,
+    normalize: bool | None,
+    dimensions: int | None,
 ) -> Pooling:
     """Return what was asked for, and where nothing was, what the directory says."""
     if modules is None:
-        return Pooling((pooling or "mean",), layer, bool(normalize))
-    if pooling is None and modules.refused:
+        asked = Pooling((pooling or "mean",), layer, bool(normalize))
+    elif pooling is None and modules.refused:
         raise BertineError(modules.refused)
-    stored = Pooling(
-        modules.modes or ("mean",),
-        layer,
-        modules.normalize if normalize is None else normalize,
-        modules.dimensions,
-    )
-    return stored if pooling is None else replace(stored, modes=(pooling,))
+    else:
+        asked = Pooling(
+            modules.modes or ("mean",),
+            layer,
+            modules.normalize if normalize is None else normalize,
+            modules.dimensions,
+        )
+        if pooling is not None:
+            asked = replace(asked, modes=(pooling,))
+    if dimensions is None:
+        return asked
+    return replace(asked, dimensions=dimensions, normalize_kept=True)
 
 
 def _prompt(where: str | Path, modules: SentenceModules | None, name: str | None) -> str:

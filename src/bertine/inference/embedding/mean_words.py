@@ -14,6 +14,7 @@ from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.word_in_text import word_span
 from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.models.pooling import Pooling
+from bertine.options.names import option
 from bertine.tasks.features import Features
 from bertine.terminal.console import counted
 from bertine.word_vectors.vectors import WordVectors
@@ -70,6 +71,11 @@ class MeanWordEmbedder(Embedder):
                     f"{model}: is vectors of words, which have no {name} {options[name]!r}; leave "
                     "it out"
                 )
+        if options.get("dimensions") is not None:
+            raise BertineError(
+                f"{model}: is vectors of words, whose first numbers say no more than the others; "
+                f"leave out {option('dimensions')}"
+            )
         embedder = cls(
             WordVectors.load(model),
             max_length=options.get("max_length"),

@@ -21,6 +21,7 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.files import atomic_file, check_regular, os_errors
 from bertine.inference.files.rows import joined, unused
+from bertine.options.names import option
 from bertine.records.table_writer import check_output, json_text
 from bertine.tables.table import TableRow
 
@@ -142,7 +143,7 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
     if dimensions is not None and table.shape[1] != dimensions:
         raise BertineError(
             f"{path}: its vectors have {table.shape[1]} numbers, but the model's have "
-            f"{dimensions}; name the model that made them"
+            f"{dimensions}; name the model that made them, and the same {option('dimensions')}"
         )
     return table
 

@@ -48,15 +48,17 @@ class StaticEmbedder(Embedder):
         *,
         max_length: int | None = None,
         normalize: bool | None = None,
+        dimensions: int | None = None,
         name: str = "",
     ) -> None:
         """
         Raises:
-            BertineError: an impossible length.
+            BertineError: an impossible length of texts or of vectors.
         """
         if max_length is not None and max_length < 1:
             raise BertineError(f"max_length is {max_length}, but must be at least 1")
-        self.table, self.tokenizer = model.table, model.tokenizer
+        self.table = model.table if dimensions is None else model.table.first(dimensions)
+        self.tokenizer = model.tokenizer
         self.normalize = model.normalize if normalize is None else normalize
         #: Pieces of a text that count; None: all.
         self.limit = max_length or model.max_length
@@ -88,6 +90,7 @@ class StaticEmbedder(Embedder):
             load_static(path),
             max_length=options.get("max_length"),
             normalize=options.get("normalize"),
+            dimensions=options.get("dimensions"),
             name="/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:]),
         )
 

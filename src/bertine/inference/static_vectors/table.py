@@ -6,12 +6,13 @@ Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a ve
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from bertine.errors import BertineError
 from bertine.names import StaticPrecision
 
 #: The numbers of a table in a file, by name.
@@ -47,6 +48,19 @@ class StaticTable:
     def dimensions(self) -> int:
         """D, the numbers of a vector."""
         return int(self.vectors.shape[1])
+
+    def first(self, dimensions: int) -> StaticTable:
+        """Return the table of so many of each vector's first numbers, which for vectors in the
+        order of their principal components are those that vary most.
+
+        Raises:
+            BertineError: there are not so many.
+        """
+        if not 1 <= dimensions <= self.dimensions:
+            raise BertineError(
+                f"{dimensions} dimensions are asked for, but vectors have {self.dimensions}"
+            )
+        return replace(self, vectors=np.ascontiguousarray(self.vectors[:, :dimensions]))
 
     def means(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Compute the mean of the vectors of each text's pieces; pieces without one are left out.

@@ -3,61 +3,30 @@ out."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from bertine.bundled import locate
 from bertine.errors import BertineError
-from bertine.files import read_json_object, scratch_dir, write_json
+from bertine.files import scratch_dir
 from bertine.inference.embedding.embedder import Embedder, modules_of_run
-from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
-from bertine.modeldir import load_model, save_model
-from bertine.models.precision import precision_name, resolve_device
-from bertine.names import PairKind
+from bertine.modeldir import load_model
 from bertine.options.names import option
 from bertine.options.similarity import SimilarityOptions
 from bertine.options.verbs import takes_options
 from bertine.records.examples import find_splits
-from bertine.records.text_pairs import KINDS, PairColumns, PairRow, PairRows
-from bertine.runs.log import read_log
+from bertine.records.text_pairs import PairColumns
 from bertine.tables.given import TableLike, as_data
-from bertine.taskinfo import TaskInfo
-from bertine.terminal.console import counted, progress, say, warn
-from bertine.text.sentences import iter_sentences
-from bertine.training.finetuning.plan import rate_for
-from bertine.training.loop.best import Choice, load_best
-from bertine.training.loop.display import Display
-from bertine.training.loop.fit import FitConfig
-from bertine.training.loop.schedule import WARMUP_RATIO, warmup
+from bertine.terminal.console import say
 from bertine.training.run import Run
-from bertine.training.similarity.draws import PairDraws
-from bertine.training.similarity.fitting import check_lengths, train_on_pairs, with_model
-from bertine.training.similarity.holding_out import HeldOut, hold_out
-from bertine.training.similarity.judging import Judge, training_rows, validation_rows
-from bertine.training.similarity.mining import MinedNegatives
+from bertine.training.similarity.fitting import check_lengths
+from bertine.training.similarity.judging import training_rows, validation_rows
 from bertine.training.similarity.objective import PairLoss
-from bertine.training.similarity.pair_file import PairFile
 from bertine.training.similarity.result import SimilarityResult
+from bertine.training.similarity.run import SimilarityRun
 
-#: The file of a run with its scores.
-SCORES = "scores.json"
-#: Up to so many rows there are several epochs.
-_FEW, _EPOCHS = 10_000, 4
 #: The longest text, where nobody says and the model reads more.
 _LONGEST = 128
-#: Steps between evaluations at most.
-_STEPS = 1000
-#: The share of pairs that are held out where no file is given, and how many at most.
-_HELD_OUT, _MOST_HELD_OUT = 10, 2000
-#: Fewer pairs are no measure.
-_LEAST_HELD_OUT = 20
-#: Of the usual rate for a model of its width.
-_RATE = 0.1
 
 
 @takes_options()
@@ -119,7 +88,7 @@ def finetune_similarity(
             "texts alone are learned by reading each under two dropout masks, but this model has "
             f"no dropout; give {option('dropout', 0.1)}"
         )
-    work = _Work(folder, options, embedder, modules, columns, loss, Path(locate(model)))
+    work = SimilarityRun(folder, options, embedder, modules, columns, loss, Path(locate(model)))
     with scratch_dir(folder) as scratch:
         file = work.read(rows, scratch)
         with file:
@@ -165,332 +134,3 @@ def _embedder(
     for line in embedder.load_lines:
         say(line)
     return embedder, modules
-
-
-def _neighbours(rows: PairRows) -> Iterator[PairRow]:
-    """Yield the pairs of neighbouring sentences of each text."""
-    for row in rows:
-        last = None
-        for sentence in iter_sentences(row.texts[0]):
-            if last is not None:
-                yield PairRow(row.line, (last, sentence))
-            last = sentence
-
-
-class _Work:
-    """A run from its rows to its model directory."""
-
-    def __init__(
-        self,
-        folder: Path,
-        options: SimilarityOptions,
-        embedder: Embedder,
-        modules: SentenceModules | None,
-        columns: PairColumns,
-        loss: PairLoss,
-        start: Path,
-    ) -> None:
-        self.start = start
-        self.folder, self.options, self.embedder = folder, options, embedder
-        self.modules, self.columns, self.loss = modules, columns, loss
-        self.kind: PairKind = columns.kind
-        self.notes: list[str] = []
-        self.judge: Judge | None = None
-        self.report: SimilarityReport | None = None
-        where = resolve_device(options.device)
-        self.device = where.type
-        self.precision = precision_name(options.precision, where)
-
-    @property
-    def metric(self) -> str:
-        """The score that decides; empty where nothing judges."""
-        return "" if self.judge is None else self.judge.metric
-
-    def read(self, rows: PairRows, scratch: Path) -> PairFile:
-        """Tokenize the rows into the scratch folder."""
-        pairs = _neighbours(rows) if self.kind == "sentences" else rows
-        with progress() as bar:
-            job = bar.add_task("read", total=None)
-
-            def counted_rows() -> Iterator[PairRow]:
-                for row in pairs:
-                    bar.advance(job)
-                    yield row
-
-            file = PairFile(scratch).write(counted_rows(), self.embedder)
-        for note in rows.notes():
-            warn(note)
-        if file.cut:
-            cut = counted(file.cut, "text", "is", "are")
-            self.notes.append(f"{cut} cut at {self.embedder.max_length} pieces")
-        if len(file) < 2:
-            raise BertineError(f"{rows.source}: needs at least two rows to learn from")
-        if self.kind == "scores" and not file.low < file.high:
-            raise BertineError(f"{rows.source}: all scores are equal, so there is nothing to learn")
-        return file
-
-    def train(
-        self, file: PairFile, scratch: Path, judged: PairRows | None, model: str, data: str
-    ) -> SimilarityResult:
-        """Train, judge and save."""
-        options = self.options
-        held = HeldOut() if judged is not None else self._hold_out(file)
-        usual = 32 if self.kind == "scores" else 64
-        mined = None
-        if options.mine_negatives:
-            mined = self._mine(file, scratch, held.rows.tolist())
-        draws = PairDraws(
-            file,
-            self.kind,
-            batch_size=options.batch_size or usual,
-            seed=options.seed,
-            held=held,
-            mined=mined,
-        )
-        if draws.labels is not None:
-            say(
-                f"{counted(len(file.labels), 'label')}: {draws.labels.alike:,} pairs of texts with "
-                f"the same label, {draws.labels.different:,} with different ones; they are drawn "
-                "as they are needed"
-            )
-            if draws.labels.different == 0:
-                raise BertineError(f"{data}: all texts have one label, so none is unlike another")
-        config = self._config(draws, len(file))
-        self._judge_by(judged, file, held.rows.tolist())
-        settings = self._settings(file, config, draws, model, data)
-        began = time.monotonic()
-        with Run.open(self.folder, settings, options.resume) as run:
-            if run.finished:
-                say(f"{run.folder}: the run was finished already")
-                return self._known(run, file, len(held))
-            try:
-                before = self._before()
-            except BaseException:
-                if run.checkpoint is None:
-                    run.discard()
-                raise
-            train_on_pairs(
-                self.embedder,
-                draws,
-                loss=self.loss,
-                config=config,
-                run=run,
-                title="similarity",
-                evaluate=None if self.judge is None else self._evaluate,
-                evaluate_every=self._every(draws.steps_per_epoch),
-                choose=Choice(self.metric, highest=True) if self.judge else None,
-            )
-            after, steps = self._take_best(run, config.steps)
-            kept_start = bool(after) and after[self.metric] <= before[self.metric]
-            if kept_start:
-                after, steps = before, 0
-                self._take_start()
-            elapsed = [
-                line["elapsed"] for line in read_log(run.folder / "log.jsonl") if "elapsed" in line
-            ]
-            seconds = float(elapsed[-1]) if elapsed else time.monotonic() - began
-            facts = {**settings, "elapsed": seconds, "environment": run.environment}
-            if after:
-                count = 0 if self.report is None else self.report.num_examples
-                facts["evaluation"] = {"num_examples": count, "metrics": after}
-            info = TaskInfo(
-                "similarity",
-                text_columns=self.columns.texts,
-                max_length=self.embedder.max_length,
-                metrics=(self.metric,) if self.judge else (),
-                training=facts,
-            )
-            result = SimilarityResult(
-                run.model, self.kind, len(file) - len(held), steps, before, after, self.metric,
-                seconds, kept_start, self.notes,
-            )  # fmt: skip
-            write_json(run.folder / SCORES, {
-                "step": steps, "before": before, "final": after, "seconds": seconds,
-                "rows": result.rows, "kept_start": kept_start,
-            })  # fmt: skip
-            save_model(
-                run.model,
-                self.embedder.model,
-                self.embedder.tokenizer,
-                task=info,
-                modules=self._modules(),
-            )
-            run.remove_checkpoints()
-            return result
-
-    def _hold_out(self, file: PairFile) -> HeldOut:
-        """Return the pairs that are held out for validation: none of texts that are no pairs, or
-        where they would be too few to judge by."""
-        asked = self.options.held_out_pairs
-        count = min(len(file) // _HELD_OUT, _MOST_HELD_OUT) if asked is None else asked
-        if self.kind not in ("pairs", "scores"):
-            if asked:
-                raise BertineError(
-                    f"{option('held_out_pairs', asked)} is for pairs; these are "
-                    f"{KINDS[self.kind]}, so give {option('validation', 'FILE')}"
-                )
-            return HeldOut()
-        if asked and asked > len(file) - 2:
-            raise BertineError(
-                f"{option('held_out_pairs', asked)} leaves too few of "
-                f"{counted(len(file), 'pair')} to train on"
-            )
-        if count < _LEAST_HELD_OUT and not asked:
-            if asked is None:
-                warn(
-                    f"{counted(len(file), 'pair', 'is', 'are')} too few to hold a tenth out, so "
-                    f"nothing judges the vectors; give {option('validation', 'FILE')}, or "
-                    f"{option('held_out_pairs', 10)}"
-                )
-            return HeldOut()
-        least = min(count, _LEAST_HELD_OUT)
-        held = hold_out(file.pair_column(), count, least, self.options.seed)
-        if not held.apart:
-            warn(
-                "nearly all pairs are connected by texts that they have in common, so texts of the "
-                "pairs held out are trained on too; for a score of new texts give "
-                f"{option('validation')}"
-            )
-        return held
-
-    def _mine(self, file: PairFile, scratch: Path, held: list[int]) -> MinedNegatives:
-        mined = MinedNegatives(scratch / "mined.bin", self.options.mine_negatives)
-        with progress() as bar:
-            job = bar.add_task("look for negatives", total=len(file))
-            mined.mine(
-                file,
-                with_model(self.embedder, self.precision),
-                margin=self.options.mine_below,
-                seed=self.options.seed,
-                held=held,
-                advance=lambda count: bar.advance(job, count),
-            )
-        say(
-            f"mined {mined.found / max(1, len(file)):.1f} negatives a pair; skipped "
-            f"{counted(mined.skipped, 'text')} nearly as near as the match, or nearer"
-        )
-        return mined
-
-    def _config(self, draws: PairDraws, rows: int) -> FitConfig:
-        options = self.options
-        epochs = options.epochs or (_EPOCHS if rows <= _FEW else 1)
-        steps = options.steps or epochs * draws.steps_per_epoch
-        rate = options.learning_rate
-        if rate is None:
-            rate = float(f"{rate_for(self.embedder.model.config) * _RATE:.1g}")
-        rising = options.warmup_ratio
-        if rising is None:
-            rising = WARMUP_RATIO[options.schedule]
-        every = self._every(draws.steps_per_epoch)
-        return FitConfig.of(
-            options,
-            steps=steps,
-            learning_rate=rate,
-            warmup_steps=warmup(steps, options.warmup_steps, rising),
-            precision=self.precision,
-            checkpoint_every=every
-            if options.checkpoint_every is None
-            else options.checkpoint_every,
-            budget_seconds=None,
-            workers=0,
-            compile=None,
-        )
-
-    def _every(self, epoch: int) -> int:
-        return self.options.evaluate_every or min(epoch, _STEPS)
-
-    def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
-        """Choose what the model is judged by, if there is anything."""
-        if rows is not None:
-            self.judge = Judge.of_rows(rows)
-        elif held:
-            self.judge = Judge.of_held_out(file, held, self.kind)
-            say(f"{counted(len(held), 'pair')} held out for validation")
-
-    def _scored(self, judge: Judge) -> SimilarityReport:
-        return judge.score(with_model(self.embedder, self.precision))
-
-    def _evaluate(self, display: Display, step: int) -> dict[str, float]:
-        assert self.judge is not None
-        self.embedder.model.eval()
-        self.report = self._scored(self.judge)
-        value = self.report.metrics[self.metric]
-        display.keep("validation", f"{self.metric} {value:.4f}")
-        display.note(f"step {step}: {self.metric} {value:.4f}")
-        return self.report.metrics
-
-    def _before(self) -> dict[str, float]:
-        """Return the scores before training; empty where nothing judges."""
-        if self.judge is None:
-            return {}
-        scores: dict[str, float] = self._scored(self.judge).metrics
-        say(f"before training: {self.metric} {scores[self.metric]:.4f}")
-        return scores
-
-    def _take_best(self, run: Run, steps: int) -> tuple[dict[str, float], int]:
-        """Give the model the weights of the best evaluation; return its scores and its step."""
-        if self.judge is None:
-            return {}, steps
-        best = load_best(run.checkpoints, self.embedder.model)
-        self.report = self._scored(self.judge)
-        return self.report.metrics, steps if best is None else best.step
-
-    def _take_start(self) -> None:
-        """Give the model the weights that it had before training."""
-        where = self.modules.transformer if self.modules else self.start
-        weights = load_model(where, heads={}).model.state_dict()
-        self.embedder.model.load_state_dict(weights)
-
-    def _known(self, run: Run, file: PairFile, held: int) -> SimilarityResult:
-        """Return what a run that had finished before ended with."""
-        run.remove_checkpoints()
-        known = read_json_object(run.folder / SCORES, lenient=True)
-        return SimilarityResult(
-            run.model, self.kind, len(file) - held, known["step"], known["before"], known["final"],
-            self.metric, known["seconds"], known["kept_start"], self.notes,
-        )  # fmt: skip
-
-    def _settings(
-        self, file: PairFile, config: FitConfig, draws: PairDraws, model: str, data: str
-    ) -> dict[str, Any]:
-        options = self.options
-        settings = {
-            "task": "similarity",
-            "kind": self.kind,
-            "data_path": data,
-            "model_path": model,
-            "num_examples": len(file),
-            "examples_fingerprint": file.fingerprint(),
-            "weights_fingerprint": self.embedder.model.fingerprint(),
-            "device": self.device,
-            "loss": self.loss.name,
-            "scale": self.loss.scale,
-            "symmetric": self.loss.symmetric,
-            "vector_lengths": list(self.loss.lengths) or None,
-            "mine_negatives": options.mine_negatives,
-            "mine_below": options.mine_below,
-            "pooling": self.embedder.pooling.name,
-            "max_length": self.embedder.max_length,
-            "batch_size": draws.batch_size,
-            "dropout": options.dropout,
-            "held_out": len(draws.held),
-            "held_out_fingerprint": sha256(draws.held.rows.tobytes()).hexdigest(),
-            "evaluate_every": self._every(draws.steps_per_epoch),
-            "save_best": self.judge is not None,
-            "metric": self.metric,
-            "validation_fingerprint": self.judge.fingerprint if self.judge else "",
-            **config.settings(),
-        }
-        return settings | options.recorded()
-
-    def _modules(self) -> SentenceModules:
-        """Return what the directory says of its vectors."""
-        known = self.modules or SentenceModules(self.folder)
-        return replace(
-            known,
-            modes=self.embedder.pooling.modes,
-            normalize=self.embedder.pooling.normalize,
-            max_length=self.embedder.max_length,
-            include_prompt=True,
-            refused=None,
-        )

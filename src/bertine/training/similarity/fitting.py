@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bertine.data.batch import Batch
@@ -86,12 +87,16 @@ def check_lengths(lengths: Sequence[int], dimensions: int) -> None:
             )
 
 
-def with_model(embedder: Embedder, precision: str = "fp32") -> Embedder:
-    """Return an embedder that computes with the weights as they are now."""
+def with_model(
+    embedder: Embedder, precision: str = "fp32", *, dimensions: int | None = None
+) -> Embedder:
+    """Return an embedder that computes with the weights as they are now; of vectors so many
+    `dimensions`, None: all that it keeps."""
+    pooling = embedder.pooling
     again = Embedder(
         embedder.model,
         embedder.tokenizer,
-        embedder.pooling,
+        pooling if dimensions is None else replace(pooling, dimensions=dimensions),
         max_length=embedder.max_length,
         prompt=embedder.prompt,
         precision=precision,

@@ -60,7 +60,8 @@ class PairLoss:
         scale: what cosines are multiplied by, of the first two.
         symmetric: of ``ranking``: the first text is also to be the nearest to the second one.
         lengths: so many of the first numbers of a vector are to do as well as all of them (Kusupati
-            et al. 2022, arXiv 2205.13147, section 3); their losses count alike. Empty: all numbers.
+            et al. 2022, arXiv 2205.13147, section 3); the losses of these and of all numbers count
+            alike. Empty: all numbers.
     """
 
     name: PairLossName = "ranking"
@@ -70,7 +71,8 @@ class PairLoss:
 
     def of(self, vectors: Tensor, batch: Batch) -> dict[str, Term]:
         """Compute the loss of the `vectors` fp32 [B, D] of a batch of :func:`pair_batch`."""
-        lengths = self.lengths or (vectors.shape[1],)
+        whole = vectors.shape[1]
+        lengths = (whole, *(n for n in dict.fromkeys(self.lengths) if n != whole))
         losses = [self._of(F.normalize(vectors[:, :n], dim=-1), batch) for n in lengths]
         total = torch.stack([loss for loss, _ in losses]).mean()
         count = int((batch.targets["side"] == FIRST).sum())

@@ -24,6 +24,8 @@ class SimilarityResult(Shown):
         seconds: of training.
         kept_start: whether the weights of before training are saved, no evaluation being better.
         notes: what else to know.
+        shortened: `metric` of the model that is saved with so many of a vector's first numbers, for
+            the lengths that were trained.
     """
 
     model: Path
@@ -36,6 +38,7 @@ class SimilarityResult(Shown):
     seconds: float
     kept_start: bool = False
     notes: list[str] = field(default_factory=list)
+    shortened: dict[int, float] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
@@ -46,6 +49,10 @@ class SimilarityResult(Shown):
         for name, value in self.after.items():
             mark = " (by which the best was chosen)" if name == self.metric else ""
             lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
+        lines += [
+            f"{self.metric} {value:.4f} with the first {counted(length, 'number')} of a vector"
+            for length, value in self.shortened.items()
+        ]
         if self.kept_start:
             lines.append(
                 f"training did not make {self.metric} higher, so the weights of before training "

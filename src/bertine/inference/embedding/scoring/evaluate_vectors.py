@@ -67,7 +67,14 @@ def evaluate_vectors(
         strict=options.strict,
         asked={"text_columns": options.text_columns, "label_column": options.label_column},
     )
-    embedder = open_embedder(model, device=options.device, precision=options.precision)
+    if isinstance(model, Embedder) and options.dimensions is not None:
+        raise BertineError(f"a loaded model keeps its vectors; load it with {option('dimensions')}")
+    embedder = open_embedder(
+        model,
+        dimensions=options.dimensions,
+        device=options.device,
+        precision=options.precision,
+    )
     report = score_rows(embedder, rows, show_progress=show_progress)
     report.notes += rows.notes()
     return report
