@@ -193,6 +193,14 @@ def test_many_labels_are_learned_saved_evaluated_and_predicted(
     explained = json.loads((out / "explained.json").read_text())["examples"]
     assert 1 <= len(explained) <= 5
     assert all(each["answer"] in final["per_label"] and each["words"] for each in explained)
+    # Beside each the nearest training examples, which the page shows too.
+    rows = data.read_text(encoding="utf-8").splitlines()
+    for each in explained:
+        best, second = each["nearest"]
+        assert 1 >= best["similarity"] >= second["similarity"]
+        assert all(near["texts"][0] in rows[near["line"] - 1] for near in (best, second))
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert f"near in training, {best['label']} ({best['similarity']:.2f})" in page
 
     report = bertine.evaluate(out, data, precision="fp32", show_progress=False)
     assert report.metrics["micro_f1"] > 0.8

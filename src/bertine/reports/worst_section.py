@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 from bertine.reports.html import Section, Segment, TextCard, TextCards, percent_text
 from bertine.runs.files import EXPLAINED, RunFolder, naming_damage
+from bertine.tasks.worst import shortened
 from bertine.text.spacing import close_up_places
 
 #: What marks a part of a text, and what the page calls that side.
 _SIDES = {"label": "actual", "answer": "predicted"}
+#: Characters of a training example that are shown.
+_NEAR = 120
 
 
 def worst(run: RunFolder) -> Section | None:
@@ -32,9 +35,9 @@ def worst(run: RunFolder) -> Section | None:
         info = run.labels_and_columns
         tagging = info.get("name", run.task) == "tagging"
         columns = [str(name) for name in info.get("text_columns") or ()]
-        words = _words(run)
+        explained = _explained(run)
         cards = [
-            _card(example, tagging, columns, words.get(int(example["index"]), ""))
+            _card(example, tagging, columns, explained.get(int(example["index"]), _Explained()))
             for example in wrong or examples
         ]
         mean, count = float(run.worst["mean_loss"]), int(run.worst["num_examples"])
@@ -49,24 +52,42 @@ def worst(run: RunFolder) -> Section | None:
     return Section("Predicted worst", [TextCards(cards)], lead)
 
 
-def _words(run: RunFolder) -> dict[int, str]:
-    """Say by the index of an example what its words contribute to the answer."""
-    said = {}
+@dataclass(frozen=True)
+class _Explained:
+    """An explained answer: what its words contribute, in one line, and the nearest training
+    examples, each with what stands before its text."""
+
+    words: str = ""
+    nearest: Sequence[tuple[str, str]] = ()
+
+
+def _explained(run: RunFolder) -> dict[int, _Explained]:
+    """Return the explained answers by the indices of their examples."""
+    answers = {}
     with naming_damage(run.path / EXPLAINED):
         for each in run.explained.get("examples", []):
             words = [(str(word["word"]), float(word["contribution"])) for word in each["words"]]
             listed = ", ".join(f"{word} {value:+.2f}" for word, value in words)
             unit = "log-odds" if each["unit"] == "log-odds" else "score"
             answer = str(each["answer"]) or "no answer"
-            said[int(each["index"])] = f"what words add to the {unit} of {answer}: {listed}"
-    return said
+            nearest = [
+                (
+                    f"near in training, {near['label']} ({float(near['similarity']):.2f})",
+                    shortened(" / ".join(map(str, near["texts"])), _NEAR),
+                )
+                for near in each.get("nearest", [])
+            ]
+            answers[int(each["index"])] = _Explained(
+                f"what words add to the {unit} of {answer}: {listed}", nearest
+            )
+    return answers
 
 
 def _card(
-    example: Mapping[str, Any], tagging: bool, columns: Sequence[str], words: str
+    example: Mapping[str, Any], tagging: bool, columns: Sequence[str], explained: _Explained
 ) -> TextCard:
     """Show an example with its actual label and the predicted one, unless marks in its texts do;
-    and what its `words` contribute, where that is known."""
+    and what explains the answer, where that is known."""
     texts, marks = [str(text) for text in example["texts"]], _marks(example.get("marks") or [])
     if tagging:
         texts, marks = _closed_up(texts, marks)
@@ -95,8 +116,9 @@ def _card(
         share = percent_text(float(probability))
         remarks.append((f"probability of the actual label {share}", "", ""))
     remarks.append((f"loss {float(example['loss']):.3f}", "", ""))
-    if words:
-        remarks.append((words, "", ""))
+    if explained.words:
+        remarks.append((explained.words, "", ""))
+    lines += [(before, [Segment(text)]) for before, text in explained.nearest]
     return TextCard(lines, remarks, place=_place(example))
 
 

@@ -3,34 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
+from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import write_json
+from bertine.inference.answering import Answering
 from bertine.inference.explaining.explainer import Explainer
+from bertine.inference.explaining.near_example import NearExample
+from bertine.inference.explaining.nearest import NearestExamples
+from bertine.records.examples import Examples
 from bertine.tasks.worst import WorstExample
 
 #: The file in a run's folder.
 EXPLAINED = "explained.json"
-#: Examples that are explained, the tokens of each that are read, and the words that are told: each
-#: word costs the answer to one more text.
+#: Examples that are explained, the tokens of each that are read, and the words that are written:
+#: each word costs the answer to one more text.
 _EXAMPLES, TOKENS, _WORDS = 5, 128, 6
+#: Training examples that are shown beside each.
+_NEAREST = 2
 
 
-def write_explained(folder: Path, explainer: Explainer, worst: Sequence[WorstExample]) -> None:
+def write_explained(
+    folder: Path,
+    explainer: Explainer,
+    answering: Answering,
+    worst: Sequence[WorstExample],
+    validation: Examples[Any],
+    training: Examples[Any],
+) -> None:
     """Write what the words of the worst predicted examples contribute to their answers into a run's
     `folder`, as ``explained.json``: under ``examples`` the ``index`` of each, the ``answer``, the
-    ``unit`` and its strongest ``words``, each with its ``contribution``. The first five that are
-    predicted wrongly, or, where none is, the first five; nothing for a task whose answers cannot be
+    ``unit`` and its strongest ``words``, each with its ``contribution``, and the ``nearest``
+    training examples (of all, or of 1,000 drawn at random). The first five that are predicted
+    wrongly, or, where none is, the first five; nothing for a task whose answers cannot be
     explained.
 
     Args:
         folder: of the run.
         explainer: of the model; it should read at most :data:`TOKENS` of a text.
-        worst: in their order.
+        answering: the model, which computes the vectors of examples.
+        worst: in their order, of the `validation` examples.
+        validation: all of them.
+        training: the examples that the model was trained on.
     """
     wrong = [each for each in worst if each.label != each.answer]
-    told = []
+    written: list[dict[str, Any]] = []
+    near: NearestExamples | None = None
+    labelled = all(item.label is not None for item in training.items)
     for each in (wrong or worst)[:_EXAMPLES]:
         try:
             found = explainer.explain(each.texts)
@@ -40,8 +61,19 @@ def write_explained(folder: Path, explainer: Explainer, worst: Sequence[WorstExa
             {"word": word.word, "contribution": round(word.contribution, 4)}
             for word in found.strongest(_WORDS)
         ]
-        told.append(
-            {"index": each.index, "answer": found.answer, "unit": found.unit, "words": words}
-        )
-    if told:
-        write_json(folder / EXPLAINED, {"examples": told})
+        entry = {"index": each.index, "answer": found.answer, "unit": found.unit, "words": words}
+        if labelled:
+            near = near or NearestExamples.among_some(answering, training, _NEAREST)
+            example = copy(validation)
+            example.items = [validation.items[each.index]]
+            entry["nearest"] = [one.to_dict() for one in _nearest(near, example)]
+        written.append(entry)
+    if written:
+        write_json(folder / EXPLAINED, {"examples": written})
+
+
+def _nearest(near: NearestExamples, example: Examples[Any]) -> tuple[NearExample, ...]:
+    try:
+        return near.to_example(example)
+    except BertineError:  # another number of choices
+        return ()

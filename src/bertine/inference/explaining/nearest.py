@@ -24,6 +24,7 @@ from bertine.datasets.labelled import read_evaluation
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import atomic_file, check_regular, os_errors
+from bertine.inference.answering import Answering
 from bertine.inference.explaining.head_vectors import head_vectors
 from bertine.inference.explaining.near_example import NearExample
 from bertine.inference.predictor import Predictor
@@ -33,12 +34,15 @@ from bertine.options.answering import NearExamples
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence
+from bertine.rng import generator
 from bertine.tasks.worst import shortened
 from bertine.terminal.console import counted, progress
 
 #: Examples that are computed at once, vectors that are compared at once, and characters of a text
 #: that are shown.
 _CHUNK, _ROWS, _TEXT = 1024, 1 << 14, 200
+#: Examples, and tokens of them, whose vectors are computed where only some are looked at.
+_SOME, _TOKENS = 1000, 1 << 16
 _NAME = "nearest-{}.npy"
 
 
@@ -46,16 +50,16 @@ class NearestExamples:
     """The labelled examples of a model, which are searched for the nearest ones to a text.
 
     Args:
-        predictor: the model.
+        answering: the model with its task.
         examples: labelled ones.
         vectors: of them, fp32 [N, D], of length 1.
         count: how many are found for a text.
     """
 
     def __init__(
-        self, predictor: Predictor, examples: Examples[Any], vectors: np.ndarray, count: int
+        self, answering: Answering, examples: Examples[Any], vectors: np.ndarray, count: int
     ) -> None:
-        self.predictor, self.examples = predictor, examples
+        self.answering, self.examples = answering, examples
         self.vectors, self.count = vectors, count
 
     @property
@@ -98,14 +102,34 @@ class NearestExamples:
             found = next(iter(read_evaluation(task, examples, Reading()).values()))
         if not len(found):
             raise BertineError(f"{found.source}: there are no labelled examples")
-        return cls(predictor, found, _vectors(predictor, found, show_progress), count)
+        return cls(predictor.answering, found, _vectors(predictor, found, show_progress), count)
+
+    @classmethod
+    def among_some(
+        cls, answering: Answering, examples: Examples[Any], count: int
+    ) -> NearestExamples:
+        """Compute the vectors of at most 1,000 `examples`, drawn at random, with 65,536 tokens at
+        most, one example at least."""
+        chosen = copy(examples)
+        order = generator(0, "nearest examples").permutation(len(examples))[:_SOME]
+        chosen.items = [examples.items[at] for at in sorted(order.tolist())]
+        features = answering.prepare(chosen).features
+        tokens = np.cumsum([len(feature.input_ids) for feature in features])
+        over = np.flatnonzero(tokens > _TOKENS)
+        rows = max(1, features[over[0]].row) if len(over) else len(chosen)
+        chosen.items = chosen.items[:rows]
+        kept = [feature for feature in features if feature.row < rows]
+        return cls(answering, chosen, head_vectors(answering, kept), count)
 
     def to(self, text: Any) -> tuple[NearExample, ...]:
         """Find the examples nearest to a text, or to those that belong together, best first; of
         equals the first. An example with the same texts counts too: it was trained on."""
-        predictor = self.predictor
-        prepared = predictor.answering.prepare(predictor.task.examples_of([text]))
-        return self.nearest(head_vectors(predictor.answering, prepared.features)[0])
+        return self.to_example(self.answering.task.examples_of([text]))
+
+    def to_example(self, example: Examples[Any]) -> tuple[NearExample, ...]:
+        """Find the examples nearest to a set of one, as :meth:`to` does."""
+        prepared = self.answering.prepare(example)
+        return self.nearest(head_vectors(self.answering, prepared.features)[0])
 
     def nearest(self, vector: np.ndarray) -> tuple[NearExample, ...]:
         """Find the examples nearest to a vector, fp32 [D], of length 1.

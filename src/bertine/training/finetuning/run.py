@@ -258,7 +258,9 @@ class _Finetuning:
             max_tokens=TOKENS,
             all_windows=False,
         )
-        write_explained(run.folder, explainer, worst)
+        answering = Answering(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
+        trained_on = prepared.train.examples
+        write_explained(run.folder, explainer, answering, worst, examples, trained_on)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)
