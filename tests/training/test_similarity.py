@@ -357,7 +357,10 @@ def test_shorter_vectors_are_scored_as_evaluate_scores_them(
             line = f"spearman {value:.4f} with the first {length} numbers of a vector"
             assert line in result.lines()
         again = bertine.finetune_similarity(**run, resume=True)
+        # The model that it began with has no task, and its vectors are scored all the same.
+        before = bertine.evaluate(model, scored, precision="fp32").metrics
     assert again.shortened == result.shortened
+    assert before["spearman"] == pytest.approx(result.before["spearman"], abs=1e-5)
     with pytest.raises(BertineError, match="keeps its vectors"):
         bertine.evaluate(Embedder.load(result.model), scored, dimensions=4)
 

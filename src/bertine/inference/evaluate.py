@@ -18,7 +18,12 @@ from bertine.inference.answering import Answering
 from bertine.inference.compute.running import Computing
 from bertine.inference.elmo.evaluate_text import evaluate_text
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.scoring.evaluate_vectors import evaluate_vectors, gives_vectors
+from bertine.inference.embedding.scoring.evaluate_vectors import (
+    JUDGED,
+    evaluate_vectors,
+    gives_vectors,
+    rows_to_score,
+)
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.losses import worst_of
 from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
@@ -26,11 +31,13 @@ from bertine.inference.minimal_pairs.pairs import holds_pairs
 from bertine.inference.predictor import Predictor
 from bertine.inference.seen_in_training import seen_note
 from bertine.interop.word_models import word_model_of
+from bertine.modeldir import load_model
 from bertine.options.answering import EvaluateOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.records.examples import Examples
 from bertine.tables.given import TableLike, as_data
+from bertine.tasks import TASKS
 from bertine.tasks.base import Task
 from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.features import Features
@@ -58,8 +65,9 @@ def evaluate(
     folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
     on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
     they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
-    sentence-transformers is scored on pairs of texts: with a score by the order of the cosines
-    (Spearman), without by what a search finds (nDCG@10, recall, MRR@10).
+    sentence-transformers, static vectors or a pre-trained model is scored on pairs of texts: with a
+    score by the order of the cosines (Spearman), without by what a search finds (nDCG@10, recall,
+    MRR@10).
 
     Args:
         model: a model directory, or a loaded one.
@@ -88,11 +96,6 @@ def evaluate(
     )
     if not isinstance(model, Predictor) and gives_vectors(model):
         return evaluate_vectors(model, as_data(data), options, show_progress=show_progress)
-    if options.dimensions is not None:
-        raise BertineError(
-            f"{option('dimensions')} is for models that give vectors, directories of "
-            "sentence-transformers and static vectors; leave it out"
-        )
     device, precision, worst = options.device, options.precision, options.worst
     data = as_data(data)
     if isinstance(data, str | Path) and not isinstance(model, Predictor | Embedder):
@@ -113,7 +116,19 @@ def evaluate(
         if not isinstance(data, str | Path):
             raise BertineError("an ELMo is scored on files of text, not on a table in memory")
         return evaluate_text(model, data, options)
-    predictor = Predictor.for_scores(model, device, precision).deciding(options)
+    loaded = None
+    if not isinstance(model, Predictor):
+        loaded = load_model(model)
+        answers = loaded.task is not None and loaded.task.name in TASKS
+        # Without pairs to score vectors on, the predictor says what it lacks.
+        if not answers and rows_to_score(data, options).open_columns().kind in JUDGED:
+            return evaluate_vectors(model, data, options, show_progress=show_progress)
+    if options.dimensions is not None:
+        raise BertineError(
+            f"{option('dimensions')} is for models that give vectors, and this one answers; leave "
+            "it out"
+        )
+    predictor = Predictor.for_scores(model, device, precision, loaded=loaded).deciding(options)
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)

@@ -135,7 +135,7 @@ class Predictor(Shown):
             raise BertineError(
                 f"{model_dir}: the model {name}, so it has no task to answer for; "
                 "fine-tune it first (bertine finetune); 'bertine evaluate' scores a pre-trained "
-                "model on a token store"
+                "model on a token store, and its vectors on pairs of texts"
             )
         task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
         missing = set(task.heads(loaded.config)) - set(loaded.model.heads)
@@ -174,13 +174,21 @@ class Predictor(Shown):
 
     @classmethod
     def for_scores(
-        cls, model: Predictor | Path | str, device: str | None, precision: AnswerPrecision
+        cls,
+        model: Predictor | Path | str,
+        device: str | None,
+        precision: AnswerPrecision,
+        *,
+        loaded: LoadedModel | None = None,
     ) -> Predictor:
         """Do as :meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in,
-        so that a score is the model's and not that of a faster approximation."""
-        if isinstance(model, Predictor) or precision != "auto":
-            return cls.opened(model, device, precision)
-        loaded = load_model(model)
+        so that a score is the model's and not that of a faster approximation. `loaded` is what has
+        been read of the folder already."""
+        if isinstance(model, Predictor):
+            return model
+        if precision != "auto":
+            return cls.opened(model, device, precision, loaded=loaded)
+        loaded = loaded or load_model(model)
         training = {} if loaded.task is None else loaded.task.training
         as_trained = trained_precision(training, resolve_device(device))
         return cls.opened(model, device, as_trained, loaded=loaded)

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.scoring.evaluate_vectors import evaluated_part, score_rows
+from bertine.inference.embedding.scoring.evaluate_vectors import (
+    JUDGED,
+    evaluated_part,
+    score_rows,
+)
 from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.inference.embedding.scoring.scores import score_order, score_search
 from bertine.names import PairKind
@@ -19,8 +23,6 @@ from bertine.tasks.features import Features
 from bertine.terminal.console import quietly, warn
 from bertine.training.similarity.pair_file import PairFile
 
-#: Kinds of rows that vectors are judged on.
-_JUDGED: tuple[PairKind, ...] = ("pairs", "scores")
 #: Rows whose vectors are computed at once.
 _CHUNK = 1024
 
@@ -112,13 +114,13 @@ def validation_rows(
         if own is None:
             return None
         rows = training_rows(own, options)
-        if rows.open_columns().kind not in _JUDGED:
+        if rows.open_columns().kind not in JUDGED:
             warn(f"{own}: has no pairs, on which vectors are judged; it is left out")
             return None
         return rows
     rows = training_rows(evaluated_part(as_data(given)), options)
     names = rows.names()
-    if options.kind not in _JUDGED:
+    if options.kind not in JUDGED:
         rows.asked["kind"] = None
     for key in ("text_columns", "label_column", "negative_columns"):
         value = rows.asked[key]
@@ -126,7 +128,7 @@ def validation_rows(
         if not {*listed} <= {*names}:
             rows.asked[key] = None
     kind = rows.open_columns().kind
-    if kind not in _JUDGED:
+    if kind not in JUDGED:
         raise BertineError(
             f"{rows.source}: vectors are judged on pairs of texts, with a score or without; these "
             f"are {KINDS[kind]}"

@@ -14,6 +14,7 @@ from bertine.inference.embedding.scoring.scores import score_order, score_search
 from bertine.inference.files.rows import text_progress
 from bertine.interop.sentence_modules import MODULES
 from bertine.interop.word_models import static_folder
+from bertine.names import PairKind
 from bertine.options.answering import EvaluateOptions
 from bertine.options.names import option
 from bertine.records.examples import find_splits
@@ -23,6 +24,8 @@ from bertine.tasks.features import Features
 from bertine.terminal.console import counted, say
 
 _CHUNK = 1024
+#: Kinds of rows that vectors are scored on.
+JUDGED: tuple[PairKind, ...] = ("pairs", "scores")
 #: Options of models that answer.
 _OF_ANSWERS = (
     *("worst", "baselines", "probability_columns", "word_column", "tag_column"),
@@ -60,13 +63,7 @@ def evaluate_vectors(
     for name in _OF_ANSWERS:
         if getattr(options, name):
             raise BertineError(f"{option(name)} is not for models that give vectors; leave it out")
-    rows = PairRows(
-        evaluated_part(data),
-        format=options.format,
-        quotes=options.quotes,
-        strict=options.strict,
-        asked={"text_columns": options.text_columns, "label_column": options.label_column},
-    )
+    rows = rows_to_score(data, options)
     if isinstance(model, Embedder) and options.dimensions is not None:
         raise BertineError(f"a loaded model keeps its vectors; load it with {option('dimensions')}")
     embedder = open_embedder(
@@ -78,6 +75,21 @@ def evaluate_vectors(
     report = score_rows(embedder, rows, show_progress=show_progress)
     report.notes += rows.notes()
     return report
+
+
+def rows_to_score(data: Data, options: EvaluateOptions) -> PairRows:
+    """Return the rows of the validation (else test) file of a folder, or of a file or a table.
+
+    Raises:
+        BertineError: no such file.
+    """
+    return PairRows(
+        evaluated_part(data),
+        format=options.format,
+        quotes=options.quotes,
+        strict=options.strict,
+        asked={"text_columns": options.text_columns, "label_column": options.label_column},
+    )
 
 
 def evaluated_part(data: Data) -> Source:
@@ -100,7 +112,7 @@ def score_rows(
         BertineError: they are no pairs.
     """
     columns, source = rows.open_columns(), str(rows.source)
-    if columns.kind not in ("pairs", "scores"):
+    if columns.kind not in JUDGED:
         raise BertineError(
             f"{source}: vectors are scored on pairs of texts, with a score or without; these are "
             f"{KINDS[columns.kind]}"
