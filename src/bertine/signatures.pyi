@@ -234,6 +234,7 @@ def distill(
     label_separator: str | None = None,
     student: Path | str | None = None,
     layers: Sequence[int] | None = None,
+    fresh_weights: bool = False,
     token_types: TokenTypesOfTeacher = "fold",
     static: bool = False,
     dimensions: int = 256,
@@ -351,6 +352,8 @@ def distill(
             teacher's type with fewer layers.
         layers: of the teacher, from 0 on, that the student begins as, with its embeddings and
             heads; None: every other one: 0 2 4 7 9 11 of 12.
+        fresh_weights: the student begins with random weights, in place of layers of the teacher; of
+            as many layers.
         token_types: of a student that has none: add that of the first segment to the positions, or
             drop it as DistilBERT did.
         static: make a table with one vector for each piece of the teacher's vocabulary: each goes
@@ -596,8 +599,9 @@ def evaluate(
     folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
     on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
     they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
-    sentence-transformers is scored on pairs of texts: with a score by the order of the cosines
-    (Spearman), without by what a search finds (nDCG@10, recall, MRR@10).
+    sentence-transformers, static vectors or a pre-trained model is scored on pairs of texts: with a
+    score by the order of the cosines (Spearman), without by what a search finds (nDCG@10, recall,
+    MRR@10).
 
     Args:
         model: a model directory, or a loaded one.

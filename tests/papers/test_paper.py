@@ -294,6 +294,12 @@ def test_every_table_runs(
             shares = result.scores[row.name]["BLiMP"]
             assert len(shares) == (row.model_of is None)
             assert all(0 <= share <= 1 for share in shares)
+    if name == "distilbert-4":
+        students = [
+            weights_fingerprint(load_model(tmp_path / "table/pretrained" / row / "model").model)
+            for row in ("all", "random-weights")
+        ]
+        assert students[0] != students[1]
     # What each line says, and the page, can be made of it.
     assert len(result.lines()) > len(table.rows)
     assert (tmp_path / "table/paper.html").stat().st_size > 5000

@@ -83,6 +83,11 @@ class TeacherAndStudent(OptionGroup):
         otherwise="every other one: 0 2 4 7 9 11 of 12",
         least=0,
     )
+    fresh_weights: bool = declare(
+        False,
+        "the student begins with random weights, in place of layers of the teacher; of as many "
+        "layers",
+    )
     token_types: TokenTypesOfTeacher = declare(
         "fold",
         "of a student that has none: add that of the first segment to the positions, or drop it "

@@ -231,6 +231,8 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
         needs.append(first.name)
     elif verb == "pretrain" or row.new_weights:
         arguments["config"] = config_to_huggingface(config)
+    if row.new_weights:
+        arguments["fresh_weights"] = True
     if verb == "pretrain" and row.begins_with is None:
         # Those begin behind a linear layer, where the heads that mimetic weights are for read.
         narrow = hasattr(config, "embedding_size")

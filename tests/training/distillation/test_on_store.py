@@ -125,6 +125,22 @@ def test_new_weights_are_a_function_of_the_seed(teacher: Path) -> None:
     assert made[0] == made[1] != made[2]
 
 
+def test_a_student_of_the_teachers_sizes_can_begin_at_random(teacher: Path, tmp_path: Path) -> None:
+    loaded = load_model(teacher)
+    half = plan_student(loaded.config, None, None)
+    plan = plan_student(loaded.config, None, None, fresh_weights=True)
+    assert (plan.config, plan.layers) == (half.config, None)
+    assert plan.line(loaded.config).endswith("begins with random weights")
+    made, taken = make_student(plan, loaded.model, lambda config: new_head(config, "mlm"), seed=0)
+    assert not taken
+    embeddings = "backbone.embeddings.word_embeddings.weight"
+    assert not torch.equal(made.state_dict()[embeddings], loaded.model.state_dict()[embeddings])
+    with pytest.raises(BertineError, match="layers and fresh_weights=True say different things"):
+        plan_student(loaded.config, None, [0], fresh_weights=True)
+    with pytest.raises(BertineError, match="has weights of its own; leave out fresh_weights"):
+        plan_student(loaded.config, teacher, None, fresh_weights=True)
+
+
 def test_a_preset_of_another_width_begins_at_random(teacher: Path) -> None:
     config = load_model(teacher).config
     plan = plan_student(config, "bert-tiny", None)

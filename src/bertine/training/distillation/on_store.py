@@ -80,7 +80,9 @@ def distill_on_store(
             f"{option('progressive_steps')} is for one process, but there are {world.size}"
         )
     loaded = _loaded_teacher(options.teacher)
-    plan = plan_student(loaded.config, options.student, options.layers)
+    plan = plan_student(
+        loaded.config, options.student, options.layers, fresh_weights=options.fresh_weights
+    )
     check_family(inner, plan.config)
     if "mlm" not in inner.heads(plan.config):
         raise BertineError(

@@ -43,12 +43,14 @@ class StudentPlan:
         layers: the teacher's layers that it begins as, from 0 on; None: of its own weights.
         folder: the model directory that it begins with; None: it has none.
         source: the model directory that `layers` are of; None: the teacher.
+        fresh: whether random weights were asked for.
     """
 
     config: Config
     layers: tuple[int, ...] | None
     folder: Path | str | None = None
     source: Path | str | None = None
+    fresh: bool = False
 
     def line(self, teacher: Config | None) -> str:
         """Say what the student begins as."""
@@ -57,6 +59,8 @@ class StudentPlan:
         size += f"{config.hidden_size}"
         if self.folder is not None:
             return f"student: {size}, begins as {self.folder}"
+        if self.fresh:
+            return f"student: {size}, begins with random weights"
         if self.layers is None:
             return f"student: {size}, begins with random weights: its sizes are not the teacher's"
         chosen = " ".join(map(str, self.layers))
@@ -80,7 +84,11 @@ def every_other(layers: int, wanted: int | None = None) -> tuple[int, ...]:
 
 
 def plan_student(
-    teacher: Config, student: Path | str | None, layers: Sequence[int] | None
+    teacher: Config,
+    student: Path | str | None,
+    layers: Sequence[int] | None,
+    *,
+    fresh_weights: bool = False,
 ) -> StudentPlan:
     """Decide what a student is to be.
 
@@ -89,11 +97,25 @@ def plan_student(
         student: a model type ("distilbert"), a preset, a ``config.json``, or a model directory;
             None: of the teacher's type.
         layers: of the teacher, from 0 on; None: every other one.
+        fresh_weights: begin with random weights in place of these layers.
 
     Raises:
         BertineError: no such preset, type, file or folder; a layer that the teacher does not have,
-            or the same one twice; layers for a student that cannot begin as them.
+            or the same one twice; layers, or random weights, for a student that cannot begin so.
     """
+    if fresh_weights:
+        if layers is not None:
+            raise BertineError(
+                f"{option('layers')} and {option('fresh_weights', True)} say different things of "
+                "the first weights; leave one of them out"
+            )
+        plan = plan_student(teacher, student, None)
+        if plan.folder is not None:
+            raise BertineError(
+                f"{student}: has weights of its own; leave out {option('fresh_weights', True)}, or "
+                "name a model type, a preset or its config.json"
+            )
+        return dataclasses.replace(plan, layers=None, fresh=True)
     _check_layers(teacher, layers)
     if student is not None and str(student) not in FAMILIES and has_weights(student):
         if layers is not None:

@@ -123,8 +123,18 @@ def config_of(teacher: Teacher) -> Config | None:
 
 def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
     if isinstance(teacher, ModelTeacher):
-        return plan_student(teacher.layers_config, options.student, options.layers)
+        return plan_student(
+            teacher.layers_config,
+            options.student,
+            options.layers,
+            fresh_weights=options.fresh_weights,
+        )
     assert options.student is not None
+    if options.fresh_weights:
+        raise BertineError(
+            f"{option('fresh_weights', True)} is for a student of a teacher that is a model; of "
+            f"{option('probabilities')} it begins as {option('student')}"
+        )
     if options.layers is None:
         return StudentPlan(load_config(options.student), None, options.student)
     cut = plan_student(load_config(options.student), None, options.layers)
