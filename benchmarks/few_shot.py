@@ -224,7 +224,8 @@ def main() -> None:
     rows = [(item.texts[0], str(item.label)) for item in test]
     chosen = generator(0, "test texts").permutation(len(rows))[: args.most_tested].tolist()
     write_rows(args.out / "test.csv", [rows[at] for at in chosen])
-    static = args.out / "static"
+    of = f", {args.model.name}" if args.model else ""
+    static = args.out / f"static{of.replace(', ', '-')}"
     if "model2vec" in args.systems and not static.exists():
         print(f"model2vec's distillation: {distil_static(base, static):.0f} s", flush=True)
     kept = args.out / "results.json"
@@ -236,7 +237,7 @@ def main() -> None:
             file = args.out / f"{size}-{'each' if each else 'all'}-{number}.csv"
             write_rows(file, draw(train, size, number, each=each))
             for system in args.systems:
-                key = f"{title}, {system}, {number}"
+                key = f"{title}, {system}, {number}{of}"
                 if key in results:
                     continue
                 results[key] = run_child(
@@ -255,7 +256,7 @@ def main() -> None:
         print(f"\n{title}, {len(chosen)} test texts")
         lines = {
             system: [
-                results[f"{title}, {system}, {number}"]
+                results[f"{title}, {system}, {number}{of}"]
                 for number in range(args.first_draw, args.first_draw + args.draws)
             ]
             for system in args.systems

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.inference.explaining import nearest as nearest_module
 from bertine.inference.explaining.head_vectors import head_vectors
 from bertine.inference.explaining.nearest import NearestExamples
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.model import Model
+from bertine.records.examples import read_examples
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits
 from bertine.tasks.tagging.task import Tagging
@@ -73,6 +76,29 @@ def test_the_nearest_are_those_with_the_highest_cosine(folder: Path, data: Path)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-5)
     cosines = sorted((vectors[1:] @ vectors[0]).tolist(), reverse=True)
     assert [each.similarity for each in found] == pytest.approx(cosines, abs=1e-5)
+
+
+def test_some_are_drawn_from_the_whole_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as the tokens allow, wherever they stand; none without a label."""
+    rows = [f"{toys.sentence(topic, word)},animal" for topic in toys.TOPICS for word in ("old", "")]
+    file = tmp_path / "many.csv"
+    file.write_text("text,label\n" + "\n".join([*rows, "the soup boils,dish"]) + "\n")
+    predictor = Predictor.load(folder, "cpu", "fp32")
+    examples = read_examples(file)
+    examples.items[0] = replace(examples.items[0], label=None)
+    features = predictor.answering.prepare(examples).features
+    every = NearestExamples.among_some(predictor.answering, examples, features, 1)
+    assert len(every.examples) == len(examples) - 1
+    (near,) = every.to("the soup boils")
+    assert (near.label, near.line) == ("dish", len(rows) + 2)
+    monkeypatch.setattr(nearest_module, "_TOKENS", 30)
+    some = NearestExamples.among_some(predictor.answering, examples, features, 1)
+    places = [item.line for item in some.examples.items]
+    assert 1 < len(places) < 8
+    assert places != sorted(places)
+    assert some.vectors.shape[0] == len(places)
 
 
 def test_vectors_are_kept_and_made_anew_where_anything_changes(folder: Path, data: Path) -> None:

@@ -22,7 +22,7 @@ from bertine.options.serving import ServeOptions
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.limits import Limits
 from bertine.serving.http.sockets import bound_socket
-from bertine.serving.served import Served
+from bertine.serving.served_table import load_served
 from bertine.serving.server import Server
 from bertine.serving.service import Service
 
@@ -142,7 +142,7 @@ def running(
     answers may be made small."""
     bounds = Limits(**limits)
     served = [
-        Served.load(
+        load_served(
             name, path, bounds, device="cpu", precision="fp32", deciding=options, near=options
         )
         for name, path in models.items()

@@ -17,6 +17,8 @@ from bertine.serving.http.limits import Limits
 from bertine.serving.schemas import ModelInfo
 from bertine.serving.served_table import ServedTable, load_served
 
+from .conftest import running
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -41,6 +43,16 @@ def test_it_gives_vectors_and_nothing_else(
     assert described["max_length"] is None
     ModelInfo(**described)
     assert served.tokens("the cat sat") >= 1
+
+
+def test_shorter_vectors_are_those_of_the_embedder(folder: Path) -> None:
+    """Of length 1 again, as whole ones of the table are."""
+    texts = ["the cat sat", "soup"]
+    wanted = bertine.Embedder.load(folder, dimensions=3)(texts)
+    with running({"pet": folder}) as client:
+        found = client("/embed", {"texts": texts, "dimensions": 3}).json
+        assert client("/embed", {"texts": texts, "dimensions": 9}).status == 422
+    np.testing.assert_allclose(found["vectors"], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["table", "pre-trained"])

@@ -359,6 +359,11 @@ def test_shorter_vectors_are_scored_as_evaluate_scores_them(
         again = bertine.finetune_similarity(**run, resume=True)
         # The model that it began with has no task, and its vectors are scored all the same.
         before = bertine.evaluate(model, scored, precision="fp32").metrics
+        # But not what only looks like pairs.
+        rows = [["where is it", "delivery"], ["pay me", "payment"]]
+        labelled = write(tmp_path / "labelled.csv", ["message", "team"], rows)
+        with pytest.raises(BertineError, match="was not fine-tuned"):
+            bertine.evaluate(model, labelled)
     assert again.shortened == result.shortened
     assert before["spearman"] == pytest.approx(result.before["spearman"], abs=1e-5)
     with pytest.raises(BertineError, match="keeps its vectors"):

@@ -19,10 +19,9 @@ from bertine.inference.compute.running import Computing
 from bertine.inference.elmo.evaluate_text import evaluate_text
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.scoring.evaluate_vectors import (
-    JUDGED,
     evaluate_vectors,
     gives_vectors,
-    rows_to_score,
+    holds_text_pairs,
 )
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.losses import worst_of
@@ -101,7 +100,9 @@ def evaluate(
     if isinstance(data, str | Path) and not isinstance(model, Predictor | Embedder):
         what = _without_labels(data)
         if what:
-            decided = ("cost_matrix", options.cost_matrix), ("coverage", options.coverage)
+            decided = [
+                (name, getattr(options, name)) for name in ("cost_matrix", "coverage", "dimensions")
+            ]
             for name, wanted in (("worst", worst), ("baselines", options.baselines), *decided):
                 if wanted:
                     raise BertineError(f"{data}: {what}, which has no labels; leave out {name}")
@@ -121,7 +122,7 @@ def evaluate(
         loaded = load_model(model)
         answers = loaded.task is not None and loaded.task.name in TASKS
         # Without pairs to score vectors on, the predictor says what it lacks.
-        if not answers and rows_to_score(data, options).open_columns().kind in JUDGED:
+        if not answers and holds_text_pairs(data, options):
             return evaluate_vectors(model, data, options, show_progress=show_progress)
     if options.dimensions is not None:
         raise BertineError(

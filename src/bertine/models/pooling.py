@@ -120,6 +120,8 @@ class Pooling:
             words.append("normalized")
         if self.dimensions:
             words.append(f"the first {self.dimensions} dimensions")
+            if self.normalize and self.normalize_kept:
+                words.append("normalized again")
         return ", ".join(words)
 
     def __call__(self, output: Encoded, mask: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
 
 #: The usual names of the two texts, tried in this order.
-_PAIRS = (
+USUAL_PAIRS = (
     *(("query", name) for name in ("match", "relevant", "positive", "answer", "passage")),
     *(("query", name) for name in ("document", "text")),
     ("anchor", "positive"),
@@ -181,7 +181,7 @@ def _text_columns(
         require_columns(table.name, names, listed)
         return listed
     if kind not in ("labels", "texts", "sentences"):
-        for pair in _PAIRS:
+        for pair in USUAL_PAIRS:
             if all(name in names for name in pair):
                 return pair
     for usual in _TEXTS:

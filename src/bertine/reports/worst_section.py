@@ -16,8 +16,8 @@ from bertine.text.spacing import close_up_places
 
 #: What marks a part of a text, and what the page calls that side.
 _SIDES = {"label": "actual", "answer": "predicted"}
-#: Characters of a training example that are shown.
-_NEAR = 120
+#: Characters of a training example, and of its label, that are shown.
+_NEAR, _LABEL = 120, 50
 
 
 def worst(run: RunFolder) -> Section | None:
@@ -72,8 +72,11 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
             answer = str(each["answer"]) or "no answer"
             nearest = [
                 (
-                    f"near in training, {near['label']} ({float(near['similarity']):.2f})",
-                    shortened(" / ".join(map(str, near["texts"])), _NEAR),
+                    f"near in training, {shortened(str(near['label']), _LABEL)} "
+                    f"({float(near['similarity']):.2f})",
+                    " / ".join(
+                        shortened(str(text), _NEAR // len(near["texts"])) for text in near["texts"]
+                    ),
                 )
                 for near in each.get("nearest", [])
             ]

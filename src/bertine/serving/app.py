@@ -213,7 +213,10 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
             costs = [served.tokens(text) for text in part]
             embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
         table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
-        if normalize:
+        # As the embedder does with shorter vectors of its own.
+        embedder = served.embedder
+        again = dimensions is not None and embedder is not None and embedder.pooling.normalize
+        if normalize or again:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
         return table, embedded
 

@@ -103,6 +103,8 @@ class Embedder(Shown):
         self.model, self.tokenizer = model.eval(), tokenizer
         self.pooling = pooling or Pooling()
         self.pooling.check(model.config)
+        if self.pooling.dimensions == replace(self.pooling, dimensions=None).width(model.config):
+            self.pooling = replace(self.pooling, dimensions=None)
         if tokenizer.template.sums_up_at_end:
             self.pooling = self.pooling.of_last_token()
         positions = model.config.longest_input

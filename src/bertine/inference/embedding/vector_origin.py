@@ -129,6 +129,7 @@ class VectorOrigin:
         for name in ("pooling", "layer", "keep"):
             theirs, wanted = getattr(self, name), getattr(asked, name)
             if theirs != wanted:
+                name = "dimensions" if name == "keep" else name
                 raise BertineError(
                     f"{vectors}: was made with {name} {_plain(theirs)}, but the query has "
                     f"{name} {_plain(wanted)}; choose the same for both"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from bertine.errors import BertineError
 from bertine.files import write_json
 from bertine.inference.answering import Answering
 from bertine.inference.explaining.explainer import Explainer
-from bertine.inference.explaining.near_example import NearExample
 from bertine.inference.explaining.nearest import NearestExamples
 from bertine.records.examples import Examples
+from bertine.tasks.features import Features
 from bertine.tasks.worst import WorstExample
 
 #: The file in a run's folder.
@@ -30,13 +29,14 @@ def write_explained(
     explainer: Explainer,
     answering: Answering,
     worst: Sequence[WorstExample],
-    validation: Examples[Any],
-    training: Examples[Any],
+    validation: Sequence[Features],
+    training: tuple[Examples[Any], Sequence[Features]],
 ) -> None:
     """Write what the words of the worst predicted examples contribute to their answers into a run's
     `folder`, as ``explained.json``: under ``examples`` the ``index`` of each, the ``answer``, the
     ``unit`` and its strongest ``words``, each with its ``contribution``, and the ``nearest``
-    training examples (of all, or of 1,000 drawn at random). The first five that are predicted
+    training examples (of all that have labels, or of 1,000 drawn at random, with 65,536 tokens at
+    most). The first five that are predicted
     wrongly, or, where none is, the first five; nothing for a task whose answers cannot be
     explained.
 
@@ -44,14 +44,13 @@ def write_explained(
         folder: of the run.
         explainer: of the model; it should read at most :data:`TOKENS` of a text.
         answering: the model, which computes the vectors of examples.
-        worst: in their order, of the `validation` examples.
-        validation: all of them.
-        training: the examples that the model was trained on.
+        worst: in their order, of the validation examples.
+        validation: the features of these.
+        training: the examples that the model was trained on, and their features.
     """
     wrong = [each for each in worst if each.label != each.answer]
     written: list[dict[str, Any]] = []
     near: NearestExamples | None = None
-    labelled = all(item.label is not None for item in training.items)
     for each in (wrong or worst)[:_EXAMPLES]:
         try:
             found = explainer.explain(each.texts)
@@ -62,18 +61,12 @@ def write_explained(
             for word in found.strongest(_WORDS)
         ]
         entry = {"index": each.index, "answer": found.answer, "unit": found.unit, "words": words}
-        if labelled:
-            near = near or NearestExamples.among_some(answering, training, _NEAREST)
-            example = copy(validation)
-            example.items = [validation.items[each.index]]
-            entry["nearest"] = [one.to_dict() for one in _nearest(near, example)]
+        try:
+            near = near or NearestExamples.among_some(answering, *training, _NEAREST)
+            own = [feature for feature in validation if feature.row == each.index]
+            entry["nearest"] = [one.to_dict() for one in near.to_features(own)]
+        except BertineError:  # no labels; another number of choices
+            pass
         written.append(entry)
     if written:
         write_json(folder / EXPLAINED, {"examples": written})
-
-
-def _nearest(near: NearestExamples, example: Examples[Any]) -> tuple[NearExample, ...]:
-    try:
-        return near.to_example(example)
-    except BertineError:  # another number of choices
-        return ()

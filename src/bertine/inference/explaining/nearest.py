@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence
 from bertine.rng import generator
+from bertine.tasks.features import Features
 from bertine.tasks.worst import shortened
 from bertine.terminal.console import counted, progress
 
@@ -106,30 +108,48 @@ class NearestExamples:
 
     @classmethod
     def among_some(
-        cls, answering: Answering, examples: Examples[Any], count: int
+        cls,
+        answering: Answering,
+        examples: Examples[Any],
+        features: Sequence[Features],
+        count: int,
     ) -> NearestExamples:
-        """Compute the vectors of at most 1,000 `examples`, drawn at random, with 65,536 tokens at
-        most, one example at least."""
-        chosen = copy(examples)
-        order = generator(0, "nearest examples").permutation(len(examples))[:_SOME]
-        chosen.items = [examples.items[at] for at in sorted(order.tolist())]
-        features = answering.prepare(chosen).features
-        tokens = np.cumsum([len(feature.input_ids) for feature in features])
-        over = np.flatnonzero(tokens > _TOKENS)
-        rows = max(1, features[over[0]].row) if len(over) else len(chosen)
-        chosen.items = chosen.items[:rows]
-        kept = [feature for feature in features if feature.row < rows]
-        return cls(answering, chosen, head_vectors(answering, kept), count)
+        """Compute the vectors of some of the `examples` that have labels, of which `features` are:
+        1,000 of them drawn at random, or as many as have 65,536 tokens, one at least.
+
+        Raises:
+            BertineError: none has a label.
+        """
+        own: dict[int, list[Features]] = {}
+        for feature in features:
+            if examples.items[feature.row].label is not None:
+                own.setdefault(feature.row, []).append(feature)
+        if not own:
+            raise BertineError(f"{examples.source}: there are no labelled examples")
+        rows = list(own)
+        chosen: list[Any] = []
+        kept: list[Features] = []
+        tokens = 0
+        for at in generator(0, "nearest examples").permutation(len(rows))[:_SOME].tolist():
+            parts = own[rows[at]]
+            tokens += sum(len(part.input_ids) for part in parts)
+            if chosen and tokens > _TOKENS:
+                break
+            kept += [replace(part, row=len(chosen)) for part in parts]
+            chosen.append(examples.items[rows[at]])
+        part = copy(examples)
+        part.items = chosen
+        return cls(answering, part, head_vectors(answering, kept), count)
 
     def to(self, text: Any) -> tuple[NearExample, ...]:
         """Find the examples nearest to a text, or to those that belong together, best first; of
         equals the first. An example with the same texts counts too: it was trained on."""
-        return self.to_example(self.answering.task.examples_of([text]))
+        prepared = self.answering.prepare(self.answering.task.examples_of([text]))
+        return self.to_features(prepared.features)
 
-    def to_example(self, example: Examples[Any]) -> tuple[NearExample, ...]:
-        """Find the examples nearest to a set of one, as :meth:`to` does."""
-        prepared = self.answering.prepare(example)
-        return self.nearest(head_vectors(self.answering, prepared.features)[0])
+    def to_features(self, features: Sequence[Features]) -> tuple[NearExample, ...]:
+        """Find the examples nearest to the one that `features` are of, as :meth:`to` does."""
+        return self.nearest(head_vectors(self.answering, features)[0])
 
     def nearest(self, vector: np.ndarray) -> tuple[NearExample, ...]:
         """Find the examples nearest to a vector, fp32 [D], of length 1.

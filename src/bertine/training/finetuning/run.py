@@ -259,8 +259,8 @@ class _Finetuning:
             all_windows=False,
         )
         answering = Answering(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
-        trained_on = prepared.train.examples
-        write_explained(run.folder, explainer, answering, worst, examples, trained_on)
+        trained_on = prepared.train.examples, prepared.train.features
+        write_explained(run.folder, explainer, answering, worst, self.held, trained_on)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)

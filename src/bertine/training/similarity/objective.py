@@ -69,10 +69,13 @@ class PairLoss:
     symmetric: bool = False
     lengths: tuple[int, ...] = ()
 
+    def all_lengths(self, whole: int) -> tuple[int, ...]:
+        """Return the lengths whose losses count, for vectors of `whole` numbers."""
+        return (whole, *(n for n in dict.fromkeys(self.lengths) if n != whole))
+
     def of(self, vectors: Tensor, batch: Batch) -> dict[str, Term]:
         """Compute the loss of the `vectors` fp32 [B, D] of a batch of :func:`pair_batch`."""
-        whole = vectors.shape[1]
-        lengths = (whole, *(n for n in dict.fromkeys(self.lengths) if n != whole))
+        lengths = self.all_lengths(vectors.shape[1])
         losses = [self._of(F.normalize(vectors[:, :n], dim=-1), batch) for n in lengths]
         total = torch.stack([loss for loss, _ in losses]).mean()
         count = int((batch.targets["side"] == FIRST).sum())

@@ -366,7 +366,9 @@ class SimilarityRun:
             "loss": self.loss.name,
             "scale": self.loss.scale,
             "symmetric": self.loss.symmetric,
-            "vector_lengths": list(self.loss.lengths) or None,
+            "vector_lengths": list(self.loss.all_lengths(self.embedder.dimensions))
+            if self.loss.lengths
+            else None,
             "mine_negatives": options.mine_negatives,
             "mine_below": options.mine_below,
             "pooling": self.embedder.pooling.name,

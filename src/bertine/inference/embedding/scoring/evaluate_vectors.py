@@ -18,7 +18,7 @@ from bertine.names import PairKind
 from bertine.options.answering import EvaluateOptions
 from bertine.options.names import option
 from bertine.records.examples import find_splits
-from bertine.records.text_pairs import KINDS, PairRows
+from bertine.records.text_pairs import KINDS, USUAL_PAIRS, PairRows
 from bertine.tables.given import Data, GivenTable, Source
 from bertine.tasks.features import Features
 from bertine.terminal.console import counted, say
@@ -90,6 +90,17 @@ def rows_to_score(data: Data, options: EvaluateOptions) -> PairRows:
         strict=options.strict,
         asked={"text_columns": options.text_columns, "label_column": options.label_column},
     )
+
+
+def holds_text_pairs(data: Data, options: EvaluateOptions) -> bool:
+    """Tell whether `data` are pairs of texts by the names of their columns, or those that the
+    options give."""
+    try:
+        columns = rows_to_score(data, options).open_columns()
+    except BertineError:
+        return False
+    named = columns.texts in USUAL_PAIRS or bool(options.text_columns)
+    return columns.kind == "scores" or (columns.kind == "pairs" and named)
 
 
 def evaluated_part(data: Data) -> Source:
