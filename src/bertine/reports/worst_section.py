@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from bertine.reports.html import Section, Segment, TextCard, TextCards, percent_text
 from bertine.runs.files import EXPLAINED, RunFolder, naming_damage
-from bertine.tasks.worst import shortened
 from bertine.text.spacing import close_up_places
 
 #: What marks a part of a text, and what the page calls that side.
@@ -72,10 +71,10 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
             answer = str(each["answer"]) or "no answer"
             nearest = [
                 (
-                    f"near in training, {shortened(str(near['label']), _LABEL)} "
+                    f"near in training, {_cut(str(near['label']), _LABEL)} "
                     f"({float(near['similarity']):.2f})",
                     " / ".join(
-                        shortened(str(text), _NEAR // len(near["texts"])) for text in near["texts"]
+                        _cut(str(text), _NEAR // len(near["texts"])) for text in near["texts"]
                     ),
                 )
                 for near in each.get("nearest", [])
@@ -84,6 +83,11 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
                 f"what words add to the {unit} of {answer}: {listed}", nearest
             )
     return answers
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return at most `limit` characters of `text`, an ellipsis for the rest."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _card(
