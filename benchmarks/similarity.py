@@ -8,13 +8,13 @@ Both sides start from the same model (MiniLM; --model), have the same rows, epoc
 rate, schedule and longest text, and a child process with the same number of threads. Seconds are
 those of loading, reading and training; imports, and evaluation on the way, are not in them.
 
-scores: STS-B's training pairs with their scores (CoSENT; theirs CoSENTLoss).
+scores: the training pairs of --sts with their scores (CoSENT; theirs CoSENTLoss).
 texts: sentences of --text alone, each its own match under another dropout (ranking; theirs
 MultipleNegativesRankingLoss).
 memory: neighbouring sentences of --text as pairs, so many as --rows says, and --steps updates.
 
-Judged by Spearman's correlation of the cosines with the scores of STS-B's dev file. Theirs needs
-the packages datasets and accelerate.
+Judged by Spearman's correlation of the cosines with the scores of STS-B's dev file, or of SICK's
+test file. Theirs needs the packages datasets and accelerate.
 """
 
 from __future__ import annotations
@@ -49,6 +49,15 @@ SYSTEMS = ("bertine", "bertine, fp32", "sentence-transformers", "sentence-transf
 LONGEST = 128
 WARM_UP = 0.1
 _CORPUS_SENTENCE = range(30, 300)
+#: Files of training and judging, and the columns of the two sentences and their score.
+_STS = {
+    ("train.tsv", "dev.tsv"): ("sentence1", "sentence2", "score"),
+    ("SICK_train.txt", "SICK_test_annotated.txt"): (
+        "sentence_A",
+        "sentence_B",
+        "relatedness_score",
+    ),
+}
 
 
 def train_ours(job: dict[str, Any], folder: Path) -> Path:
@@ -169,11 +178,14 @@ def write_table(path: Path, header: Sequence[str], rows: Iterator[Sequence[str]]
         writer.writerows(rows)
 
 
-def read_sts(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the two sentences and the score of each row of a file of GLUE's STS-B."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+def read_sts(folder: Path, *, judged: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Yield the two sentences and the score of each row of a folder of GLUE's STS-B, or of SICK."""
+    files, columns = next(
+        (files, columns) for files, columns in _STS.items() if (folder / files[0]).exists()
+    )
+    lines = (folder / files[judged]).read_text(encoding="utf-8").splitlines()
     names = lines[0].split("\t")
-    places = [names.index(name) for name in ("sentence1", "sentence2", "score")]
+    places = [names.index(name) for name in columns]
     for line in lines[1:]:
         cells = line.split("\t")
         yield cells[places[0]], cells[places[1]], cells[places[2]]
@@ -183,7 +195,7 @@ def write_rows(args: argparse.Namespace, way: str, rows: int) -> Path:
     """Write the training rows of a way; return the file."""
     path: Path = args.out / f"{way}-{rows}.csv"
     if way == "scores":
-        given = islice(read_sts(args.sts / "train.tsv"), rows)
+        given = islice(read_sts(args.sts), rows)
         write_table(path, ["sentence1", "sentence2", "score"], given)
     elif way == "texts":
         write_table(path, ["text"], islice(((s,) for _, s in sentences(args.text)), rows))
@@ -197,7 +209,7 @@ def write_rows(args: argparse.Namespace, way: str, rows: int) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--job", help=argparse.SUPPRESS)
-    parser.add_argument("--sts", type=Path, help="folder of GLUE's STS-B")
+    parser.add_argument("--sts", type=Path, help="folder of GLUE's STS-B, or of SICK")
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="a corpus")
     parser.add_argument("--out", type=Path, help="folder of the rows and the results")
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=["scores"])
@@ -224,7 +236,7 @@ def main() -> None:
     if args.sts:
         judged = str(args.out / "judged.csv")
         header = ["sentence1", "sentence2", "score"]
-        write_table(Path(judged), header, read_sts(args.sts / "dev.tsv"))
+        write_table(Path(judged), header, read_sts(args.sts, judged=True))
         before = bertine.evaluate(args.model or minilm(), data=judged, precision="fp32")
         print(f"before training: Spearman {100 * before.metrics['spearman']:.1f}", flush=True)
     kept = args.out / "results.json"

@@ -258,7 +258,7 @@ def test_a_model_that_always_answers_is_told_so_on_questions_without_answers() -
     assert "always gives one" in "\n".join(report.lines())
     plain = task.report([prediction("oil")], [Gold(("oil",))])
     assert list(plain.metrics) == ["exact_match", "f1"]
-    assert len(plain.lines()) == 1
+    assert not any("always" in line for line in plain.lines())
 
 
 def test_a_collapse_is_said() -> None:

@@ -317,6 +317,55 @@ def test_pairs_of_labels_are_drawn_and_searched(model: Path, tmp_path: Path) -> 
     assert result.after["ndcg@10"] > result.before["ndcg@10"]
 
 
+def mean_cosine(model: Path | str, texts: list[str]) -> float:
+    """Average the cosines of every two texts."""
+    vectors = Embedder.load(model, precision="fp32", normalize=True)(texts)
+    cosines = vectors @ vectors.T
+    return float((cosines.sum() - len(texts)) / (len(texts) * (len(texts) - 1)))
+
+
+def test_texts_alone_move_apart(model: Path, tmp_path: Path) -> None:
+    """Each is its own match under another dropout, and no match of all others."""
+    texts = [text for _, text in sentences()]
+    rows = write(tmp_path / "texts.csv", ["text"], [[text] for text in texts])
+    with toys.one_thread():
+        result = bertine.finetune_similarity(
+            model=model, data=rows, out=tmp_path / "run", epochs=6, **SETTINGS
+        )
+        assert (result.kind, result.rows) == ("texts", len(texts))
+        assert mean_cosine(result.model, texts) < mean_cosine(model, texts) - 0.2
+    log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    assert losses[-1] < losses[0]
+
+
+def test_neighbouring_sentences_are_pairs(model: Path, tmp_path: Path) -> None:
+    """Topics of one kind, which stand beside each other in the documents, find one another."""
+    kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
+    alike = [
+        (one, two)
+        for one in toys.TOPICS
+        for two in toys.TOPICS
+        if one != two and kinds[one] == kinds[two]
+    ]
+    documents = [
+        [f"{toys.sentence(one, word)} {toys.sentence(two, word)} {toys.sentence(one, word)}"]
+        for one, two in alike
+        for word in toys.ADJECTIVES
+    ]
+    held = [[toys.sentence(one, "old"), toys.sentence(two, "warm")] for one, two in alike]
+    rows = write(tmp_path / "texts.csv", ["text"], [*documents, ["the cat sleeps"]])
+    pairs = write(tmp_path / "pairs.csv", ["query", "match"], held)
+    with toys.one_thread():
+        result = bertine.finetune_similarity(
+            model=model, data=rows, kind="sentences", validation=pairs, out=tmp_path / "run",
+            epochs=3, **{**SETTINGS, "batch_size": 32},
+        )  # fmt: skip
+    # The last document has one sentence, so no pair.
+    assert (result.kind, result.rows) == ("sentences", 2 * len(documents))
+    assert result.after["ndcg@10"] > result.before["ndcg@10"]
+
+
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
     model: Path, scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

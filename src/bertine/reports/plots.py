@@ -233,48 +233,62 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
         return to_svg(figure, salt=repr(table.tolist()))
 
 
-def reliability(bins: Sequence[tuple[float, float, int]]) -> bytes:
+def reliability(
+    bins: Sequence[tuple[float, float, int]],
+    *,
+    of: str = "answer",
+    right: str = "answers that are right",
+) -> bytes:
     """Draw how often answers are right over the probability that they are given with, and the line
     where both are equal, as SVG. The more answers a point stands for, the larger it is.
 
     Args:
         bins: mean probability, share that is right, number of answers.
+        of: what has the probability, one of them.
+        right: those that are right.
     """
     with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
         if not bins:
             return nothing_logged(figure, axes)
-        chances, right, counts = (
+        chances, shares, counts = (
             np.asarray(column, dtype=np.float64) for column in zip(*bins, strict=True)
         )
         axes.plot((0, 1), (0, 1), linewidth=1.5, **DASHED)
-        axes.plot(chances, right, color=ACCENT, linewidth=1.2, alpha=0.5)
+        axes.plot(chances, shares, color=ACCENT, linewidth=1.2, alpha=0.5)
         sizes = 18 + 160 * counts / counts.max()
-        axes.scatter(chances, right, s=sizes, color=ACCENT, alpha=0.8, linewidths=0)
-        low = min(0.95, float(min(chances.min(), right.min())))
+        axes.scatter(chances, shares, s=sizes, color=ACCENT, alpha=0.8, linewidths=0)
+        low = min(0.95, float(min(chances.min(), shares.min())))
         ends = (max(0.0, low - 0.06), 1.02)
         axes.set(xlim=ends, ylim=ends, aspect="equal")
-        axes.set(xlabel="probability of the answer", ylabel="answers that are right")
+        axes.set(xlabel=f"probability of the {of}", ylabel=right)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))
             label_ticks(axis, True)
         return to_svg(figure, salt=repr(bins))
 
 
-def coverage(points: Sequence[tuple[float, float, float]]) -> bytes:
+def coverage(
+    points: Sequence[tuple[float, float, float]],
+    *,
+    kept: str = "texts that are answered",
+    right: str = "answers that are right",
+) -> bytes:
     """Draw how often answers are right over the share of the texts that are answered, the most
     certain ones first, as SVG.
 
     Args:
         points: share that is answered, share of these that is right, lowest probability.
+        kept: what is answered.
+        right: those that are right.
     """
     with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
         if not points:
             return nothing_logged(figure, axes)
-        answered, right, _ = zip(*points, strict=True)
-        axes.plot(answered, right, color=ACCENT, linewidth=1.8, marker="o", markersize=3.5)
-        axes.set(xlim=(0, 1.02), xlabel="texts that are answered", ylabel="answers that are right")
-        room = 0.1 * (max(right) - min(right)) or 0.02
-        axes.set_ylim(min(right) - room, min(1.0, max(right)) + room)
+        answered, shares, _ = zip(*points, strict=True)
+        axes.plot(answered, shares, color=ACCENT, linewidth=1.8, marker="o", markersize=3.5)
+        axes.set(xlim=(0, 1.02), xlabel=kept, ylabel=right)
+        room = 0.1 * (max(shares) - min(shares)) or 0.02
+        axes.set_ylim(min(shares) - room, min(1.0, max(shares)) + room)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5))
             label_ticks(axis, True)

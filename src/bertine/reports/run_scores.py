@@ -27,6 +27,13 @@ _LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicte
 _LABELS = 30
 #: Shares of answered texts that are listed.
 _ANSWERED = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
+#: What a probability is of: one of them, those that count as right, what is not left open.
+_PROBABLE = {
+    "answers": ("answer", "answers that are right", "texts that are answered"),
+    "labels": ("label", "labels that are there", ""),
+    "entities": ("entity", "entities that are right", "entities that are given"),
+    "tags": ("tag", "tags that are right", ""),
+}
 #: Scores in the table of baselines.
 _SCORES = 4
 _LENGTHS = {"median": "median", "p95": "95th percentile", "longest": "longest"}
@@ -228,41 +235,49 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     texts."""
     bins = [(float(a), float(b), int(count)) for a, b, count in found.get("bins") or ()]
     points = [(float(a), float(b), float(c)) for a, b, c in found.get("coverage") or ()]
-    if not bins or not points:
+    about = str(found.get("about", "answers"))
+    if not bins or about not in _PROBABLE:
         return []
+    one, right_ones, kept = _PROBABLE[about]
     rows = [
         [f"{share:.0%}", f"{right:.1%}", f"{math.floor(1000 * lowest) / 1000:.3f}"]
         for share, right, lowest in points
         if any(abs(share - wanted) < 0.02 for wanted in _ANSWERED)
     ]
     alt = "; ".join(f"{chance:.0%}: {right:.0%} of {count}" for chance, right, count in bins)
-    of_texts = "; ".join(f"{share:.0%}: {right:.1%}" for share, right, _ in points)
+    shares = "; ".join(f"{share:.0%}: {right:.1%}" for share, right, _ in points)
+    figures = [
+        Figure(
+            "Are probabilities right?",
+            reliability(bins, of=one, right=right_ones),
+            f"Share of {right_ones} by their probability: {alt}",
+            f"On the line they are. They are off by {100 * float(found['error']):.1f} "
+            "points on average (expected calibration error); if they were exact, so many "
+            f"{about if about != 'answers' else 'examples'} would show "
+            f"{100 * float(found['error_by_chance']):.1f}.",
+        )
+    ]
+    if not points:
+        return [Figures(figures, columns=2)]
+    figures.append(
+        Figure(
+            f"Fewer {about}, surer ones",
+            coverage(points, kept=kept, right=right_ones),
+            f"Share of {right_ones}, by the share of {kept}: {shares}",
+            f"The most certain {about} first.",
+        )
+    )
+    answered = about == "answers"
+    below = "texts below the lowest probability are left to people"
+    if not answered:
+        below = f"{about} below the lowest probability are left out"
     return [
-        Figures(
-            [
-                Figure(
-                    "Are probabilities right?",
-                    reliability(bins),
-                    f"How often answers are right by their probability: {alt}",
-                    f"On the line they are. They are off by {100 * float(found['error']):.1f} "
-                    "points on average (expected calibration error); if they were exact, so many "
-                    f"examples would show {100 * float(found['error_by_chance']):.1f}.",
-                ),
-                Figure(
-                    "Fewer answers, surer ones",
-                    coverage(points),
-                    f"How often answers are right, by the share that is answered: {of_texts}",
-                    "The most certain answers first.",
-                ),
-            ],
-            columns=2,
-        ),
+        Figures(figures, columns=2),
         PageTable(
-            ["answered", "right", "lowest probability"],
+            ["answered" if answered else "given", "right", "lowest probability"],
             rows,
             numeric=(0, 1, 2),
-            caption="Where texts below the lowest probability are left to people "
-            "(--abstain-below).",
+            caption=f"Where {below} (--abstain-below).",
         ),
     ]
 
@@ -271,11 +286,13 @@ def _calibration(found: Mapping[str, Any]) -> list[html.Block]:
     """Say which temperature was fitted, and what it is worth."""
     if not found:
         return []
+    about = str(found.get("about", "answers"))
+    probabilities = "probabilities" if about == "answers" else f"probabilities of {about}"
     return [
         Note(
             f"A temperature of {float(found['temperature']):.2f} was fitted on "
             f"{int(found['num_examples']):,} validation examples and is in the head. On examples "
-            "that it was not fitted on, probabilities are off by "
+            f"that it was not fitted on, {probabilities} are off by "
             f"{100 * float(found['error_after']):.1f} points on average, before by "
             f"{100 * float(found['error_before']):.1f}."
         )

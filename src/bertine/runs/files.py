@@ -172,7 +172,13 @@ _SETTINGS: Shape = {
 _SCORES: Shape = {
     "instead_of?": {"*?": NUMBER},
     "cross_validated?": {"*?": NUMBER},
-    "calibration?": {"*?": NUMBER},
+    "calibration?": {
+        "about?": TEXT,
+        "temperature": NUMBER,
+        "error_before": NUMBER,
+        "error_after": NUMBER,
+        "num_examples": COUNT,
+    },
     "final?": {
         "source?": TEXT,
         "num_answerable?": COUNT,
@@ -188,6 +194,7 @@ _SCORES: Shape = {
         "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
         "confusion?": [[COUNT]],
         "reliability?": {
+            "about?": TEXT,
             "error?": NUMBER,
             "error_by_chance?": NUMBER,
             "bins?": [[NUMBER]],

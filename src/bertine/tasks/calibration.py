@@ -26,7 +26,9 @@ _LOWEST, _HIGHEST, _ORDINARY = 0.2, 20.0, 0.5
 _FOLDS = 5
 #: Of what is written: the last bits of a probability depend on the texts beside it.
 _DIGITS = 6
-#: Shares of the texts that are answered, for the accuracy of each.
+#: What can be left open below a probability.
+_LEFT_OPEN = ("answers", "entities")
+#: Shares of what is left open or not, for the accuracy of each.
 _SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
 
 
@@ -42,23 +44,31 @@ class Reliability:
         bins: of each that is not empty the mean probability, how often answers are right, and how
             many there are.
         coverage: of the most certain 5%, 10%, …, 100% of the answers: the share, how often these
-            are right, and the lowest probability among them.
+            are right, and the lowest probability among them; nothing where none can be left open.
+        about: what has the probabilities: "answers", "labels" (of which several are given: right
+            is one that is there), "entities", or "tags" of words.
     """
 
     error: float
     error_by_chance: float
     bins: list[tuple[float, float, int]]
     coverage: list[tuple[float, float, float]]
+    about: str = "answers"
 
     @classmethod
-    def of(cls, probabilities: Sequence[float] | np.ndarray, right: Sequence[bool]) -> Reliability:
+    def of(
+        cls,
+        probabilities: Sequence[float] | np.ndarray,
+        right: Sequence[bool] | np.ndarray,
+        about: str = "answers",
+    ) -> Reliability:
         """Compare the probabilities of N answers with whether they are right; those that are no
         numbers, of a model whose weights are none, are left out."""
         chances = np.asarray(probabilities, dtype=np.float64)
         finite = np.isfinite(chances)
         chances, correct = chances[finite], np.asarray(right, dtype=bool)[finite]
         if not len(chances):
-            return cls(0.0, 0.0, [], [])
+            return cls(0.0, 0.0, [], [], about)
         order = np.argsort(-chances, kind="stable")
         shares = correct[order].cumsum() / np.arange(1, len(order) + 1)
         lowest = chances[order]
@@ -72,13 +82,15 @@ class Reliability:
             ],
             [
                 (count / len(order), float(shares[count - 1]), float(lowest[count - 1]))
-                for count in dict.fromkeys(counts)
+                for count in dict.fromkeys(counts if about in _LEFT_OPEN else ())
             ],
+            about,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
+            "about": self.about,
             "error": round(self.error, _DIGITS),
             "error_by_chance": round(self.error_by_chance, _DIGITS),
             "bins": [[round(value, _DIGITS) for value in values] for values in self.bins],
@@ -88,7 +100,7 @@ class Reliability:
     def line(self) -> str:
         """Say how far the probabilities are off."""
         return (
-            f"probabilities are off by {100 * self.error:.1f} points on average (expected "
+            f"{_of(self.about)} are off by {100 * self.error:.1f} points on average (expected "
             f"calibration error; {100 * self.error_by_chance:.1f} if they were exact)"
         )
 
@@ -101,11 +113,13 @@ class Decisions:
         logits: fp64 [N, K]; -inf where there were fewer to choose from.
         truth: int64 [N], which of them is right.
         examples: int64 [N], the example that a decision is about; there may be several.
+        about: what is decided: "answers", "labels" (of which several are given) or "tags".
     """
 
     logits: np.ndarray
     truth: np.ndarray
     examples: np.ndarray
+    about: str = "answers"
 
     @classmethod
     def of(cls, logits: Sequence[np.ndarray], truth: Sequence[int]) -> Decisions | None:
@@ -129,6 +143,7 @@ class Calibration:
         num_examples: that it was fitted on.
         helps: whether the loss of each fifth by the temperature of the others is lower than
             without one.
+        about: what has the probabilities: see :class:`Decisions`.
     """
 
     temperature: float
@@ -136,10 +151,11 @@ class Calibration:
     error_after: float
     num_examples: int
     helps: bool
+    about: str = "answers"
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        names = ("temperature", "error_before", "error_after", "num_examples")
+        names = ("about", "temperature", "error_before", "error_after", "num_examples")
         return {name: getattr(self, name) for name in names}
 
     def line(self) -> str:
@@ -152,9 +168,14 @@ class Calibration:
         return (
             f"calibrated: a temperature of {self.temperature:.2f}, fitted on "
             f"{self.num_examples:,} validation examples, is in the head; on examples that it was "
-            f"not fitted on, probabilities are off by {100 * self.error_after:.1f} points on "
+            f"not fitted on, {_of(self.about)} are off by {100 * self.error_after:.1f} points on "
             f"average, before by {100 * self.error_before:.1f}"
         )
+
+
+def _of(about: str) -> str:
+    """Name the probabilities."""
+    return "probabilities" if about == "answers" else f"probabilities of {about}"
 
 
 def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
@@ -196,6 +217,7 @@ def calibrate(decisions: Decisions | None) -> Calibration | None:
         _error_of(divided, right),
         len(known),
         _loss(divided, right) < _loss(table, right),
+        decisions.about,
     )
 
 

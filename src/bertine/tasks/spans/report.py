@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertine.records.span_examples import Gold
+from bertine.tasks.calibration import Reliability
 from bertine.tasks.report import TaskReport
 from bertine.tasks.spans.chinese import mostly_chinese
 from bertine.tasks.spans.decoding import SpanPrediction
@@ -35,6 +36,7 @@ class SpanReport(TaskReport):
         collapsed: whether all questions, or none, were said to have no answer, though there are
             both kinds.
         in_chinese: whether the scores are those of CMRC 2018: most gold answers are Chinese.
+        reliability: how often answers match exactly, by their probability; None: not known.
     """
 
     metrics: dict[str, float]
@@ -45,10 +47,12 @@ class SpanReport(TaskReport):
     best_threshold: tuple[float, float] | None = None
     collapsed: bool = False
     in_chinese: bool = False
+    reliability: Reliability | None = None
 
     facts = (
         *("num_examples", "num_answerable", "metrics", "null_threshold", "tuned"),
         *("best_threshold", "majority_share", "collapsed", "in_chinese"),
+        "reliability",
     )
 
     @property
@@ -76,6 +80,8 @@ class SpanReport(TaskReport):
                 threshold, score = self.best_threshold
                 line += f"; the best for these questions is {threshold:.4f}, with f1 {score:.2%}"
             lines.append(line)
+        if self.reliability is not None:
+            lines.append(self.reliability.line())
         if self.collapsed:
             lines.append(
                 "collapsed: the model gives an answer to every question, or to none; train again "
@@ -124,6 +130,9 @@ def span_report(
         collapsed=unanswerable and both and bool(silent.all() or not silent.any()),
         in_chinese=in_chinese,
         notes=[_BY_CHARACTER] if in_chinese else [],
+        reliability=Reliability.of(
+            [prediction.probability for prediction, _ in pairs], scores[:, 0] == 1.0
+        ),
     )
 
 

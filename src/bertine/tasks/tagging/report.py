@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertine.records.entities import Counts
+from bertine.tasks.calibration import Reliability
 from bertine.tasks.report import TaskReport
 from bertine.tasks.worst import worst_lines
 from bertine.terminal.console import aligned, counted, visible
@@ -25,6 +26,8 @@ class TaggingReport(TaskReport):
         types: the counts of each type of entity, or of each plain tag.
         entities: whether `types` are of entities.
         num_sentences, num_words: that were scored.
+        reliability: how often entities, or plain tags, are right, by their probability; None: not
+            known.
     """
 
     metrics: dict[str, float]
@@ -32,8 +35,9 @@ class TaggingReport(TaskReport):
     entities: bool
     num_sentences: int
     num_words: int
+    reliability: Reliability | None = None
 
-    facts = ("num_examples", "num_words", "metrics", "collapsed", "types")
+    facts = ("num_examples", "num_words", "metrics", "collapsed", "types", "reliability")
 
     @classmethod
     def of(
@@ -44,6 +48,7 @@ class TaggingReport(TaskReport):
         right: int,
         num_words: int,
         num_sentences: int,
+        reliability: Reliability | None = None,
     ) -> TaggingReport:
         """Score these counts; `right` words of `num_words` have their true tag."""
         accuracy = right / num_words if num_words else 0.0
@@ -54,7 +59,7 @@ class TaggingReport(TaskReport):
         else:
             f1 = sum(counts.f1 for counts in types.values()) / max(1, len(types))
             metrics = {"accuracy": accuracy, "f1": f1}
-        return cls(metrics, dict(types), entities, num_sentences, num_words)
+        return cls(metrics, dict(types), entities, num_sentences, num_words, reliability)
 
     @property
     def num_examples(self) -> int:
@@ -76,6 +81,8 @@ class TaggingReport(TaskReport):
         lines = [self.headline(size, self.metrics)]
         if self.entities:
             lines.append(f"{whole.true} entities; found {whole.predicted}; correct {whole.correct}")
+        if self.reliability is not None:
+            lines.append(self.reliability.line())
         if self.collapsed:
             what = "no entity is found" if self.entities else "every word gets the same tag"
             lines.append(

@@ -39,7 +39,7 @@ from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import Task, setting
-from bertine.tasks.calibration import Decisions, probabilities_of
+from bertine.tasks.calibration import Decisions, Reliability, probabilities_of
 from bertine.tasks.features import Features, by_example, pad_features
 from bertine.tasks.input_lengths import check_room
 from bertine.tasks.labels import check_labels, known_labels
@@ -50,6 +50,7 @@ from bertine.tasks.tagging.tagged_text import (
     TaggedText,
     Tags,
     TextSentences,
+    entity_probability,
     sentences_of,
     without_unsure,
 )
@@ -336,7 +337,7 @@ class Tagging(Task[Tags]):
             count += len(window.tags)
         if not tables:
             return None
-        return Decisions(np.concatenate(tables), np.concatenate(tags), np.concatenate(rows))
+        return Decisions(np.concatenate(tables), np.concatenate(tags), np.concatenate(rows), "tags")
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
         """Compute the cross-entropy of each sentence, the mean over the words that are predicted;
@@ -394,7 +395,26 @@ class Tagging(Task[Tags]):
             ),
             num_words=sum(map(len, labels)),
             num_sentences=len(predictions),
+            reliability=self._reliability(predictions, labels),
         )
+
+    def _reliability(
+        self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
+    ) -> Reliability:
+        """Compare the probabilities of the entities that are given, or of plain tags, with whether
+        they are right."""
+        chances: list[float] = []
+        right: list[bool] = []
+        for answer, true in zip(predictions, labels, strict=True):
+            if not self.has_entities:
+                chances += answer.probabilities
+                right += [tag == other for tag, other in zip(answer.tags, true, strict=True)]
+                continue
+            there = set(entities(true))
+            for entity in entities(answer.tags):
+                chances.append(entity_probability(answer.probabilities[entity.begin : entity.end]))
+                right.append(entity in there)
+        return Reliability.of(chances, right, "entities" if self.has_entities else "tags")
 
     def examples_of(
         self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None

@@ -263,6 +263,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
             np.stack([np.zeros_like(having), having], 1),
             np.concatenate(truth).astype(np.int64),
             np.repeat(np.arange(len(logits)), len(self.labels)),
+            "labels",
         )
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:

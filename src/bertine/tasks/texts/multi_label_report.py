@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertine.options.names import option
+from bertine.tasks.calibration import Reliability
 from bertine.tasks.metrics import mean_log_loss
 from bertine.tasks.report import TaskReport, label_lines
 from bertine.tasks.worst import worst_lines
@@ -48,6 +49,7 @@ class MultiLabelReport(TaskReport):
             (``support``) and how often it was given (``predicted``).
         num_examples: that were scored.
         collapsed: whether every example got the same labels although they differ.
+        reliability: how often a label is there, by its probability.
     """
 
     labels: tuple[str, ...]
@@ -55,8 +57,9 @@ class MultiLabelReport(TaskReport):
     per_label: dict[str, dict[str, float]]
     num_examples: int
     collapsed: bool
+    reliability: Reliability
 
-    facts = ("num_examples", "metrics", "labels", "per_label", "collapsed")
+    facts = ("num_examples", "metrics", "labels", "per_label", "collapsed", "reliability")
 
     @classmethod
     def of(
@@ -84,12 +87,14 @@ class MultiLabelReport(TaskReport):
         }
         same = bool((answers == answers[:1]).all() and not (truth == truth[:1]).all())
         scores = multi_label_scores(truth, answers, probabilities)
-        return cls(labels, scores, per_label, len(truth), same)
+        reliability = Reliability.of(probabilities.ravel(), truth.ravel(), "labels")
+        return cls(labels, scores, per_label, len(truth), same, reliability)
 
     def lines(self) -> list[str]:
         """Return the scores, the warning of a collapse, and the labels with their scores, the most
         frequent first."""
         lines = [self.headline(counted(self.num_examples, "example"), self.metrics, ("loss",))]
+        lines.append(self.reliability.line())
         if self.collapsed:
             lines.append(
                 "collapsed: every example got the same labels; train again with another seed, "

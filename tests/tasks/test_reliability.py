@@ -1,0 +1,104 @@
+"""How far probabilities are off, of every kind of answer, and how the page shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bertine.records.label_sets import joined
+from bertine.records.span_examples import Gold
+from bertine.reports.run_scores import _calibration, _reliability
+from bertine.tasks.calibration import Calibration, Reliability
+from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
+from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.tagging.tagged_text import Tags
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
+
+
+def labels_of(cat: float, dog: float) -> LabelSet:
+    chances = {"cat": cat, "dog": dog}
+    return LabelSet(tuple(name for name, chance in chances.items() if chance >= 0.5), chances)
+
+
+def test_of_several_labels_each_counts_by_whether_it_is_there() -> None:
+    task = MultiLabel(("cat", "dog"))
+    answers = [labels_of(0.92, 0.31), labels_of(0.92, 0.31), labels_of(0.92, 0.31)]
+    found = task.report(answers, ["cat", joined(["cat", "dog"]), "dog"]).reliability
+    assert found.bins == [
+        (pytest.approx(0.31), pytest.approx(2 / 3), 3),
+        (pytest.approx(0.92), pytest.approx(2 / 3), 3),
+    ]
+    assert found.error == pytest.approx((abs(0.31 - 2 / 3) + abs(0.92 - 2 / 3)) / 2)
+    assert found.coverage == []
+    assert found.line().startswith("probabilities of labels are off by ")
+
+
+def test_of_a_tagger_each_entity_that_is_given_counts() -> None:
+    task = Tagging(("O", "B-PET", "I-PET", "B-FOOD", "I-FOOD"))
+    tags = Tags(("B-PET", "I-PET", "O", "B-FOOD", "B-PET"), (0.9, 0.7, 0.99, 0.4, 0.95))
+    # The first has another end, the second another type, the third is right.
+    truth = ("B-PET", "O", "O", "B-PET", "B-PET")
+    report = task.report([tags], [truth])
+    found = report.reliability
+    assert found is not None
+    assert found.bins == [(0.4, 0.0, 1), (0.7, 0.0, 1), (0.95, 1.0, 1)]
+    assert found.coverage[0] == (pytest.approx(1 / 3), 1.0, 0.95)
+    assert report.to_dict()["reliability"]["about"] == "entities"
+    assert any("probabilities of entities are off by" in line for line in report.lines())
+
+
+def test_of_plain_tags_each_word_counts() -> None:
+    found = Tagging(("N", "V")).report([Tags(("N", "V"), (0.8, 0.6))], [("N", "N")]).reliability
+    assert found is not None
+    assert found.bins == [(0.6, 0.0, 1), (0.8, 1.0, 1)]
+    assert (found.about, found.coverage) == ("tags", [])
+
+
+def spoken(text: str, chance: float) -> SpanPrediction:
+    best = SpanAnswer(text, 0, chance, 1.0, 1.0)
+    return SpanPrediction(text, 0, chance, None, (best,))
+
+
+def test_an_answer_in_a_text_is_right_where_it_matches() -> None:
+    gold = Gold(("the old cat",), v2=False)
+    answers = [spoken("Old cat", 0.9), spoken("the cat", 0.5)]  # case and articles do not count
+    found = SpanExtraction().report(answers, [gold, gold]).reliability  # type: ignore[attr-defined]
+    assert found.bins == [(0.5, 0.0, 1), (0.9, 1.0, 1)]
+    assert found.coverage == [(0.5, 1.0, 0.9), (1.0, 0.5, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("about", "title", "said"),
+    [
+        ("answers", "Fewer answers, surer ones", "texts below the lowest probability are left to"),
+        ("entities", "Fewer entities, surer ones", "entities below the lowest probability are"),
+        ("labels", None, None),
+        ("tags", None, None),
+    ],
+)
+def test_the_page_says_what_is_probable(about: str, title: str | None, said: str | None) -> None:
+    values = Reliability.of([0.9, 0.8, 0.7, 0.6], [True, True, False, True], about).to_dict()
+    blocks: list[Any] = _reliability(values)
+    figures = [figure.title for figure in blocks[0].figures]
+    assert figures == ["Are probabilities right?", *([title] if title else [])]
+    if said is None:
+        assert len(blocks) == 1
+    else:
+        assert said in blocks[1].caption
+
+
+def test_a_temperature_says_what_it_is_of() -> None:
+    """A tagger's is of each word's tag, which its entities' probabilities only follow."""
+    fitted = Calibration(1.4, 0.04, 0.01, 100, helps=True, about="tags")
+    assert "not fitted on, probabilities of tags are off by 1.0 points" in fitted.line()
+    blocks: list[Any] = _calibration(fitted.to_dict())
+    assert "not fitted on, probabilities of tags are off by 1.0 points" in blocks[0].text
+
+
+def test_the_page_of_an_older_run_is_about_answers() -> None:
+    values = Reliability.of([0.9, 0.8], [True, False]).to_dict()
+    del values["about"]
+    blocks: list[Any] = _reliability(values)
+    assert blocks[1].columns[0] == "answered"
