@@ -8,7 +8,7 @@ other way round; ``bertine.json`` says what the model was trained to do.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,7 +187,7 @@ def load_model(
     path: str | Path,
     *,
     heads: Mapping[str, nn.Module] | None = None,
-    fresh: Collection[str] = (),
+    fresh: Collection[str] | Callable[[TaskInfo | None], Collection[str]] = (),
     seed: int = 0,
     dropout: float | None = None,
 ) -> LoadedModel:
@@ -200,7 +200,7 @@ def load_model(
             loaded; the others are new. A classifier with another number of labels than the
             file's is new too. None: the heads that the file holds.
         fresh: names of `heads` to make new even where the file holds them, e.g. the classifier
-            when the labels have changed.
+            when the labels have changed; or what returns them for the task of the file.
         seed: of the random weights of what is new.
         dropout: on hidden states and attention, in place of the model's own rates.
 
@@ -231,10 +231,11 @@ def load_model(
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts or names.is_weightless(head)}
     task = _task(folder, settings, present)
+    renewed = set(fresh(task) if callable(fresh) else fresh)
     if heads is None:
         heads = _heads_of_file(source, canonical, settings, family, present, task)
-        fresh = ()
-    unknown = set(fresh) - set(heads)
+        renewed = set()
+    unknown = renewed - set(heads)
     if unknown:
         raise ValueError(f"fresh names no head of this model: {', '.join(sorted(unknown))}")
 
@@ -243,7 +244,7 @@ def load_model(
         pooler = True
     with torch.device("meta"):
         model = Model(config, heads, add_pooler=pooler)
-    keep, report = sort_tensors(source, canonical, model, names, set(fresh), described_in.name)
+    keep, report = sort_tensors(source, canonical, model, names, renewed, described_in.name)
     fill(model, keep, names, seed)
     adopt(model, {n: t for n, t in canonical.items() if n in report.dropped}, names, report)
     if origin := origin_line(folder, lowercase=tokenizer.lowercase):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +34,7 @@ from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples, SoftExample
 from bertine.scores import exact_rate
 from bertine.tables.given import Data
+from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
 from bertine.terminal.console import counted, say, warn
@@ -282,12 +282,15 @@ def load_with_heads(start: Start, built: Task[Any], config: Config, seed: int) -
     Raises:
         BertineError: its vocabulary has nothing to stand around texts and between them.
     """
-    load = partial(load_model, start.model, seed=seed, dropout=start.dropout)
     heads = built.heads(config)
-    loaded = load(heads=heads)
-    if not built.keeps_head and (loaded.task is None or not built.reuses(loaded.task)):
-        # A head for other labels is of no use, even where it has the right shape.
-        loaded = load(heads=built.heads(config), fresh=list(heads))
+
+    def fresh(task: TaskInfo | None) -> list[str]:
+        """Return the heads to make anew: one for other labels is of no use, even where it has the
+        right shape."""
+        reused = built.keeps_head or (task is not None and built.reuses(task))
+        return [] if reused else list(heads)
+
+    loaded = load_model(start.model, heads=heads, fresh=fresh, seed=seed, dropout=start.dropout)
     if not loaded.tokenizer.template.added(2):
         loaded = _with_task_tokens(loaded, start.model, seed)
     return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
