@@ -18,11 +18,12 @@ import toys
 from bertine import BertineError
 from bertine.cli import main
 from bertine.data.batch import Batch
+from bertine.presets import preset
 from bertine.runs.log import read_log
 from bertine.tasks.features import Features
 from bertine.training.few_shot.batches import LabelBatches
 from bertine.training.few_shot.contrast import contrastive_loss, likeness
-from bertine.training.few_shot.encoder import steps_for
+from bertine.training.few_shot.encoder import contrast_rate, steps_for
 from bertine.training.few_shot.pairs import count_pairs
 from bertine.training.finetuning.run import _Finetuning
 
@@ -136,6 +137,15 @@ def test_more_examples_get_more_batches_up_to_a_bound() -> None:
     counts = [steps_for(number, 32) for number in (8, 48, 384, 1_000, 1_000_000)]
     assert counts == sorted(counts)
     assert counts[-1] == counts[-2] or counts[-1] <= 500
+
+
+def test_more_examples_get_a_higher_rate_and_wider_models_a_lower_one() -> None:
+    config = preset("bert-small")  # 512 wide
+    rates = [contrast_rate(config, number) for number in (8, 32, 96, 320, 1_000_000)]
+    assert rates == sorted(rates)
+    assert rates[0] == rates[1]
+    assert rates[-1] == rates[-2] == pytest.approx(10 * rates[0], rel=0.2)
+    assert contrast_rate(preset("bert-base"), 96) < contrast_rate(config, 96)
 
 
 def test_texts_are_learned_kept_and_answered(
