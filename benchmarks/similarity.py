@@ -180,9 +180,10 @@ def write_table(path: Path, header: Sequence[str], rows: Iterator[Sequence[str]]
 
 def read_sts(folder: Path, *, judged: bool = False) -> Iterator[tuple[str, str, str]]:
     """Yield the two sentences and the score of each row of a folder of GLUE's STS-B, or of SICK."""
-    files, columns = next(
-        (files, columns) for files, columns in _STS.items() if (folder / files[0]).exists()
-    )
+    known = [(files, columns) for files, columns in _STS.items() if (folder / files[0]).exists()]
+    if not known:
+        raise SystemExit(f"{folder}: has no {' and no '.join(files[0] for files in _STS)}")
+    files, columns = known[0]
     lines = (folder / files[judged]).read_text(encoding="utf-8").splitlines()
     names = lines[0].split("\t")
     places = [names.index(name) for name in columns]
@@ -239,6 +240,7 @@ def main() -> None:
         write_table(Path(judged), header, read_sts(args.sts, judged=True))
         before = bertine.evaluate(args.model or minilm(), data=judged, precision="fp32")
         print(f"before training: Spearman {100 * before.metrics['spearman']:.1f}", flush=True)
+    judges = sha256_file(Path(judged))[:16] if judged else ""
     kept = args.out / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     shared = {
@@ -257,7 +259,7 @@ def main() -> None:
             for seed in range(args.seeds):
                 for system in args.systems:
                     job = {"way": way, "rows": str(file), "system": system, "seed": seed, **shared}
-                    key = json.dumps({**job, "rows": content})
+                    key = json.dumps({**job, "rows": content, "judged": judges})
                     if key not in results:
                         results[key] = run_child(job)
                         kept.write_text(json.dumps(results, indent=1))

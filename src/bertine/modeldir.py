@@ -200,7 +200,8 @@ def load_model(
             loaded; the others are new. A classifier with another number of labels than the
             file's is new too. None: the heads that the file holds.
         fresh: names of `heads` to make new even where the file holds them, e.g. the classifier
-            when the labels have changed; or what returns them for the task of the file.
+            when the labels have changed; or a function that returns them, given the
+            task of the file (None if it names none).
         seed: of the random weights of what is new.
         dropout: on hidden states and attention, in place of the model's own rates.
 

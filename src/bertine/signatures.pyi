@@ -924,12 +924,13 @@ def few_shot(
         batch_size: texts in a batch, of which every two are a pair to learn from; None: 32.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        learning_rate: its highest value; None: by the width of the model.
+        learning_rate: its highest value; None: by the width of the model and the number of
+            examples.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
             it, so that answers are right as often as their probability says; with fewer than 50
-            examples, and of tasks without probabilities of labels or choices, nothing is fitted.
-            Answers stay the same, their probabilities change: in files, the server, exported models
-            and other programs, since the weights of the head have it. Guo et al. 2017
+            examples, and of tasks whose answers have no probability, nothing is fitted. Answers
+            stay the same, their probabilities change: in files, the server, exported models and
+            other programs, since the weights of the head have it. Guo et al. 2017
             (:mod:`bertine.tasks.calibration`).
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
             linear models on tf-idf and on the vectors of the model before training (some seconds).
@@ -1130,9 +1131,9 @@ def finetune(
             positions too.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
             it, so that answers are right as often as their probability says; with fewer than 50
-            examples, and of tasks without probabilities of labels or choices, nothing is fitted.
-            Answers stay the same, their probabilities change: in files, the server, exported models
-            and other programs, since the weights of the head have it. Guo et al. 2017
+            examples, and of tasks whose answers have no probability, nothing is fitted. Answers
+            stay the same, their probabilities change: in files, the server, exported models and
+            other programs, since the weights of the head have it. Guo et al. 2017
             (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
@@ -2361,9 +2362,9 @@ def search(
             positions too.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
             it, so that answers are right as often as their probability says; with fewer than 50
-            examples, and of tasks without probabilities of labels or choices, nothing is fitted.
-            Answers stay the same, their probabilities change: in files, the server, exported models
-            and other programs, since the weights of the head have it. Guo et al. 2017
+            examples, and of tasks whose answers have no probability, nothing is fitted. Answers
+            stay the same, their probabilities change: in files, the server, exported models and
+            other programs, since the weights of the head have it. Guo et al. 2017
             (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertine.records.label_sets import joined
 from bertine.records.span_examples import Gold
 from bertine.reports.run_scores import _calibration, _reliability
-from bertine.tasks.calibration import Calibration, Reliability
+from bertine.tasks.calibration import Calibration, Reliability, calibrate
+from bertine.tasks.features import Features
 from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.tasks.tagging.tagged_text import Tags
@@ -54,6 +56,39 @@ def test_of_plain_tags_each_word_counts() -> None:
     assert found is not None
     assert found.bins == [(0.6, 0.0, 1), (0.8, 1.0, 1)]
     assert (found.about, found.coverage) == ("tags", [])
+
+
+def test_words_of_which_nothing_was_read_are_no_answers() -> None:
+    tags = Tags(("N", "O", "V"), (0.8, 1.0, 0.6), unread=(1,))
+    found = Tagging(("N", "V")).report([tags], [("N", "V", "V")]).reliability
+    assert found is not None
+    assert found.bins == [(0.6, 1.0, 1), (0.8, 1.0, 1)]
+
+
+def test_a_tagger_that_finds_nothing_is_not_called_exact() -> None:
+    task = Tagging(("O", "B-PET", "I-PET"))
+    report = task.report([Tags(("O", "O"), (0.9, 0.8))], [("B-PET", "O")])
+    assert "collapsed" in "\n".join(report.lines())
+    assert "points on average" not in "\n".join(report.lines())
+
+
+def test_the_temperature_counts_several_labels_as_the_report_does() -> None:
+    draw = np.random.default_rng(0)
+    logits = draw.normal(0, 3, (200, 2))
+    truth = draw.random((200, 2)) < 1 / (1 + np.exp(-logits / 2))
+    features = [
+        Features(np.zeros(3), np.zeros(3), row, there.astype(np.float32))
+        for row, there in enumerate(truth)
+    ]
+    task = MultiLabel(("cat", "dog"))
+    fitted = calibrate(task.decisions(list(logits), features))
+    names = [
+        joined([n for n, there in zip(task.labels, row, strict=True) if there]) for row in truth
+    ]
+    report = task.report(task.decode(list(logits), features), names)
+    assert fitted is not None
+    assert fitted.error_before == pytest.approx(report.reliability.error)
+    assert fitted.error_after < fitted.error_before
 
 
 def spoken(text: str, chance: float) -> SpanPrediction:

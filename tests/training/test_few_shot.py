@@ -146,6 +146,8 @@ def test_more_examples_get_a_higher_rate_and_wider_models_a_lower_one() -> None:
     assert rates[0] == rates[1]
     assert rates[-1] == rates[-2] == pytest.approx(10 * rates[0], rel=0.2)
     assert contrast_rate(preset("bert-base"), 96) < contrast_rate(config, 96)
+    narrow = preset("bert-tiny")  # 128 wide
+    assert [contrast_rate(narrow, number) for number in (8, 64, 1_000)] == [1e-4, 2e-4, 5e-4]
 
 
 def test_texts_are_learned_kept_and_answered(

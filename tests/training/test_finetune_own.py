@@ -16,6 +16,7 @@ import transformers
 
 import bertine
 import toys
+from bertine import modeldir
 from bertine.cli import main
 from bertine.datasets.own_data import read_own
 from bertine.errors import BertineError
@@ -301,3 +302,27 @@ def test_a_label_of_the_dev_file_that_is_no_choice(model: Path, tmp_path: Path) 
     (tmp_path / "val.csv").write_text("\n".join(text) + "\n", encoding="utf-8")
     with pytest.raises(BertineError, match=r"val.csv:3: the label is '7', but must be the number"):
         bertine.finetune("swag", model=model, data=tmp_path, out=tmp_path / "run", **QUICK)
+
+
+def test_the_start_is_read_once_though_its_head_is_for_other_labels(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = toys.write_labelled(tmp_path / "first.csv")
+    second = tmp_path / "second.csv"
+    second.write_text(first.read_text().replace(",animal", ",beast"), encoding="utf-8")
+    settings: dict[str, Any] = {"epochs": 1, "precision": "fp32", "baselines": False}
+    started = bertine.finetune("text", model=model, data=first, out=tmp_path / "a", **settings)
+    reads, read = [], modeldir.read_weights
+
+    def counted(folder: Path) -> Any:
+        reads.append(folder)
+        return read(folder)
+
+    monkeypatch.setattr(modeldir, "read_weights", counted)
+    ended = bertine.finetune(
+        "text", model=started.model, data=second, out=tmp_path / "b", learning_rate=0, frozen=False,
+        **settings,
+    )  # fmt: skip
+    assert reads.count(started.model) == 1
+    head = "classifier.weight"
+    assert not torch.equal(toys.weights(started.model)[head], toys.weights(ended.model)[head])

@@ -53,7 +53,8 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:
             cross-entropy.
         few_shot: learn as :func:`bertine.few_shot` does, for a few labels of each class; of the
-            other parameters of training it has `batch_size` and `learning_rate`.
+            other parameters of training it has `batch_size` and `learning_rate` (None: by the width
+            of the model and the number of texts).
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
             is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the

@@ -65,3 +65,9 @@ class FewShotOptions(
     Resuming,
 ):
     """All options of ``few_shot``."""
+
+    learning_rate: float | None = like(
+        Rate,
+        "learning_rate",
+        otherwise="by the width of the model and the number of examples",
+    )

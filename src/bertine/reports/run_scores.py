@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertine.reports import html
 from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
@@ -27,12 +27,28 @@ _LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicte
 _LABELS = 30
 #: Shares of answered texts that are listed.
 _ANSWERED = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
-#: What a probability is of: one of them, those that count as right, what is not left open.
+
+
+class _Words(NamedTuple):
+    """The words for what has a probability.
+
+    Attributes:
+        one: one of them.
+        right: those that count as right.
+        kept: those above a lowest probability; "" where none is left open.
+    """
+
+    one: str
+    right: str
+    kept: str = ""
+
+
+#: By what ``reliability`` in ``scores.json`` is about.
 _PROBABLE = {
-    "answers": ("answer", "answers that are right", "texts that are answered"),
-    "labels": ("label", "labels that are there", ""),
-    "entities": ("entity", "entities that are right", "entities that are given"),
-    "tags": ("tag", "tags that are right", ""),
+    "answers": _Words("answer", "answers that are right", "texts that are answered"),
+    "labels": _Words("label", "labels that are there"),
+    "entities": _Words("entity", "entities that are right", "entities that are kept"),
+    "tags": _Words("tag", "tags that are right"),
 }
 #: Scores in the table of baselines.
 _SCORES = 4
@@ -238,7 +254,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     about = str(found.get("about", "answers"))
     if not bins or about not in _PROBABLE:
         return []
-    one, right_ones, kept = _PROBABLE[about]
+    words = _PROBABLE[about]
     rows = [
         [f"{share:.0%}", f"{right:.1%}", f"{math.floor(1000 * lowest) / 1000:.3f}"]
         for share, right, lowest in points
@@ -249,8 +265,8 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     figures = [
         Figure(
             "Are probabilities right?",
-            reliability(bins, of=one, right=right_ones),
-            f"Share of {right_ones} by their probability: {alt}",
+            reliability(bins, of=words.one, right=words.right),
+            f"Share of {words.right} by their probability: {alt}",
             f"On the line they are. They are off by {100 * float(found['error']):.1f} "
             "points on average (expected calibration error); if they were exact, so many "
             f"{about if about != 'answers' else 'examples'} would show "
@@ -262,8 +278,8 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     figures.append(
         Figure(
             f"Fewer {about}, surer ones",
-            coverage(points, kept=kept, right=right_ones),
-            f"Share of {right_ones}, by the share of {kept}: {shares}",
+            coverage(points, kept=words.kept, right=words.right),
+            f"Share of {words.right}, by the share of {words.kept}: {shares}",
             f"The most certain {about} first.",
         )
     )
@@ -274,7 +290,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     return [
         Figures(figures, columns=2),
         PageTable(
-            ["answered" if answered else "given", "right", "lowest probability"],
+            ["answered" if answered else "kept", "right", "lowest probability"],
             rows,
             numeric=(0, 1, 2),
             caption=f"Where {below} (--abstain-below).",
@@ -287,12 +303,12 @@ def _calibration(found: Mapping[str, Any]) -> list[html.Block]:
     if not found:
         return []
     about = str(found.get("about", "answers"))
-    probabilities = "probabilities" if about == "answers" else f"probabilities of {about}"
+    of = "" if about == "answers" else f" of {about}"
     return [
         Note(
             f"A temperature of {float(found['temperature']):.2f} was fitted on "
             f"{int(found['num_examples']):,} validation examples and is in the head. On examples "
-            f"that it was not fitted on, {probabilities} are off by "
+            f"that it was not fitted on, probabilities{of} are off by "
             f"{100 * float(found['error_after']):.1f} points on average, before by "
             f"{100 * float(found['error_before']):.1f}."
         )

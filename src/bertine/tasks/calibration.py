@@ -100,8 +100,9 @@ class Reliability:
     def line(self) -> str:
         """Say how far the probabilities are off."""
         return (
-            f"{_of(self.about)} are off by {100 * self.error:.1f} points on average (expected "
-            f"calibration error; {100 * self.error_by_chance:.1f} if they were exact)"
+            f"{probabilities_named(self.about)} are off by {100 * self.error:.1f} points on "
+            f"average (expected calibration error; {100 * self.error_by_chance:.1f} if they were "
+            "exact)"
         )
 
 
@@ -168,13 +169,14 @@ class Calibration:
         return (
             f"calibrated: a temperature of {self.temperature:.2f}, fitted on "
             f"{self.num_examples:,} validation examples, is in the head; on examples that it was "
-            f"not fitted on, {_of(self.about)} are off by {100 * self.error_after:.1f} points on "
-            f"average, before by {100 * self.error_before:.1f}"
+            f"not fitted on, {probabilities_named(self.about)} are off by "
+            f"{100 * self.error_after:.1f} points on average, before by "
+            f"{100 * self.error_before:.1f}"
         )
 
 
-def _of(about: str) -> str:
-    """Name the probabilities."""
+def probabilities_named(about: str) -> str:
+    """Return "probabilities", with what they are of where it is not answers."""
     return "probabilities" if about == "answers" else f"probabilities of {about}"
 
 
@@ -213,8 +215,8 @@ def calibrate(decisions: Decisions | None) -> Calibration | None:
     divided = divided_by_others(decisions).logits
     return Calibration(
         _fitted(table, right),
-        _error_of(table, right),
-        _error_of(divided, right),
+        _error_of(table, right, decisions.about),
+        _error_of(divided, right, decisions.about),
         len(known),
         _loss(divided, right) < _loss(table, right),
         decisions.about,
@@ -241,9 +243,11 @@ def probabilities_of(table: np.ndarray) -> np.ndarray:
     return chances
 
 
-def _error_of(table: np.ndarray, right: np.ndarray) -> float:
-    chances = np.exp(_log_softmax(table)).max(1)
-    return calibration_error(chances, table.argmax(1) == right)
+def _error_of(table: np.ndarray, right: np.ndarray, about: str) -> float:
+    chances = np.exp(_log_softmax(table))
+    if about == "labels":  # as their report counts: the probability that a label is there
+        return calibration_error(chances[:, 1], right == 1)
+    return calibration_error(chances.max(1), table.argmax(1) == right)
 
 
 def _loss(table: np.ndarray, right: np.ndarray) -> float:

@@ -210,7 +210,7 @@ class ClassificationReport(TaskReport):
         if "accuracy" in self.metrics:
             low, high = self.accuracy_interval
             lines.insert(1, f"95% interval of the accuracy: {low:.1%} to {high:.1%}")
-        if self.reliability is not None:
+        if self.reliability is not None and self.reliability.bins:
             lines.append(self.reliability.line())
         if "f1" in self.metrics and len(self.labels) == 2:
             lines.append(f"f1 is that of the class {self.labels[1]!r}")

@@ -62,8 +62,8 @@ class SpanReport(TaskReport):
         return silent / self.num_examples if silent else None
 
     def lines(self) -> list[str]:
-        """Return scores beside what always giving no answer would get, the threshold, a
-        collapse."""
+        """Return scores beside what always giving no answer would get, the threshold, how far
+        probabilities are off, a collapse."""
         lines = [self.headline(counted(self.num_examples, "question"), self.metrics)]
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
@@ -80,7 +80,7 @@ class SpanReport(TaskReport):
                 threshold, score = self.best_threshold
                 line += f"; the best for these questions is {threshold:.4f}, with f1 {score:.2%}"
             lines.append(line)
-        if self.reliability is not None:
+        if self.reliability is not None and self.reliability.bins:
             lines.append(self.reliability.line())
         if self.collapsed:
             lines.append(

@@ -75,13 +75,14 @@ class TaggingReport(TaskReport):
         return used == 0 < there if self.entities else used == 1 < there
 
     def lines(self) -> list[str]:
-        """Return scores, the warning of a collapse, notes, and a table of the types."""
+        """Return scores, how far probabilities are off, the warning of a collapse, notes, and a
+        table of the types."""
         whole = sum(self.types.values(), Counts())
         size = f"{counted(self.num_sentences, 'sentence')}, {counted(self.num_words, 'word')}"
         lines = [self.headline(size, self.metrics)]
         if self.entities:
             lines.append(f"{whole.true} entities; found {whole.predicted}; correct {whole.correct}")
-        if self.reliability is not None:
+        if self.reliability is not None and self.reliability.bins:
             lines.append(self.reliability.line())
         if self.collapsed:
             what = "no entity is found" if self.entities else "every word gets the same tag"

@@ -402,13 +402,14 @@ class Tagging(Task[Tags]):
         self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
     ) -> Reliability:
         """Compare the probabilities of the entities that are given, or of plain tags, with whether
-        they are right."""
+        they are right; words of which nothing was read have none."""
         chances: list[float] = []
         right: list[bool] = []
         for answer, true in zip(predictions, labels, strict=True):
             if not self.has_entities:
-                chances += answer.probabilities
-                right += [tag == other for tag, other in zip(answer.tags, true, strict=True)]
+                read = [word for word in range(len(true)) if word not in answer.unread]
+                chances += [answer.probabilities[word] for word in read]
+                right += [answer.tags[word] == true[word] for word in read]
                 continue
             there = set(entities(true))
             for entity in entities(answer.tags):

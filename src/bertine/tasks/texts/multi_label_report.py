@@ -91,10 +91,11 @@ class MultiLabelReport(TaskReport):
         return cls(labels, scores, per_label, len(truth), same, reliability)
 
     def lines(self) -> list[str]:
-        """Return the scores, the warning of a collapse, and the labels with their scores, the most
-        frequent first."""
+        """Return the scores, how far probabilities are off, the warning of a collapse, and the
+        labels with their scores, the most frequent first."""
         lines = [self.headline(counted(self.num_examples, "example"), self.metrics, ("loss",))]
-        lines.append(self.reliability.line())
+        if self.reliability.bins:
+            lines.append(self.reliability.line())
         if self.collapsed:
             lines.append(
                 "collapsed: every example got the same labels; train again with another seed, "

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 BATCH_SIZE = 32
 #: Batches: at least, at most, and between these so many passes over the examples.
 LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 20
-#: The rate of models 384 wide for few examples, so many or fewer; for more it grows with their
-#: number, ten times at most: a high rate forgets what the vectors knew, which is the better part
-#: of what can be known from 32 examples and the smaller one with 300 (``docs/results.md``, "A few
-#: labels of each class"). Of other models by the inverse square of the width, and never higher than
-#: `_HIGHEST_RATE`.
-_RATE, _FEW, _MOST_TIMES, _WIDTH, _HIGHEST_RATE = 2e-5, 32, 10, 384, 5e-4
+#: The rate of models 384 wide; of others by the inverse square of the width, and never higher than
+#: the second number.
+_RATE, _HIGHEST_RATE, _WIDTH = 2e-5, 1e-4, 384
+#: That is for so many examples or fewer. For more it grows with their number, so many times at
+#: most, and never beyond the third number: at a high rate the vectors forget what they knew, which
+#: costs more than is gained with 32 examples, and less with 300 (``docs/results.md``, "A few labels
+#: of each class").
+_FEW, _MOST_TIMES, _HIGHEST_OF_MANY = 32, 10, 5e-4
 #: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
 #: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen
 #: the examples that are left out.
@@ -47,8 +49,8 @@ def contrast_rate(config: Config, num_examples: int) -> float:
     """Return the highest learning rate for a model of this width and so many examples, with one
     significant digit."""
     times = min(_MOST_TIMES, max(1.0, num_examples / _FEW))
-    rate = min(_HIGHEST_RATE, _RATE * times * (_WIDTH / config.hidden_size) ** 2)
-    return float(f"{rate:.0e}")
+    rate = min(_HIGHEST_RATE, _RATE * (_WIDTH / config.hidden_size) ** 2)
+    return float(f"{min(_HIGHEST_OF_MANY, times * rate):.0e}")
 
 
 def plan_contrast(
