@@ -69,7 +69,7 @@ def train_ours(job: dict[str, Any], folder: Path) -> Path:
         data=job["rows"],
         out=folder / "run",
         kind=kind,
-        epochs=job["epochs"],
+        epochs=None if job["steps"] else job["epochs"],
         steps=job["steps"],
         batch_size=job["batch_size"],
         learning_rate=job["learning_rate"],
