@@ -24,6 +24,8 @@ TaskName = Literal[
 ]
 #: What is learned from few labels.
 FewShotTask = Literal["text", "multi-label"]
+#: The weights that contrastive training changes, where labels are few.
+FewShotWeights = Literal["biases", "all"]
 #: How the labels of a learning curve are learned from.
 CurveWay = Literal["tf-idf", "frozen", "few-shot", "finetune"]
 #: What is learned from the states of a frozen model.

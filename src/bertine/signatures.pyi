@@ -31,6 +31,7 @@ from bertine.names import (
     ExportFormat,
     FeatureTask,
     FewShotTask,
+    FewShotWeights,
     Initialization,
     InputFormat,
     LabelledFormat,
@@ -887,6 +888,7 @@ def few_shot(
     class_weights: ClassWeights | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
+    trained_weights: FewShotWeights | None = None,
     max_length: int | None = None,
     learning_rate: float | None = None,
     calibrate: bool = True,
@@ -922,10 +924,12 @@ def few_shot(
             does. Of many labels, the presence and the absence of each.
         steps: batches of contrastive training; None: by the number of examples.
         batch_size: texts in a batch, of which every two are a pair to learn from; None: 32.
+        trained_weights: weights of the encoder that are trained: its biases and layer norms, or
+            all; None: biases for few examples.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        learning_rate: its highest value; None: by the width of the model and the number of
-            examples.
+        learning_rate: its highest value; None: by the trained weights, the width of the model and
+            the number of examples.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
             it, so that answers are right as often as their probability says; with fewer than 50
             examples, and of tasks whose answers have no probability, nothing is fitted. Answers

@@ -18,16 +18,24 @@ import toys
 from bertine import BertineError
 from bertine.cli import main
 from bertine.data.batch import Batch
+from bertine.models.model import Model
+from bertine.models.modern.config import ModernBertConfig
 from bertine.presets import preset
 from bertine.runs.log import read_log
 from bertine.tasks.features import Features
 from bertine.training.few_shot.batches import LabelBatches
 from bertine.training.few_shot.contrast import contrastive_loss, likeness
-from bertine.training.few_shot.encoder import contrast_rate, steps_for
+from bertine.training.few_shot.encoder import contrast_rate, steps_for, weights_for
 from bertine.training.few_shot.pairs import count_pairs
 from bertine.training.finetuning.run import _Finetuning
 
-SETTINGS: dict[str, Any] = {"learning_rate": 1e-3, "steps": 25, "precision": "fp32"}
+#: The toy model's vectors know nothing yet, so that all its weights must learn.
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "steps": 25,
+    "precision": "fp32",
+    "trained_weights": "all",
+}
 
 label_sets = st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=30)
 
@@ -141,13 +149,51 @@ def test_more_examples_get_more_batches_up_to_a_bound() -> None:
 
 def test_more_examples_get_a_higher_rate_and_wider_models_a_lower_one() -> None:
     config = preset("bert-small")  # 512 wide
-    rates = [contrast_rate(config, number) for number in (8, 32, 96, 320, 1_000_000)]
+    rates = [contrast_rate(config, number, "all") for number in (8, 32, 96, 320, 1_000_000)]
     assert rates == sorted(rates)
     assert rates[0] == rates[1]
     assert rates[-1] == rates[-2] == pytest.approx(10 * rates[0], rel=0.2)
-    assert contrast_rate(preset("bert-base"), 96) < contrast_rate(config, 96)
+    assert contrast_rate(preset("bert-base"), 96, "all") < contrast_rate(config, 96, "all")
     narrow = preset("bert-tiny")  # 128 wide
-    assert [contrast_rate(narrow, number) for number in (8, 64, 1_000)] == [1e-4, 2e-4, 5e-4]
+    assert [contrast_rate(narrow, number, "all") for number in (8, 64, 1_000)] == [1e-4, 2e-4, 5e-4]
+
+
+def test_biases_learn_at_a_higher_rate_than_all_weights() -> None:
+    tiny, base = preset("bert-tiny"), preset("bert-base")
+    assert [contrast_rate(tiny, number, "biases") for number in (8, 48, 1_000)] == [
+        2e-3,
+        3e-3,
+        5e-3,
+    ]
+    assert contrast_rate(base, 1_000, "biases") == pytest.approx(2.5e-3, rel=0.25)
+    for number in (8, 100, 1_000):
+        for config in (tiny, base):
+            of_all = contrast_rate(config, number, "all")
+            assert contrast_rate(config, number, "biases") > 5 * of_all
+
+
+def test_few_examples_train_the_biases_alone_where_there_are_any() -> None:
+    bert = Model(toys.config(), {})
+    assert weights_for(bert, 20) == "biases"
+    assert weights_for(bert, 1_000) == "all"
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    without = Model(
+        ModernBertConfig(vocab_size=100, pad_token_id=0, num_hidden_layers=1, **sizes), {}
+    )
+    assert weights_for(without, 20) == "all"
+
+
+def test_biases_and_layer_norms_alone_change(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = toys.write_labelled(tmp_path / "few.csv", rows=16)
+    learn(data, model, tmp_path / "run", trained_weights=None, learning_rate=None, steps=6)
+    assert "training of biases and layer norms: 6 steps" in capsys.readouterr().err
+    before, after = toys.weights(model), toys.weights(tmp_path / "run/model")
+    shared = [name for name in after if name in before and ".layer.0." in name]
+    changed = {name for name in shared if not torch.equal(before[name], after[name])}
+    assert changed == {name for name in shared if before[name].dim() == 1}
+    assert any("LayerNorm" in name for name in changed)
 
 
 def test_texts_are_learned_kept_and_answered(

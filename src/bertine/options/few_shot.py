@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertine.names import ClassWeights, FewShotTask
+from bertine.names import ClassWeights, FewShotTask, FewShotWeights
 from bertine.options.fields import OptionGroup, declare, like
 from bertine.options.finetuning import Calibrating, InputLength, Judging
 from bertine.options.machine import Machine
@@ -36,6 +36,11 @@ class ContrastiveTraining(OptionGroup):
         "texts in a batch, of which every two are a pair to learn from",
         otherwise="32",
         least=5,  # labels are met two texts at a time, and one twice where a round of them ends
+    )
+    trained_weights: FewShotWeights | None = declare(
+        None,
+        "weights of the encoder that are trained: its biases and layer norms, or all",
+        otherwise="biases for few examples",
     )
 
 
@@ -69,5 +74,5 @@ class FewShotOptions(
     learning_rate: float | None = like(
         Rate,
         "learning_rate",
-        otherwise="by the width of the model and the number of examples",
+        otherwise="by the trained weights, the width of the model and the number of examples",
     )

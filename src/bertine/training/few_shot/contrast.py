@@ -24,6 +24,7 @@ from bertine.models.encoded import Encoded
 from bertine.models.heads import PAIR_CLASSIFIER, PairHead, texts_apart
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
+from bertine.names import FewShotWeights
 from bertine.objectives.base import LossDefaults, Term
 from bertine.tasks.base import Task
 
@@ -39,6 +40,7 @@ class Contrast:
         steps: batches.
         batch_size: texts in a batch.
         learning_rate: its highest value.
+        trained_weights: that are trained, of the encoder.
         pooling: how the states of a text become its vector.
         temperature: of the cosines in the softmax.
     """
@@ -46,6 +48,7 @@ class Contrast:
     steps: int
     batch_size: int
     learning_rate: float
+    trained_weights: FewShotWeights
     pooling: Pooling
     temperature: float = TEMPERATURE
 

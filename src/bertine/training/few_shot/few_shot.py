@@ -25,7 +25,7 @@ from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.setup import Prepared, Start
 
 #: Options that are of contrastive training here, and of none where a head is fitted alone.
-_OWN = frozenset({"learning_rate", "batch_size", "steps", "task"})
+_OWN = frozenset({"learning_rate", "batch_size", "steps", "task", "trained_weights"})
 #: Examples that each label must have.
 _LEAST = 2
 
@@ -74,6 +74,7 @@ def few_shot(
             steps=options.steps,
             batch_size=options.batch_size,
             learning_rate=options.learning_rate,
+            trained_weights=options.trained_weights,
         )
 
     return run_finetuning(

@@ -1,9 +1,9 @@
-"""Parts of the backbone that fine-tuning leaves as they are."""
+"""Weights that training leaves as they are."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 
@@ -45,6 +45,28 @@ def frozen(model: Model, *, layers: int, embeddings: bool) -> Iterator[None]:
         names = ["embeddings"] if embeddings else []
         names += [f"the lowest {layers} of {len(model.backbone.layers)} layers"] if layers else []
         say(f"frozen: {' and '.join(names)}; {still:,} of {every:,} parameters are trained")
+    with _without_gradients(held):
+        yield
+
+
+def has_biases(model: Model) -> bool:
+    """Tell whether the linear layers of the backbone add biases; those of ModernBERT do not."""
+    layers = [part for part in model.backbone.layers.modules() if isinstance(part, nn.Linear)]
+    return any(layer.bias is not None for layer in layers)
+
+
+@contextlib.contextmanager
+def only_biases_trained(model: Model) -> Iterator[None]:
+    """Within it, of the weights of `model` only the biases and the parameters of layer norms, all
+    those of one dimension, are trained (BitFit: Ben Zaken et al. 2021, arXiv 2106.10199)."""
+    held = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    with _without_gradients(held):
+        yield
+
+
+@contextlib.contextmanager
+def _without_gradients(held: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Within it, `held` get no gradient."""
     try:
         for parameter in held:
             parameter.requires_grad_(False)
