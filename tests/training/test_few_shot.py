@@ -217,6 +217,30 @@ def test_texts_are_learned_kept_and_answered(
     assert losses[-1] < losses[0]
 
 
+def test_the_usual_rate_of_biases_is_not_blamed(model: Path, tmp_path: Path) -> None:
+    """It is far above the usual one of all weights, which the page of a run otherwise names."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    train = toys.write_labelled(folder / "train.csv", rows=16)
+    with open(train) as file:
+        rows = list(csv.DictReader(file))
+    others = {"animal": "dish", "dish": "animal"}
+    with open(folder / "dev.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows([row["text"], others[row["label"]]] for row in rows)
+    usual: dict[str, Any] = {"trained_weights": "biases", "learning_rate": None, "steps": 30}
+    learner = learn(folder, model, tmp_path / "run", **usual)
+    assert learner.metrics["accuracy"] < 0.5
+    kinds = [finding.kind for finding in learner._findings()]
+    assert "rate-too-high" not in kinds
+    # A rate that is too high for them still is.
+    learner = learn(folder, model, tmp_path / "high", **{**usual, "learning_rate": 0.5})
+    high = [finding for finding in learner._findings() if finding.kind == "rate-too-high"]
+    assert high
+    assert "--learning-rate 0.002" in high[0].command
+
+
 def test_a_validation_file_is_judged_on_and_not_learned_from(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

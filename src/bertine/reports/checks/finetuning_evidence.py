@@ -149,7 +149,10 @@ class Evidence(LogView):
 
     @property
     def rate_factor(self) -> float:
-        """The usual rate of the run's optimizer as a multiple of AdamW's."""
+        """The usual rate of the run's optimizer, and of the weights that it trains, as a multiple
+        of AdamW's for all weights."""
+        if known := self.fact("usual_rate_factor"):
+            return known
         factors: Mapping[Any, float] = USUAL_RATE
         return factors.get(self.facts.get("optimizer"), 1.0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 from bertine.inference.baselines.frozen import pooling_of
@@ -116,6 +117,23 @@ def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
         warmup_steps=warmup(contrast.steps, None, 0.1),
         checkpoint_every=_CHECKPOINT_EVERY if every is None else every,
     )
+
+
+def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
+    """Return what the diagnosis of a run's report must know of contrastive training."""
+    count = len(prepared.train.features)
+    compared = min(contrast.batch_size, count) - 1
+    return {
+        "verb": "few-shot",
+        # Of vectors that are all alike.
+        "constant_loss": math.log(max(2, compared)),
+        "usual_learning_rate": contrast_rate(
+            prepared.loaded.config, count, contrast.trained_weights
+        ),
+        "usual_rate_factor": _RATE_OF_BIASES / _RATE_OF_ALL
+        if contrast.trained_weights == "biases"
+        else 1.0,
+    }
 
 
 def strengths_after(task: Task[Any]) -> tuple[float, ...]:

@@ -22,7 +22,7 @@ from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import reading_of
 from bertine.training.distributed.world import join, together
 from bertine.training.few_shot.contrast import Contrast
-from bertine.training.few_shot.encoder import config_of
+from bertine.training.few_shot.encoder import config_of, facts_of
 from bertine.training.finetuning.frozen_head import check_frozen
 from bertine.training.finetuning.glue import finetune_all
 from bertine.training.finetuning.learner import Learner, Origin
@@ -239,9 +239,8 @@ def _write_start(
     usual = Wishes(optimizer=values.get("optimizer", "adamw")).plan(
         prepared.loaded.config, len(prepared.train.examples)
     )
-    start = {
+    start: dict[str, Any] = {
         "arguments": arguments,
-        **({} if prepared.contrast is None else {"verb": "few-shot"}),
         "constant_loss": prepared.task.constant_loss(
             prepared.train.examples, prepared.train.features
         ),
@@ -250,6 +249,8 @@ def _write_start(
         "usual_batch_size": usual.batch_size,
         "usual_learning_rate": usual.learning_rate,
     }
+    if prepared.contrast is not None:
+        start |= facts_of(prepared.contrast, prepared)
     write_json(folder / START, start)
 
 
