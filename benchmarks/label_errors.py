@@ -90,7 +90,7 @@ def main() -> None:
     if len(found.examples) != len(changed):
         raise SystemExit("a label occurs once; draw more examples")
     noise = found.noise
-    order = np.argsort(noise.margins, kind="stable")
+    order = np.argsort(noise.log_odds, kind="stable")
     rows = [row("check-labels", noise.wrong, order, changed)]
     if importlib.util.find_spec("cleanlab") is not None:
         from cleanlab.filter import find_label_issues

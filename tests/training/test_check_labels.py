@@ -63,7 +63,7 @@ def test_the_counts_are_those_of_the_paper() -> None:
     assert found.counts.tolist() == [[1, 0], [1, 3]]
     assert found.suggested.tolist() == [0, 0, 1, 1, 0, 1]
     assert found.suspects.tolist() == [4]
-    assert found.margins[4] == pytest.approx(0.15 - 0.85)
+    assert found.log_odds[4] == pytest.approx(np.log(0.15 / 0.85))
     # One of four of label 1, and none of label 0.
     assert found.share == pytest.approx(4 / 6 * 1 / 4)
 
@@ -80,9 +80,24 @@ def test_no_label_is_suggested_that_is_less_probable() -> None:
     assert wrong.any()
     given, other = chances[numbers, labels], chances[numbers, found.suggested]
     assert (other[wrong] > given[wrong]).all()
-    assert np.array_equal(found.margins, given - other)
+    assert np.allclose(found.log_odds[wrong], np.log(given / other)[wrong])
     # The joint counts them all the same, as in the paper.
     assert found.counts.sum() > 0
+
+
+def test_a_label_that_is_all_but_ruled_out_comes_before_one_that_is_a_little_less_probable() -> (
+    None
+):
+    """Of models that are never sure, the differences of probabilities say little."""
+    chances = np.array([[0.02, 0.34, 0.32, 0.32], [0.2, 0.6, 0.1, 0.1], [0.3, 0.5, 0.1, 0.1]])
+    rest = np.repeat(np.eye(4), 2, axis=0) * 0.2 + 0.2
+    found = find_noise(
+        np.concatenate([chances, rest]), np.array([0, 0, 0, *np.repeat(range(4), 2)])
+    )
+    assert found.log_odds[:3].argsort().tolist() == [0, 1, 2]
+    assert found.log_odds[0] == pytest.approx(np.log(0.02 / 0.34))
+    ruled_out = find_noise(np.array([[0.0, 1.0], [0.9, 0.1], [0.1, 0.9]]), np.array([0, 0, 1]))
+    assert np.isfinite(ruled_out.log_odds).all()
 
 
 def test_labels_that_were_changed_are_found(check: LabelCheck, data: Path) -> None:
@@ -96,8 +111,8 @@ def test_labels_that_were_changed_are_found(check: LabelCheck, data: Path) -> No
         assert (row["text"], row["label"]) == (suspect.texts[0], suspect.label)
         assert suspect.suggested != suspect.label
         assert suspect.suggested_probability > suspect.probability
-    margins = [each.probability - each.suggested_probability for each in check.suspects]
-    assert margins == sorted(margins)
+    odds = [each.probability / each.suggested_probability for each in check.suspects]
+    assert odds == sorted(odds)
     assert 0.02 < check.noise.share < 0.12
     assert "look wrong" in check.lines()[0]
 

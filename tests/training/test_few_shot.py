@@ -175,6 +175,7 @@ def test_biases_learn_at_a_higher_rate_than_all_weights() -> None:
 def test_few_examples_train_the_biases_alone_where_there_are_any() -> None:
     bert = Model(toys.config(), {})
     assert weights_for(bert, 20) == "biases"
+    assert weights_for(bert, 20, pairs=True) == "all"
     assert weights_for(bert, 1_000) == "all"
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
     without = Model(

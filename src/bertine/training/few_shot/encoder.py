@@ -56,10 +56,11 @@ def steps_for(num_examples: int, batch_size: int) -> int:
     return min(MOST_STEPS, max(LEAST_STEPS, steps))
 
 
-def weights_for(model: Model, num_examples: int) -> FewShotWeights:
+def weights_for(model: Model, num_examples: int, *, pairs: bool = False) -> FewShotWeights:
     """Return which weights of a model are trained on so many examples: all, too, where its layers
-    have no biases."""
-    return "biases" if num_examples < _MANY and has_biases(model) else "all"
+    have no biases, and of pairs of texts, which little is gained from anyway."""
+    few = num_examples < _MANY
+    return "biases" if few and not pairs and has_biases(model) else "all"
 
 
 def contrast_rate(config: Config, num_examples: int, trained: FewShotWeights) -> float:
@@ -89,7 +90,7 @@ def plan_contrast(
     model = prepared.loaded.model
     size = batch_size or BATCH_SIZE
     count = len(prepared.train.features)
-    trained = trained_weights or weights_for(model, count)
+    trained = trained_weights or weights_for(model, count, pairs=task.takes_pairs)
     contrast = Contrast(
         steps=steps or steps_for(count, size),
         batch_size=size,

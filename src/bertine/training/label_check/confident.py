@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+#: Of a probability whose logarithm is taken.
+_LEAST = 1e-12
+
 
 @dataclass(frozen=True)
 class LabelNoise:
@@ -21,15 +24,15 @@ class LabelNoise:
             is as sure of some label (a column) as it is on average of examples that have it.
         suggested: int64 [N], that label of each example where it is more probable than its own,
             else its own.
-        margins: fp64 [N], the probability of the label less that of the suggested one: the lower,
-            the more probably the label is wrong.
+        log_odds: fp64 [N], the logarithm of the probability of the label divided by that of the
+            most probable other one: the lower, the more probably the label is wrong.
         share: the estimated share of wrong labels.
     """
 
     given: np.ndarray
     counts: np.ndarray
     suggested: np.ndarray
-    margins: np.ndarray
+    log_odds: np.ndarray
     share: float
 
     @property
@@ -41,7 +44,7 @@ class LabelNoise:
     def suspects(self) -> np.ndarray:
         """int64, the numbers of the examples for which another label is suggested, the surest
         first."""
-        order = np.argsort(self.margins, kind="stable")
+        order = np.argsort(self.log_odds, kind="stable")
         return order[self.wrong[order]]
 
 
@@ -64,8 +67,12 @@ def find_noise(probabilities: np.ndarray, labels: np.ndarray) -> LabelNoise:
     np.add.at(counts, (labels[confident], best[confident]), 1)
     # A rare label has a low threshold: it is suggested only where it is the more probable one too.
     suggested = np.where(confident & (probabilities[numbers, best] > own), best, labels)
-    margins = own - probabilities[numbers, suggested]
-    return LabelNoise(labels, counts, suggested, margins, _share(counts, labels))
+    others = probabilities.copy()
+    others[numbers, labels] = 0.0
+    # The ratio, not the difference: where a model is never sure, the probabilities of a wrong label
+    # and of the right one are both low and lie close to each other.
+    log_odds = np.log(np.maximum(own, _LEAST)) - np.log(np.maximum(others.max(1), _LEAST))
+    return LabelNoise(labels, counts, suggested, log_odds, _share(counts, labels))
 
 
 def _share(counts: np.ndarray, labels: np.ndarray) -> float:
