@@ -925,7 +925,7 @@ def few_shot(
         steps: batches of contrastive training; None: by the number of examples.
         batch_size: texts in a batch, of which every two are a pair to learn from; None: 32.
         trained_weights: weights of the encoder that are trained: its biases and layer norms, or
-            all; None: biases with fewer than 256 texts, if the layers have any; else all.
+            all; None: biases with fewer than 256 single texts, if the layers have any; else all.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         learning_rate: its highest value; None: by the trained weights, the width of the model and

@@ -96,6 +96,11 @@ def test_a_label_that_is_all_but_ruled_out_comes_before_one_that_is_a_little_les
     )
     assert found.log_odds[:3].argsort().tolist() == [0, 1, 2]
     assert found.log_odds[0] == pytest.approx(np.log(0.02 / 0.34))
+    # What stands in the list, the suggested label, decides its order.
+    wide = np.concatenate([[[0.1, 0.5, 0.4]], np.eye(3)[[0, 1, 1, 2]] * [0.5, 0.9, 0.3] + 0.05])
+    suggested = find_noise(wide, np.array([0, 0, 1, 1, 2]))
+    assert suggested.suggested[0] == 2
+    assert suggested.log_odds[0] == pytest.approx(np.log(0.1 / 0.4))
     ruled_out = find_noise(np.array([[0.0, 1.0], [0.9, 0.1], [0.1, 0.9]]), np.array([0, 0, 1]))
     assert np.isfinite(ruled_out.log_odds).all()
 

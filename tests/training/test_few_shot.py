@@ -165,7 +165,7 @@ def test_biases_learn_at_a_higher_rate_than_all_weights() -> None:
         3e-3,
         5e-3,
     ]
-    assert contrast_rate(base, 1_000, "biases") == pytest.approx(2.5e-3, rel=0.25)
+    assert contrast_rate(base, 1_000, "biases") == 3e-3  # 2.5e-3, rounded
     for number in (8, 100, 1_000):
         for config in (tiny, base):
             of_all = contrast_rate(config, number, "all")
@@ -234,7 +234,9 @@ def test_the_usual_rate_of_biases_is_not_blamed(model: Path, tmp_path: Path) -> 
     learner = learn(folder, model, tmp_path / "run", **usual)
     assert learner.metrics["accuracy"] < 0.5
     kinds = [finding.kind for finding in learner._findings()]
-    assert "rate-too-high" not in kinds
+    assert not {"rate-too-high", "rate-too-low"} & {*kinds}
+    # More of the same is what may help, and an option that few-shot has.
+    assert all("--steps 60" in f.command for f in learner._findings() if f.kind == "few-updates")
     # A rate that is too high for them still is.
     learner = learn(folder, model, tmp_path / "high", **{**usual, "learning_rate": 0.5})
     high = [finding for finding in learner._findings() if finding.kind == "rate-too-high"]

@@ -40,7 +40,7 @@ class ContrastiveTraining(OptionGroup):
     trained_weights: FewShotWeights | None = declare(
         None,
         "weights of the encoder that are trained: its biases and layer norms, or all",
-        otherwise="biases with fewer than 256 texts, if the layers have any; else all",
+        otherwise="biases with fewer than 256 single texts, if the layers have any; else all",
     )
 
 

@@ -113,10 +113,11 @@ def _cause(evidence: Evidence) -> Finding | None:
         text = f"{why}The learning rate is too high: {how}"
         return evidence.finding("rate-too-high", severity, text, learning_rate=evidence.lower_rate)
     little = evidence.distance < _STILL
+    suited = evidence.suited_rate / evidence.rate_factor
     if (
         little
-        and as_adamw <= _LOW_RATE
-        and evidence.updates * evidence.suited_rate / 2 > evidence.distance
+        and as_adamw <= min(_LOW_RATE, suited / 2)
+        and evidence.updates * suited / 2 > evidence.distance
     ):
         change: dict[str, Any] = {"learning_rate": evidence.suited_rate}
         if evidence.updates < _FEW_UPDATES:

@@ -83,6 +83,11 @@ class Evidence(LogView):
         return self.fact("usual_learning_rate") or usual
 
     @property
+    def few_shot(self) -> bool:
+        """Whether the curve is that of contrastive training."""
+        return self.facts.get("verb") == "few-shot"
+
+    @property
     def lower_rate(self) -> float:
         """A rate to try where that of the run is too high."""
         rate, usual = self.peak_rate or 0.0, self.suited_rate
@@ -92,6 +97,8 @@ class Evidence(LogView):
     def longer(self) -> dict[str, Any]:
         """Options for more updates: what is usual for so many examples; where that was tried, twice
         the epochs. Where the head alone was fitted: train all weights, as is usual."""
+        if self.few_shot:
+            return {"steps": 2 * self.updates}
         if self.facts.get("frozen"):
             return {"frozen": None}
         batch, epochs = int(self.fact("batch_size") or 32), int(self.fact("epochs") or 3)
@@ -166,8 +173,8 @@ class Evidence(LogView):
     @cached_property
     def constant(self) -> float | None:
         """The loss of always answering the label frequencies, in the unit of the training loss. Of
-        one with a teacher's answers in it, it says nothing."""
-        if "distillation" in self.facts:
+        one with a teacher's answers in it, or of the contrastive loss, it says nothing."""
+        if "distillation" in self.facts or self.few_shot:
             return None
         return self.fact("constant_loss") or _entropy(self.final)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 from bertine.inference.baselines.frozen import pooling_of
@@ -37,10 +36,10 @@ _MANY = 256
 #: many examples or fewer, to the second; of wider models it is lower by the inverse of the width.
 _FEW = 32
 _RATE_OF_BIASES, _HIGHEST_OF_BIASES = 2e-3, 5e-3
-#: That of all weights grows with the number of examples as well, so many times at most; of others
-#: by the inverse square of the width, below the third number for few examples and the fourth for
-#: many. At a high rate the vectors forget what they knew, which costs more than is gained with 32
-#: examples, and less with 300.
+#: That of all weights grows with the number of examples as well, so many times at most. For models
+#: of other widths it changes by the inverse square, but is never above the third number for few
+#: examples and the fourth for many. At a high rate the vectors forget what they knew, which costs
+#: more than is gained with 32 examples, and less with 300.
 _WIDTH, _RATE_OF_ALL, _HIGHEST_OF_ALL, _HIGHEST_OF_MANY, _MOST_TIMES = 384, 2e-5, 1e-4, 5e-4, 10
 #: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
 #: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen
@@ -123,11 +122,9 @@ def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
 def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
     """Return what the diagnosis of a run's report must know of contrastive training."""
     count = len(prepared.train.features)
-    compared = min(contrast.batch_size, count) - 1
     return {
         "verb": "few-shot",
-        # Of vectors that are all alike.
-        "constant_loss": math.log(max(2, compared)),
+        "constant_loss": None,  # that of the labels is not in the unit of the contrastive loss
         "usual_learning_rate": contrast_rate(
             prepared.loaded.config, count, contrast.trained_weights
         ),

@@ -25,7 +25,8 @@ class LabelNoise:
         suggested: int64 [N], that label of each example where it is more probable than its own,
             else its own.
         log_odds: fp64 [N], the logarithm of the probability of the label divided by that of the
-            most probable other one: the lower, the more probably the label is wrong.
+            suggested one, or of the most probable other one where no other is suggested: the lower,
+            the more probably the label is wrong.
         share: the estimated share of wrong labels.
     """
 
@@ -69,9 +70,10 @@ def find_noise(probabilities: np.ndarray, labels: np.ndarray) -> LabelNoise:
     suggested = np.where(confident & (probabilities[numbers, best] > own), best, labels)
     others = probabilities.copy()
     others[numbers, labels] = 0.0
+    other = np.where(suggested != labels, probabilities[numbers, suggested], others.max(1))
     # The ratio, not the difference: where a model is never sure, the probabilities of a wrong label
     # and of the right one are both low and lie close to each other.
-    log_odds = np.log(np.maximum(own, _LEAST)) - np.log(np.maximum(others.max(1), _LEAST))
+    log_odds = np.log(np.maximum(own, _LEAST)) - np.log(np.maximum(other, _LEAST))
     return LabelNoise(labels, counts, suggested, log_odds, _share(counts, labels))
 
 
