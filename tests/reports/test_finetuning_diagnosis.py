@@ -278,6 +278,16 @@ def test_one_example_does_not_make_an_epoch_the_best() -> None:
     assert "overfitting" not in kinds(4)
 
 
+def test_a_rate_that_is_usual_for_the_trained_weights_is_not_too_low() -> None:
+    name = next(name for name in RUNS if name.endswith("1e-6"))
+    assert "rate-too-low" in {finding.kind for finding in found(name)}
+    usual = found(name, usual_learning_rate=1e-6)
+    assert "rate-too-low" not in {finding.kind for finding in usual}
+    # As a tenth of what is usual for biases, which is a hundred times that of all weights.
+    low = found(name, usual_learning_rate=1e-5, usual_rate_factor=100.0)
+    assert "rate-too-low" in {finding.kind for finding in low}
+
+
 def test_a_run_that_goes_on_is_not_told_to_train_longer() -> None:
     assert found("emotion-300-paper", final={}, data={}) == []
 

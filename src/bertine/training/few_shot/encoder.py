@@ -124,7 +124,6 @@ def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
     count = len(prepared.train.features)
     return {
         "verb": "few-shot",
-        "constant_loss": None,  # that of the labels is not in the unit of the contrastive loss
         "usual_learning_rate": contrast_rate(
             prepared.loaded.config, count, contrast.trained_weights
         ),
