@@ -18,6 +18,7 @@ from torch import Tensor
 from bertine.generation.constraints import Constraints
 from bertine.generation.scores import NextTokens, Written
 from bertine.generation.settings import SearchSettings
+from bertine.scores import ranking
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,12 @@ class _PromptSearch:
             The rows that the beams of now go on from.
         """
         choosing, vocabulary = self._choosing, scores.shape[1]
-        flat = scores.flatten()
-        best = flat.topk(min(self._candidates, len(flat)))
+        flat = scores.flatten().cpu().numpy()
+        best = ranking(flat, self._candidates).tolist()  # of equals the lower row, then token
         candidates = [
-            _Candidate(value, at // vocabulary, at % vocabulary)
-            for value, at in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            if value > float("-inf")
+            _Candidate(float(flat[at]), at // vocabulary, at % vocabulary)
+            for at in best
+            if flat[at] > -np.inf
         ]
         length = len(self.beams[0].tokens) + 1
         at_limit = length == choosing.max_new_tokens
@@ -111,8 +112,8 @@ class _PromptSearch:
                 self._add(candidate, length)
         if not candidates:  # nothing may come any more
             self._done += [self._written(beam, False) for beam in self.beams]
-        self._done.sort(key=lambda written: -written.score)
-        del self._done[choosing.beams :]
+        best = ranking([written.score for written in self._done], choosing.beams)
+        self._done = [self._done[at] for at in best]
         open_ones = [c for c, ended in zip(candidates, ends, strict=True) if not ended]
         open_ones = open_ones[: choosing.beams]
         self.beams = [

@@ -17,6 +17,7 @@ from bertine.generation.scores import NextTokens, Written
 from bertine.generation.settings import SearchSettings
 from bertine.options.generation import Choosing
 from bertine.rng import generator
+from bertine.scores import ranking
 
 #: Called with the number of a sequence (prompt by prompt, its sequences one after the other) and a
 #: token as soon as it is chosen.
@@ -117,7 +118,9 @@ def among(scores: Tensor, choosing: Choosing) -> tuple[Tensor, Tensor]:
     """
     scores = scores / choosing.temperature
     if choosing.top_k is not None and choosing.top_k < scores.shape[1]:
-        scores, order = scores.topk(choosing.top_k, dim=1)
+        best = np.stack([ranking(row, choosing.top_k) for row in scores.cpu().numpy()])
+        order = torch.from_numpy(best).to(scores.device)
+        scores = scores.gather(1, order)
     else:
         scores, order = scores.sort(dim=1, descending=True, stable=True)
     probabilities = scores.softmax(-1)

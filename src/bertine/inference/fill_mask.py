@@ -13,6 +13,7 @@ from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoded import TextInputs
 from bertine.options.names import option
 from bertine.options.types import check_types
+from bertine.scores import ranking
 from bertine.terminal.console import aligned, counted, say, warn
 from bertine.terminal.shown import Shown
 
@@ -136,21 +137,19 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         places = torch.tensor(positions, device=device)
         logits = loaded.model.read("mlm", encoded, places=places)
         # A model may have more rows than its tokenizer has pieces, to reach a round number.
-        probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1)
-        best = probabilities.topk(top_k, dim=-1)
+        logits = logits[:, : tokenizer.vocab_size].float().cpu()
+        probabilities = logits.softmax(-1)
     filled = []
-    for at, values, indices in zip(
-        positions, best.values.tolist(), best.indices.tolist(), strict=True
-    ):
+    for at, scores, chances in zip(positions, logits.numpy(), probabilities, strict=True):
         start, end = encoding.offsets[at]
         begins = not text[:start].strip()
         candidates = tuple(
             Candidate(
                 tokenizer.name_at(index, begins),
-                value,
+                float(chances[index]),
                 tokenizer.put_piece(text, start, end, index),
             )
-            for index, value in zip(indices, values, strict=True)
+            for index in ranking(scores, top_k).tolist()
         )
         filled.append(FilledMask(start, candidates))
     return FilledMasks(text, tuple(filled))

@@ -11,10 +11,11 @@ from bertine.records.examples import Examples
 from bertine.records.label_sets import JOINT
 from bertine.records.sentences import Sentence
 from bertine.records.span_examples import Gold
+from bertine.scores import ranking
 from bertine.tasks.worst import Mark, WorstExample
 from bertine.text.spacing import close_up_places
 
-#: Decimals of a loss. Examples with equal losses stay in the order of the file.
+#: Decimals of a loss.
 _DIGITS = 5
 #: Tasks whose loss is -log of the probability of the label.
 _ONE_LABEL = ("text", "choice")
@@ -41,12 +42,11 @@ def ranked(
     Returns:
         The worst, and the losses of all labelled examples, highest first.
     """
-    # On some CPUs rows of one batch differ in their last bits where their inputs do not.
     rounded = [round(loss, _DIGITS) for loss in losses]
-    order = [index for index, loss in enumerate(rounded) if not math.isnan(loss)]
-    order.sort(key=lambda index: -rounded[index])
+    labelled = [index for index, loss in enumerate(losses) if not math.isnan(loss)]
+    order = [labelled[at] for at in ranking([losses[index] for index in labelled], n)]
     worst = []
-    for index in order[:n]:
+    for index in order:
         item = examples.items[index]
         marks = _marks(item, answers[index])
         texts = (_shown(item.words)[0],) if isinstance(item, Sentence) else tuple(item.texts)
@@ -64,7 +64,7 @@ def ranked(
                 marks,
             )
         )
-    return worst, [rounded[index] for index in order]
+    return worst, sorted((rounded[index] for index in labelled), reverse=True)
 
 
 def label_text(item: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bertine.scores import ranking
 from bertine.serving.http.errors import ApiError
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
@@ -65,7 +66,7 @@ async def rank(
     label: str | None = None,
     log_odds: bool = False,
 ) -> tuple[list[Ranked], int]:
-    """Order `texts`, the best first; of equals the earlier one.
+    """Order `texts`, the best first; of equals the earlier one. The same text is computed once.
 
     Args:
         served: a model of pairs, or one with vectors.
@@ -80,18 +81,21 @@ async def rank(
         BertineError: what preparing the texts raises.
         ApiError: no such label, or none is called so; what computing raises.
     """
+    kinds = list(dict.fromkeys(texts))
     if served.judge is not None:
-        scores, cut, tokens = await _by_pairs(service, served, query, texts, label)
+        scores, cut, tokens = await _by_pairs(service, served, query, kinds, label)
     else:
         if label is not None:
             raise _label_error(
                 f"the model {served.name!r} compares vectors and has no labels; leave it out"
             )
-        scores, cut, tokens = await _by_vectors(service, served, query, texts)
+        scores, cut, tokens = await _by_vectors(service, served, query, kinds)
     if log_odds and served.has_probabilities:
         scores = [_log_odds(score) for score in scores]
-    order = sorted(range(len(texts)), key=lambda at: -scores[at])
-    return [Ranked(at, scores[at], cut[at]) for at in order], tokens
+    number = {text: at for at, text in enumerate(kinds)}
+    own = [number[text] for text in texts]
+    order = ranking([scores[at] for at in own], tolerance=0.0).tolist()
+    return [Ranked(at, scores[own[at]], cut[own[at]]) for at in order], tokens
 
 
 def _label_error(message: str) -> ApiError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from bertine.scores import ranking
 from bertine.terminal.console import aligned, counted, visible
 from bertine.terminal.shown import Shown, ShownList
 from bertine.terminal.text import printable
@@ -78,8 +79,9 @@ class Answer(Shown):
 
     def shown_lines(self) -> list[str]:
         """Return the answer, and the most probable ones in a table."""
-        best = sorted(self.chances(), key=lambda pair: -pair[1])[:_CHANCES]
-        rows = [(short(name, _TEXT), f"{chance:.1%}") for name, chance in best]
+        chances = self.chances()
+        best = ranking([chance for _, chance in chances], _CHANCES)
+        rows = [(short(chances[at][0], _TEXT), f"{chances[at][1]:.1%}") for at in best]
         return [*self.lines(), *(aligned(rows) if len(rows) > 1 else [])]
 
     def __str__(self) -> str:

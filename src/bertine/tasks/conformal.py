@@ -28,6 +28,7 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.intervals import wilson_interval
 from bertine.options.names import option
+from bertine.scores import ranking
 from bertine.tasks.calibration import LEAST_EXAMPLES, Decisions, probabilities_of
 
 #: What stands between the labels of a set in a column.
@@ -109,9 +110,8 @@ def label_sets(probabilities: np.ndarray, least: float) -> list[list[int]]:
     and that of the highest; the most probable first."""
     sets = []
     for row in probabilities:
-        order = np.argsort(-row, kind="stable")
-        count = max(1, int((row >= least).sum()))
-        sets.append(order[:count].tolist())
+        members = np.flatnonzero(row >= min(least, row.max()))
+        sets.append(members[ranking(row[members])].tolist())
     return sets
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from bertine.errors import BertineError
 from bertine.records.examples import Example, Examples
+from bertine.scores import ranking
 from bertine.tables.layout import LINE_COLUMN
 from bertine.tasks.answer import Answer, json_value, short
 from bertine.terminal.console import aligned, counted
@@ -104,8 +105,8 @@ class UserSide:
         """Return what a person reads below an answer: with `details` its chances, the best
         first."""
         chances = self.chances_of(texts, answer) if details else []
-        chances.sort(key=lambda pair: -pair[1])
-        return aligned([(short(name), f"{chance:.1%}") for name, chance in chances])
+        order = ranking([chance for _, chance in chances])
+        return aligned([(short(chances[at][0]), f"{chances[at][1]:.1%}") for at in order])
 
     def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
         """Return `texts` by their columns, a single one as that of a line, and their answer as the

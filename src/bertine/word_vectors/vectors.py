@@ -27,6 +27,7 @@ from bertine.files import (
     read_json_object,
     write_json,
 )
+from bertine.scores import ranking
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
 from bertine.word_vectors.files import (
@@ -186,7 +187,7 @@ class WordVectors(Shown):
             norms = np.linalg.norm(part, axis=1)
             scores[start : start + _ROWS] = part @ asked / np.where(norms > 0, norms, 1.0)
         scores[rows] = -np.inf
-        order = np.argsort(-scores, kind="stable")[: min(top, len(self) - len(set(rows.tolist())))]
+        order = ranking(scores, min(top, len(self) - len(set(rows.tolist()))))
         notes = [f"{counted(unknown, 'word')} of the query without a vector"] if unknown else []
         near = [WordNeighbour(self.words[at], min(1.0, float(scores[at]))) for at in order.tolist()]
         return NearestWords(query, near, notes)

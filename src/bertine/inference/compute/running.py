@@ -15,12 +15,11 @@ from bertine.cores.short_waits import adapt_waiting
 from bertine.data.batch import Batch
 from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
-from bertine.inference.compute.choosing import using_threads
 from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.forked import allowed_threads
 from bertine.models.backbone import each_text_alone
 from bertine.models.model import Model
 from bertine.models.precision import autocast
+from bertine.models.threads import allowed_threads, using_threads
 from bertine.tasks.features import Features
 
 #: Tokens (with padding) in a batch: on a CPU few enough for the caches, on a GPU enough to fill it.
@@ -56,7 +55,8 @@ def run_features(
     alone: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[np.ndarray]:
-    """Compute the task's outputs for each of `features`, fp32 on the host, in their order.
+    """Compute the task's outputs for each of `features`, fp32 on the host, in their order; those
+    of equal texts once.
 
     Args:
         model: on any device; put into evaluation mode and back into the mode it was in. Or an
@@ -80,10 +80,30 @@ def run_features(
     elif not isinstance(model, Engine):
         max_tokens = batch_tokens(device_of(model), max_tokens)
     assert max_tokens is not None
+    distinct, places = _distinct(features)
     with computing_with(model, dtype):
-        return in_batches(
-            features, max_tokens, partial(_outputs, model, task, pad_id=pad_id), on_batch
+        results = in_batches(
+            distinct, max_tokens, partial(_outputs, model, task, pad_id=pad_id), on_batch
         )
+    if on_batch is not None and len(distinct) < len(features):
+        on_batch(len(features) - len(distinct))
+    return [results[place] for place in places]
+
+
+def _distinct(features: Sequence[Features]) -> tuple[list[Features], list[int]]:
+    """Return `features` with the first of equal texts alone, and for each its place among those."""
+    first: dict[Any, int] = {}
+    distinct: list[Features] = []
+    places: list[int] = []
+    for number, each in enumerate(features):
+        # Features of other kinds, and those computed together, are more than their pieces.
+        plain = type(each) is Features and each.group is None
+        key = (each.input_ids.tobytes(), each.token_type_ids.tobytes()) if plain else number
+        place = first.setdefault(key, len(distinct))
+        if place == len(distinct):
+            distinct.append(each)
+        places.append(place)
+    return distinct, places
 
 
 def run_batch(

@@ -26,7 +26,7 @@ from bertine.interop.word_models import word_model_of
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.models.precision import precision_name, resolve_device
+from bertine.models.precision import Rates, precision_name, rates_for, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
 from bertine.options.names import option
 from bertine.options.types import check_types
@@ -92,8 +92,10 @@ class Embedder(Shown):
         self._device = next(model.parameters()).device
         if precision == "int8" and self._device.type != "cpu":
             raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
+        self._rates: Rates | None = None
         if precision != "int8":
-            precision = precision_name(precision, self._device)
+            self._rates = rates_for(precision, model)
+            precision = precision_name(precision, self._device, self._rates)
         self.precision = precision
         self.on_cpu = self._device.type == "cpu"
         self._engine: Engine | None = None
@@ -156,8 +158,8 @@ class Embedder(Shown):
                 where whole vectors have it; for models that are trained for it. None: as the
                 directory says, else all.
             device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-            precision: ``"auto"`` (bf16 where the machine is fast at it), ``"fp32"``, ``"bf16"``, or
-                on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
+            precision: ``"auto"`` (bf16 where it is measured to be clearly faster), ``"fp32"``,
+                ``"bf16"``, or on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
             threads: number of threads on a CPU; None: the fastest number, measured.
             batch_invariant: compute each text by itself, so that its vector has the same bits
                 whatever others there are; slower. ``"auto"`` is then fp32, and threads are not
@@ -438,6 +440,8 @@ class Embedder(Shown):
             lines.append(f"before every text: {self.prompt!r}")
         elif modules and modules.prompts:
             lines.append(f"no prompt is put before texts; there are {', '.join(modules.prompts)}")
+        if self._rates is not None:
+            lines.append(self._rates.line())
         return lines
 
 

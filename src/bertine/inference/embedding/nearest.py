@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.scores import ROUNDING, ranking
 from bertine.terminal.shown import Shown
 
 #: Vectors that are compared at once: few enough to stay in the cache of a core between the two
@@ -24,6 +25,8 @@ from bertine.terminal.shown import Shown
 BLOCK_ROWS = 1 << 10
 #: Fewer vectors are not divided among threads.
 _LEAST_SPAN = 1 << 14
+#: Rows that are kept besides twice those that are asked for.
+_SPARE = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Neighbour:
 
 @dataclass(repr=False)
 class Neighbours(Shown):
-    """The nearest rows, best first; of equals the earlier one first.
+    """The nearest rows, best first; of equals (:func:`~bertine.scores.ranking`) the earlier one.
 
     Attributes:
         query: the text that was asked for.
@@ -67,28 +70,32 @@ class Neighbours(Shown):
 
 
 class NearestRows:
-    """The T rows with the highest scores so far, for each of Q queries, best first; of equal
-    scores the earlier row first. A score that is NaN or minus infinity is none.
+    """The T rows with the highest scores so far, for each of Q queries, best first; of scores that
+    differ by rounding only the earlier row first. A score that is NaN or minus infinity is none.
 
     Args:
         queries: Q.
         top: T.
+        tolerance: of :func:`~bertine.scores.ranking`.
 
     Attributes:
-        top: T.
-        scores: of each query fp32 [at most T].
-        rows: of each query their numbers from 0 on, int64 [at most T].
-        texts: of the rows that are among the best of any query, where they are given.
+        top, tolerance: as given.
+        texts: of the rows that may be among the best of any query, where they are given.
         seen: rows so far.
     """
 
-    def __init__(self, queries: int, top: int) -> None:
-        self.top = top
-        self.scores = [np.empty(0, dtype=np.float32) for _ in range(queries)]
-        self.rows = [np.empty(0, dtype=np.int64) for _ in range(queries)]
+    def __init__(self, queries: int, top: int, tolerance: float = ROUNDING) -> None:
+        self.top, self.tolerance = top, tolerance
         self.texts: dict[int, str] = {}
         self.seen = 0
-        #: What a score must be above to be among the best; of equals the earlier row is there.
+        #: Those that may be among the best, in any order. More than T, as a later row can link two
+        #: scores (they differ by rounding only), and so decide which of them comes first.
+        self._scores = [np.empty(0, dtype=np.float32) for _ in range(queries)]
+        self._rows = [np.empty(0, dtype=np.int64) for _ in range(queries)]
+        self._kept = 2 * top + _SPARE
+        #: Rows and scores in order, until more are added.
+        self._found: tuple[list[np.ndarray], list[np.ndarray]] | None = None
+        #: What a score must be above to be one of those; of equals the earlier row is there.
         self._bar = np.full(queries, -np.inf, dtype=np.float32)
 
     def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
@@ -104,31 +111,48 @@ class NearestRows:
     def add_rows(self, query: int, rows: np.ndarray, scores: np.ndarray) -> None:
         """Add `scores` fp32 [N] of rows that are found in another way than one after the other,
         with their numbers `rows` [N], to one query."""
-        order = np.argsort(rows, kind="stable")
-        known = ~np.isnan(scores[order])
-        self._merge(query, scores[order][known], rows[order][known])
+        known = ~np.isnan(scores)
+        self._merge(query, scores[known], rows[known])
 
     def _merge(self, query: int, scores: np.ndarray, rows: np.ndarray) -> None:
-        if len(scores) > self.top:  # a sort of all would take most of the time of a first block
-            bar = np.partition(scores, len(scores) - self.top)[-self.top]
-            above = scores >= bar
-            scores, rows = scores[above], rows[above]
-        merged = np.concatenate([self.scores[query], scores])
-        numbers = np.concatenate([self.rows[query], rows])
-        # Stable: of equals the row that came first stays first.
-        order = np.argsort(-merged, kind="stable")[: self.top]
-        self.scores[query], self.rows[query] = merged[order], numbers[order]
-        if len(order) == self.top:
-            self._bar[query] = self.scores[query][-1]
+        self._scores[query] = np.concatenate([self._scores[query], scores])
+        self._rows[query] = np.concatenate([self._rows[query], rows])
+        self._found = None
+        if len(self._rows[query]) > 2 * self._kept:  # ordering them at each call would take longer
+            self._rows[query], self._scores[query] = self._best(query, self._kept)
+            self._bar[query] = self._scores[query].min()
+
+    def _best(self, query: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the `count` best of the rows that are kept of a query, and their scores."""
+        by_row = np.argsort(self._rows[query])
+        rows, scores = self._rows[query][by_row], self._scores[query][by_row]
+        order = ranking(scores, count, tolerance=self.tolerance)
+        return rows[order], scores[order]
+
+    @property
+    def rows(self) -> list[np.ndarray]:
+        """Of each query the numbers of its best rows from 0 on, int64 [at most T]."""
+        return self._ranked()[0]
+
+    @property
+    def scores(self) -> list[np.ndarray]:
+        """Of each query the scores of its best rows, fp32 [at most T]."""
+        return self._ranked()[1]
+
+    def _ranked(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        if self._found is None:
+            best = [self._best(query, self.top) for query in range(len(self._rows))]
+            self._found = [rows for rows, _ in best], [scores for _, scores in best]
+        return self._found
 
     def add_all(self, later: NearestRows) -> None:
         """Add what was found among the rows behind those so far."""
-        for query, (scores, rows) in enumerate(zip(later.scores, later.rows, strict=True)):
+        for query, (scores, rows) in enumerate(zip(later._scores, later._rows, strict=True)):
             self._merge(query, scores, self.seen + rows)
         self.seen += later.seen
 
     def _keep_texts(self, texts: Sequence[str]) -> None:
-        kept = set(np.concatenate(self.rows).tolist()) if self.rows else set()
+        kept = set(np.concatenate(self._rows).tolist()) if self._rows else set()
         self.texts = {
             row: texts[row - self.seen] if row >= self.seen else self.texts[row] for row in kept
         }
@@ -203,7 +227,7 @@ def search_all(
 
     def search(bounds: tuple[int, int]) -> NearestRows:
         """Find the nearest rows of one part."""
-        own = NearestRows(len(asked), nearest.top)
+        own = NearestRows(len(asked), nearest.top, nearest.tolerance)
         try:
             for start in range(*bounds, BLOCK_ROWS):
                 if stop.is_set():

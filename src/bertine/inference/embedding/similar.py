@@ -34,6 +34,7 @@ from bertine.options.answering import PlainTexts, SimilarOptions
 from bertine.options.names import option
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
+from bertine.scores import COARSE_ROUNDING, ROUNDING
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.terminal.console import counted, progress
 from bertine.word_vectors.vectors import NearestWords
@@ -221,11 +222,13 @@ class _Search:
             **VectorOptions.of(options, normalize=None).values(),
             **unmeasured(model, size, options.device, options.precision),
         )
+        self._tolerance = _tolerance(self.embedder.precision)
         if not self._ready or isinstance(self._input, GivenTable):
             return
         self._vectors = open_vectors(self._input, self.embedder.dimensions)
         origin = VectorOrigin.read(self._input)
         if origin is not None:
+            self._tolerance = _tolerance(origin.precision, origin.dtype)
             self._note(origin.check(self._input, self.embedder, self._vectors.shape))
         if self._index_folder is not None:
             self._index = VectorIndex.read(self._index_folder, self._vectors, self._input)
@@ -251,9 +254,9 @@ class _Search:
         """
         asked = self._embedded(queries)
         if self._index is not None:
-            nearest = self._index.search(asked, self._top)
+            nearest = self._index.search(asked, self._top, self._tolerance)
         else:
-            nearest = NearestRows(len(queries), self._top)
+            nearest = NearestRows(len(queries), self._top, self._tolerance)
             if self._vectors is None:
                 self._compare_texts(asked, nearest)
             else:
@@ -314,6 +317,11 @@ class _Search:
         self._note([*embedder.notes(), *report.warnings()])
 
 
+def _tolerance(*types: str) -> float:
+    """Return the tolerance for cosines of vectors that are computed, and kept, in these types."""
+    return ROUNDING if {*types} == {"fp32"} else COARSE_ROUNDING
+
+
 def _similar_uses(
     query: str,
     input: Source,
@@ -346,7 +354,7 @@ def _similar_uses(
     if own is None:
         raise BertineError(f"{query!r} is without the word {word!r}")
     asked = unit(own[None])[0]
-    best = NearestRows(1, top)
+    best = NearestRows(1, top, _tolerance(embedder.precision))
     without = 0
     with open_texts(input, PlainTexts.of(options)) as (table, column):
         with text_progress("compare", input, table.layout, show=show_progress) as advance:

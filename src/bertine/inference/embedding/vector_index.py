@@ -27,6 +27,7 @@ from bertine.files import read_json_object, sha256_file, write_json
 from bertine.inference.embedding.nearest import NearestRows, lengths, search_all, search_rows
 from bertine.packages import require_packages
 from bertine.rng import generator
+from bertine.scores import ROUNDING
 
 #: Files of an index's folder.
 DESCRIPTION, LISTS = "index.json", "lists.faiss"
@@ -152,12 +153,14 @@ class VectorIndex:
             read = min(2 * read, self.description.lists)
         self.description = dataclasses.replace(self.description, recall=found)
 
-    def search(self, asked: np.ndarray, top: int) -> NearestRows:
+    def search(self, asked: np.ndarray, top: int, tolerance: float = ROUNDING) -> NearestRows:
         """Return the `top` nearest rows of `asked` fp32 [Q, D], of length 1, with their exact
-        cosines; some of the nearest may be missing, but there are `top` of them, or all rows."""
+        cosines; some of the nearest may be missing, but there are `top` of them, or all rows. Of
+        cosines within the `tolerance` of :func:`~bertine.scores.ranking` the earlier row is
+        first."""
         wanted = min(top, self.description.rows)
         candidates = min(max(_CANDIDATES * top, _LEAST_CANDIDATES), self.description.rows)
-        nearest = NearestRows(len(asked), top)
+        nearest = NearestRows(len(asked), top, tolerance)
         queries = np.ascontiguousarray(asked, dtype=np.float32)
         read = self.description.read
         rows = self._candidates(queries, candidates, read)

@@ -10,7 +10,6 @@ import torch
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
-from bertine.inference.compute.choosing import using_threads
 from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import Computing, run_batch, run_features
 from bertine.inference.explaining.attribution import (
@@ -30,6 +29,7 @@ from bertine.inference.explaining.explained_answer import decide, outputs_of
 from bertine.inference.explaining.explained_text import read_text
 from bertine.inference.explaining.explanation import Explanation, WordContribution
 from bertine.models.model import Model
+from bertine.models.threads import using_threads
 from bertine.options.names import option
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features, pad_features

@@ -8,6 +8,7 @@ from typing import Any
 
 from bertine.inference.explaining.explained_answer import LOG_ODDS
 from bertine.inference.explaining.near_example import NearExample
+from bertine.scores import ranking
 from bertine.terminal.console import aligned, counted, visible
 
 #: Words that :meth:`Explanation.lines` shows, and the longest bar, in characters.
@@ -81,7 +82,8 @@ class Explanation:
     def strongest(self, count: int | None = None) -> list[WordContribution]:
         """Return the `count` words that contribute most, for or against, the strongest first; None:
         all. Of equal ones the first of the text comes first."""
-        return sorted(self.words, key=lambda word: -abs(word.contribution))[:count]
+        order = ranking([abs(word.contribution) for word in self.words], count)
+        return [self.words[at] for at in order]
 
     def _full(self) -> float:
         """Return the contribution that has a full bar, or the full colour."""

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertine.datasets.labelled import read_evaluation
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.files import atomic_file, check_regular, os_errors
 from bertine.inference.answering import Answering
+from bertine.inference.embedding.nearest import NearestRows
 from bertine.inference.explaining.head_vectors import head_vectors
 from bertine.inference.explaining.near_example import NearExample
 from bertine.inference.predictor import Predictor
@@ -36,6 +38,7 @@ from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence
 from bertine.rng import generator
+from bertine.scores import COARSE_ROUNDING, ROUNDING
 from bertine.tasks.features import Features
 from bertine.tasks.worst import shortened
 from bertine.terminal.console import counted, progress
@@ -45,6 +48,8 @@ from bertine.terminal.console import counted, progress
 _CHUNK, _ROWS, _TEXT = 1024, 1 << 14, 200
 #: Examples, and tokens of them, whose vectors are computed where only some are looked at.
 _SOME, _TOKENS = 1000, 1 << 16
+#: The rounding of a distance in terms of a cosine's.
+_DISTANCE = 4
 _NAME = "nearest-{}.npy"
 
 
@@ -162,15 +167,16 @@ class NearestExamples:
                 f"{self.examples.source}: its examples have another number of choices, so none is "
                 f"near; leave out {option('nearest_examples', self.count)}"
             )
-        scores, rows = np.empty(0, np.float32), np.empty(0, np.int64)
+        rounding = ROUNDING if self.answering.dtype == torch.float32 else COARSE_ROUNDING
+        # By their distances: heads make vectors so like each other that cosines near 1 differ by
+        # rounding only. A distance does not average over the numbers, as a cosine does.
+        best = NearestRows(1, self.count, _DISTANCE * rounding)
         for start in range(0, len(self.vectors), _ROWS):
-            part = np.asarray(self.vectors[start : start + _ROWS]) @ vector
-            scores = np.concatenate([scores, part])
-            rows = np.concatenate([rows, np.arange(start, start + len(part))])
-            order = np.argsort(-scores, kind="stable")[: self.count]
-            scores, rows = scores[order], rows[order]
+            apart = np.asarray(self.vectors[start : start + _ROWS]) - vector
+            best.add(-np.linalg.norm(apart, axis=1)[None])
         return tuple(
-            self._near(int(row), float(score)) for row, score in zip(rows, scores, strict=True)
+            self._near(row, 1 - distance**2 / 2)
+            for row, distance in zip(best.rows[0].tolist(), best.scores[0].tolist(), strict=True)
         )
 
     def _near(self, row: int, score: float) -> NearExample:
@@ -178,7 +184,7 @@ class NearestExamples:
         texts = (" ".join(item.words),) if isinstance(item, Sentence) else item.texts
         source = self.examples.source if item.line else ""
         shown = tuple(shortened(text, _TEXT) for text in texts)
-        return NearExample(label_text(item), min(score, 1.0), shown, source, item.line)
+        return NearExample(label_text(item), score, shown, source, item.line)
 
 
 def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.ndarray:

@@ -193,9 +193,9 @@ class PackedBackbone(nn.Module):
         """The word embeddings, fp32 [V, E]."""
         return self._words
 
-    def float_layer(self, backbone: Any) -> Any:
-        """Return the first layer of `backbone`, packed in bf16."""
-        return FloatLayer(backbone.layers[0], torch.bfloat16, self.config.hidden_act)
+    def float_layer(self, backbone: Any, dtype: torch.dtype) -> Any:
+        """Return the first layer of `backbone`, packed in `dtype`, fp32 or bf16."""
+        return FloatLayer(backbone.layers[0], dtype, self.config.hidden_act)
 
     def pooled(self, output: PackedOutput, attention_mask: Tensor | None) -> Tensor | None:
         """Return what the family pools, fp32 [B, H], of an output and the mask [B, T] of its

@@ -292,12 +292,13 @@ def _bias(linear: nn.Linear) -> Tensor:
 class PackedModern(PackedBackbone):
     """The embeddings of a ModernBERT, fp32, and its layers packed."""
 
-    def float_layer(self, backbone: Any) -> Any:
-        """Return the first layer of `backbone`, packed in bf16."""
-        window = self.config.windows[0]  # type: ignore[attr-defined]
-        return PackedModernLayer(
-            backbone.layers[0], backbone.config, self._heads[window], window, torch.bfloat16, False
-        )
+    def float_layer(self, backbone: Any, dtype: torch.dtype) -> Any:
+        """Return the first layer of `backbone`, packed in `dtype`, fp32 or bf16."""
+        config = backbone.config
+        window = config.windows[0]
+        theta = config.rope_thetas[window]
+        heads = TurnedHeads(config.num_attention_heads, config.head_size, theta, dtype)
+        return PackedModernLayer(backbone.layers[0], config, heads, window, dtype, False)
 
     def _pack(self, backbone: Any, ranges: Sequence[LayerRanges] | None) -> None:
         assert isinstance(backbone, ModernEncoder)

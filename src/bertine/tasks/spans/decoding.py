@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bertine.scores import ranking
 from bertine.tasks.answer import Answer, json_value
 from bertine.tasks.spans.windows import SpanFeatures
 from bertine.terminal.console import visible
@@ -157,16 +158,9 @@ def window_spans(
     # [m, width]: of the span that begins with piece i and ends with piece i + d.
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
     flat = np.where(np.isfinite(scores), scores, -np.inf).reshape(-1)
-    if count < len(flat):
-        # All that reach the count-th best score, so that the order decides among equal ones.
-        least = np.partition(flat, len(flat) - count)[len(flat) - count]
-        chosen = np.flatnonzero(flat >= least)
-    else:
-        chosen = np.arange(len(flat))
-    chosen = chosen[np.lexsort((chosen, -flat[chosen]))][:count]
     return [
-        (float(flat[place]), int(place) // width, int(place) // width + int(place) % width)
-        for place in chosen
+        (float(flat[place]), place // width, place // width + place % width)
+        for place in ranking(flat, count).tolist()
         if np.isfinite(flat[place])
     ]
 
@@ -203,9 +197,9 @@ def answer_question(
             for score, first, last in window_spans(table, feature, max_pieces, _SPARE * n_best)
         ]
     assert null is not None, "a question has a window"
-    spans.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier window
     answers: dict[str, SpanAnswer] = {}
-    for _, number, first, last in spans:
+    for place in ranking([score for score, *_ in spans]):  # of equal scores the earlier window
+        _, number, first, last = spans[place]
         if len(answers) == n_best:
             break
         feature, table = features[number], tables[number]
@@ -219,7 +213,7 @@ def answer_question(
     if unanswerable:
         odds = sum(null) - listed[0].score if listed else NO_SPAN
         listed.append(SpanAnswer("", None, 0.0, *null))
-        listed.sort(key=lambda answer: -answer.score)
+        listed = [listed[at] for at in ranking([answer.score for answer in listed])]
     prediction = SpanPrediction("", None, 0.0, odds, tuple(_with_probabilities(listed)))
     return prediction.decided(threshold)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertine.scores import ranking
+
 #: Of a probability whose logarithm is taken.
 _LEAST = 1e-12
 
@@ -44,8 +46,8 @@ class LabelNoise:
     @property
     def suspects(self) -> np.ndarray:
         """int64, the numbers of the examples for which another label is suggested, the surest
-        first."""
-        order = np.argsort(self.log_odds, kind="stable")
+        first, of equals the first of the file."""
+        order = ranking(-self.log_odds)
         return order[self.wrong[order]]
 
 

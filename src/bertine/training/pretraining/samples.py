@@ -30,6 +30,7 @@ from bertine.inference.compute.running import computing_with, device_of
 from bertine.models.model import Model
 from bertine.rng import generator
 from bertine.runs.log import read_log
+from bertine.scores import ranking
 from bertine.tasks.features import Features, pad_features
 from bertine.text.spacing import close_up
 from bertine.text.tokenizer import Tokenizer
@@ -190,8 +191,8 @@ class MaskSamples:
         with computing_with(model, dtype):
             encoded = model.encode(batch)
             logits = model.read("mlm", encoded, places=places.to(batch.input_ids.device))
-            probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1).cpu()
-        best = probabilities.topk(min(top_k, tokenizer.vocab_size), dim=-1)
+            logits = logits[:, : tokenizer.vocab_size].float().cpu()
+            probabilities = logits.softmax(-1)
         begin, behind = len(tokenizer.template.one.before), len(tokenizer.template.one.after)
         return [
             {
@@ -202,10 +203,11 @@ class MaskSamples:
                 "truth": tokenizer.names[sample.truth],
                 "truth_probability": float(probabilities[row, sample.truth]),
                 "guesses": [
-                    {"token": tokenizer.names[index], "probability": value}
-                    for index, value in zip(
-                        best.indices[row].tolist(), best.values[row].tolist(), strict=True
-                    )
+                    {
+                        "token": tokenizer.names[index],
+                        "probability": float(probabilities[row, index]),
+                    }
+                    for index in ranking(logits[row].numpy(), top_k).tolist()
                 ],
             }
             for row, sample in enumerate(self._samples)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.scores import exact_rate, hundredfold
+from bertine.scores import exact_rate, hundredfold, ranking
 from bertine.terminal.console import aligned, human_time
 from bertine.terminal.shown import Shown
 from bertine.training.search.grid import Setting, Trial
@@ -127,8 +127,9 @@ class SettingRow:
 
 def best_run(runs: Iterable[SearchRun]) -> SearchRun | None:
     """Return the run with the highest score of those that take part in the choice."""
-    counted = (run for run in runs if run.counts)
-    return max(counted, key=lambda run: run.score or 0.0, default=None)
+    counted = [run for run in runs if run.counts]
+    best = ranking([run.score or 0.0 for run in counted], 1)
+    return counted[best[0]] if counted else None
 
 
 def rows_of(runs: Iterable[SearchRun]) -> list[SettingRow]:
@@ -140,8 +141,8 @@ def rows_of(runs: Iterable[SearchRun]) -> list[SettingRow]:
         SettingRow(setting, tuple(sorted(group, key=lambda run: run.trial.seed)))
         for setting, group in by_setting.items()
     ]
-    # Stable: of equals the first of the grid stays first.
-    return sorted(rows, key=lambda row: -math.inf if row.mean is None else row.mean, reverse=True)
+    means = [-math.inf if row.mean is None else row.mean for row in rows]
+    return [rows[at] for at in ranking(means)]  # of equals the first of the grid
 
 
 def best_of(runs: Iterable[SearchRun]) -> SearchRun | None:
