@@ -64,17 +64,9 @@ def write_samples(folder: Path, lines: list[tuple[int, list[dict[str, Any]]]]) -
     (folder / "samples.jsonl").write_text(text, encoding="utf-8")
 
 
-#: Pages by what the runs' files said.
-_PAGES: dict[tuple[object, ...], str] = {}
-
-
 def page_of(folder: Path) -> str:
-    """A run's page. Drawing takes half a second, so that of files that have not changed is kept."""
-    files = {path: path.read_bytes() for path in sorted(folder.rglob("*.json*"))}
-    known = (*files.items(), (folder / "model").exists())
-    if known not in _PAGES:
-        _PAGES[known] = report(folder).path.read_text(encoding="utf-8")
-    return _PAGES[known]
+    """A run's page."""
+    return report(folder).path.read_text(encoding="utf-8")
 
 
 def words(folder: Path) -> str:

@@ -76,7 +76,7 @@ def wave(step: int) -> float:
 # Healthy runs
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     lines=st.sampled_from([1, 2, 5, 12, 40, 200, 1000]),
@@ -86,7 +86,8 @@ def test_a_healthy_run_has_no_findings(seed: int, lines: int, noise: float) -> N
     assert diagnose(healthy(lines, seed, noise), FACTS) == []
 
 
-@settings(deadline=None, max_examples=100)
+@pytest.mark.slow
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(
         st.dictionaries(

@@ -167,13 +167,6 @@ def test_ids_are_unique_although_many_plots_share_the_page() -> None:
     assert sorted(set(ids)) == sorted(ids)
 
 
-def test_references_inside_the_plots_find_their_targets() -> None:
-    page = Page(whole_page().html())
-    wanted = {str(a["xlink:href"])[1:] for _, a in page.tags if "xlink:href" in a}
-    assert wanted
-    assert wanted <= set(page.ids())
-
-
 def test_given_numbers_are_shown() -> None:
     log = [{"step": s, "mlm_loss": 4.25, "mlm_accuracy": 0.123} for s in range(1, 5)]
     bars = [plots.Bar("before", 0.4321, *wilson_interval(432, 1000)), plots.Bar("now", 0.7)]

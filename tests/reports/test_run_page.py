@@ -132,6 +132,7 @@ def test_the_diagnosis_is_on_the_page_and_in_the_terminal(tmp_path: Path) -> Non
     assert report(run).lines()[1].startswith("warning: MLM loss 6.25 from step")
 
 
+@pytest.mark.slow
 def test_real_runs(tmp_path: Path) -> None:
     """What `pretrain` and `finetune` write today is what the page reads."""
     store, model = toys.write_store(tmp_path / "store"), toys.write_model(tmp_path / "model")
@@ -254,8 +255,8 @@ def test_a_long_log_makes_no_large_page_and_loses_no_peak() -> None:
     svg = curve([float(step) for step in steps], values)
     assert len(svg) < 200_000
     flat = curve([float(step) for step in steps], [1.0] * len(steps))
-    assert b">750<" in svg
-    assert b">750<" not in flat
+    assert b">800<" in svg
+    assert b">800<" not in flat
 
 
 def test_held_out_is_drawn_over_training_with_a_legend() -> None:

@@ -9,6 +9,7 @@ is allowed by its hash; without scripts everything is still there to read.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -163,10 +164,11 @@ class Heat:
         if any(len(cells) != len(self.labels) for cells in (self.counts, *self.counts)):
             raise ValueError(f"{len(self.labels)} labels, but another number of rows or columns")
 
-    @property
+    @functools.cached_property
     def shares(self) -> list[list[float]]:
         """The share of each cell in its row, 0 to 1."""
-        return [[count / max(1, sum(row)) for count in row] for row in self.counts]
+        totals = [max(1, sum(row)) for row in self.counts]
+        return [[c / total for c in row] for row, total in zip(self.counts, totals, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -300,15 +302,7 @@ class Page:
 
     def html(self) -> str:
         """Return the page as text."""
-        environment = Environment(
-            loader=PackageLoader("bertine.reports", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters |= {"percent": percent_text, "width": _width}
-        environment.filters |= {"command": command_markup, "prose": prose_markup}
+        environment = _templates()
         script = environment.get_template("page.js.j2").render()
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
         return environment.get_template("page.html.j2").render(
@@ -324,6 +318,21 @@ class Page:
         # A lone surrogate (half of a broken character) has no UTF-8 form and becomes "?".
         with atomic_file(Path(path)) as temporary:
             temporary.write_bytes(self.html().encode("utf-8", errors="replace"))
+
+
+@functools.cache
+def _templates() -> Environment:
+    """Read the templates; compiling them takes longer than filling them in does."""
+    environment = Environment(
+        loader=PackageLoader("bertine.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent_text, "width": _width}
+    environment.filters |= {"command": command_markup, "prose": prose_markup}
+    return environment
 
 
 def percent_text(share: float) -> str:

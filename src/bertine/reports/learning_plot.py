@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-from bertine.reports.plot_style import (
+from bertine.reports.svg import (
     ACCENT,
     INK,
     MUTED,
     SECOND,
     WIDE,
-    canvas,
-    label_ticks,
-    legend_above,
+    Axis,
+    Plot,
+    Stroke,
+    limits,
     nothing_logged,
-    number_text,
-    to_svg,
+    number_axis,
 )
 
 _COLOURS = (MUTED, INK, ACCENT, SECOND)
+_HEIGHT = 245
 
 
 @dataclass(frozen=True)
@@ -40,24 +38,20 @@ class Line:
 
 def learning_plot(lines: Sequence[Line]) -> bytes:
     """Draw scores with their intervals."""
-    with canvas(WIDE, 3.4) as (figure, axes):
-        if not any(line.points for line in lines):
-            return nothing_logged(figure, axes)
-        for number, line in enumerate(lines):
-            counts, scores, lows, highs = zip(*line.points, strict=True)
-            # Intervals beside each other, not over each other.
-            shifted = [count * (1 + 0.02 * (number - len(lines) / 2)) for count in counts]
-            colour = _COLOURS[number % len(_COLOURS)]
-            axes.plot(
-                shifted, scores, color=colour, linewidth=1.8, marker="o", markersize=4,
-                label=line.name,
-            )  # fmt: skip
-            axes.vlines(shifted, lows, highs, color=colour, linewidth=1.2, alpha=0.7)
-        _label_counts(axes, [point[0] for line in lines for point in line.points])
-        axes.yaxis.set_major_locator(MaxNLocator(6))
-        label_ticks(axes.yaxis, percent=True, between=axes.get_ylim())
-        legend_above(axes, columns=2)
-        return to_svg(figure, salt=repr(lines))
+    if not any(line.points for line in lines):
+        return nothing_logged(WIDE, _HEIGHT)
+    y = number_axis(*limits(v for line in lines for p in line.points for v in p[1:]), percent=True)
+    legend = _legend([line.name for line in lines])
+    counts = [point[0] for line in lines for point in line.points]
+    plot = Plot(WIDE, _HEIGHT, _counts_axis(counts), y, legend=legend)
+    for number, line in enumerate(lines):
+        stroke = legend[number][1]
+        # Intervals beside each other, not over each other.
+        apart = 1 + 0.02 * (number - len(lines) / 2)
+        plot.line([p[0] * apart for p in line.points], [p[1] for p in line.points], stroke)
+        for count, _, low, high in line.points:
+            plot.line([count * apart] * 2, (low, high), Stroke(stroke.colour, 1.2, opacity=0.7))
+    return plot.svg()
 
 
 def seconds_plot(lines: Sequence[tuple[str, Sequence[tuple[int, float]]]]) -> bytes:
@@ -66,30 +60,28 @@ def seconds_plot(lines: Sequence[tuple[str, Sequence[tuple[int, float]]]]) -> by
     Args:
         lines: name and points of each curve.
     """
-    with canvas(WIDE, 3.4) as (figure, axes):
-        if not any(points for _, points in lines):
-            return nothing_logged(figure, axes)
-        for number, (name, points) in enumerate(lines):
-            counts = [count for count, _ in points]
-            seconds = [max(1e-3, value) for _, value in points]
-            colour = _COLOURS[number % len(_COLOURS)]
-            axes.plot(
-                counts, seconds, color=colour, linewidth=1.8, marker="o", markersize=4, label=name
-            )
-        _label_counts(axes, [count for _, points in lines for count, _ in points])
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(10, numticks=7))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value, False)))
-        legend_above(axes, columns=2)
-        return to_svg(figure, salt=repr(lines))
+    if not any(points for _, points in lines):
+        return nothing_logged(WIDE, _HEIGHT)
+    shown = [[(count, max(1e-3, seconds)) for count, seconds in points] for _, points in lines]
+    ends = limits((seconds for points in shown for _, seconds in points), log=True)
+    legend = _legend([name for name, _ in lines])
+    counts = [count for points in shown for count, _ in points]
+    plot = Plot(WIDE, _HEIGHT, _counts_axis(counts), number_axis(*ends, log=True), legend=legend)
+    for points, (_, stroke) in zip(shown, legend, strict=True):
+        plot.line([count for count, _ in points], [seconds for _, seconds in points], stroke)
+    return plot.svg()
 
 
-def _label_counts(axes: Any, counts: Sequence[int]) -> None:
-    """Letter the axis of the numbers of labels with those that there are."""
-    axes.set_xscale("log")
-    axes.set_xlabel("labels")
-    axes.xaxis.set_minor_locator(NullLocator())
+def _legend(names: Sequence[str]) -> list[tuple[str, Stroke]]:
+    """Give each curve a colour of its own, as far as there are some."""
+    return [
+        (name, Stroke(_COLOURS[number % len(_COLOURS)], dot=2)) for number, name in enumerate(names)
+    ]
+
+
+def _counts_axis(counts: Sequence[int]) -> Axis:
+    """Return the axis of the numbers of labels, lettered with those that there are."""
     shown = sorted(set(counts))
-    axes.set_xticks(shown[:: -(-len(shown) // 7)])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    shown = shown[:: -(-len(shown) // 7)]
+    low, high = limits(counts, log=True)
+    return Axis(low, high, shown, [f"{count:,}" for count in shown], "labels", log=True)

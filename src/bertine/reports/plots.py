@@ -1,35 +1,35 @@
 """Draw plots as SVG, made to lie inside an HTML page: light or dark, at any width.
 
-Their look is that of :mod:`bertine.reports.plot_style`. Each plot is small, 300 to 350 units wide:
-a page sets several side by side, a phone one per row, and in neither is the lettering scaled out
-of reading size.
+Their look is that of :mod:`bertine.reports.svg`. Each plot is small, 300 to 350 units wide: a page
+sets several side by side, a phone one per row, and in neither is the lettering scaled out of
+reading size.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from bertine.reports.plot_style import (
+from bertine.reports.svg import (
     ACCENT,
-    DASHED,
     INK,
     MUTED,
     NARROW,
+    REFERENCE,
     SECOND,
     WIDE,
-    canvas,
-    label_ticks,
-    legend_above,
+    Axis,
+    Plot,
+    Stroke,
+    decimals,
+    limits,
     nothing_logged,
+    number_axis,
     number_text,
-    to_svg,
+    printable,
 )
 
 #: With more points than this a curve is drawn faint, with its running mean over it.
@@ -81,131 +81,86 @@ def curve(
         names: of the curve and the overlay, for the legend.
         log_scale: a logarithmic axis; values that are not above zero are left out.
     """
-    with canvas(NARROW, 2.7) as (figure, axes):
-        if log_scale:
-            points = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0]
-            steps, values = [s for s, _ in points], [v for _, v in points]
-            axes.set_yscale("log")
-        if not values:
-            return nothing_logged(figure, axes)
-        last = _draw_values(axes, steps, values, noisy, names[0])
-        if overlay is not None and overlay[1]:
-            style = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
-            axes.plot(*_thinned(*overlay), color=INK, label=names[1], **style)
-            legend_above(axes, columns=2)
-        drawn = [*steps, *(overlay[0] if overlay else ())]
-        if min(drawn) == max(drawn):
-            axes.set_xlim(steps[0] - 1, steps[0] + 1)
-        else:
-            axes.set_xlim(min(drawn), max(drawn))
-        if from_zero:
-            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-        if reference is not None:
-            below = float(np.mean(values[len(values) // 2 :])) < reference
-            _draw_reference(axes, reference, reference_label, below, log_scale)
-        axes.set_xlabel("step")
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        if log_scale:
-            axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
-            if sum(low <= tick <= high for tick in axes.get_yticks()) < 2:
-                axes.yaxis.set_major_locator(MaxNLocator(4))
-        more = label_ticks(axes.yaxis, percent, between=(low, high))
-        # The last value stands outside the axes, at its height, where no line can cross it.
-        axes.annotate(
-            number_text(last, percent, more),
-            (1, min(max(last, low), high)),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=ACCENT,
-            fontweight="bold",
-            annotation_clip=False,
-        )
-        return to_svg(figure, salt=f"{len(values)} points, the last {values[-1]}{overlay or ''}")
-
-
-def _draw_values(
-    axes: Any, steps: Sequence[float], values: Sequence[float], noisy: bool, name: str
-) -> float:
-    """Draw a curve; return the number that stands beside it."""
-    if len(values) == 1:
-        axes.plot(steps, values, "o", color=ACCENT, markersize=6)
-    elif not noisy or len(values) < _SMOOTH_FROM:
-        axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=2, label=name)
-    else:
-        mean = _running_mean(values).tolist()
-        axes.plot(*_thinned(steps, values), color=ACCENT, linewidth=0.9, alpha=0.35)
-        axes.plot(*_thinned(steps, mean), color=ACCENT, linewidth=2.2, label=name)
-        return float(mean[-1])
-    return values[-1]
-
-
-def _draw_reference(axes: Any, reference: float, label: str, below: bool, log_scale: bool) -> None:
-    """Draw a line to compare with, and make room for it; its label stands at its right end, on the
-    side where the curve is not: above where the curve is `below`."""
-    low, high = axes.get_ylim()
-    under, over = (0.08, 0.14) if below else (0.14, 0.08)
     if log_scale:
-        axes.set_ylim(min(low, reference / (1 + 4 * under)), max(high, reference * 1.5))
-    else:
-        span = max(high, reference) - min(low, reference)
-        axes.set_ylim(min(low, reference - under * span), max(high, reference + over * span))
-    axes.axhline(reference, linewidth=1.5, **DASHED)
-    axes.annotate(
-        label,
-        (1, reference),
-        xycoords=axes.get_yaxis_transform(),
-        xytext=(-2, 4 if below else -4),
-        textcoords="offset points",
-        ha="right",
-        va="bottom" if below else "top",
-        color=SECOND,
+        points = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0]
+        steps, values = [s for s, _ in points], [v for _, v in points]
+    height = 194
+    if not values:
+        return nothing_logged(NARROW, height)
+    over = overlay if overlay is not None and overlay[1] else ([], [])
+    low, high = limits([*values, *(v for v in over[1] if v > 0 or not log_scale)], log=log_scale)
+    if from_zero:
+        low = min(0.0, low)
+    below = reference is not None and float(np.mean(values[len(values) // 2 :])) < reference
+    if reference is not None:
+        low, high = _with_room(low, high, reference, below, log_scale)
+    first, end = min([*steps, *over[0]]), max([*steps, *over[0]])
+    ends = (first, end) if end > first else (first - 1, first + 1)
+    y = number_axis(low, high, percent=percent, log=log_scale)
+    mean = _running_mean(values).tolist() if noisy and len(values) >= _SMOOTH_FROM else None
+    last = values[-1] if mean is None else mean[-1]
+    beside = number_text(last, percent, decimals(y.ticks, percent))
+    one = Stroke(ACCENT, 0, dot=3) if len(values) == 1 else Stroke(ACCENT, 2.2)
+    second = Stroke(INK, 1.4, dot=1.8)
+    plot = Plot(
+        NARROW,
+        height,
+        number_axis(*ends, whole=True, label="step"),
+        y,
+        legend=[(names[0], one), (names[1], second)] if over[1] else (),
+        beside=beside,
     )
+    if mean is not None:
+        plot.line(*_thinned(steps, values), Stroke(ACCENT, 0.9, opacity=0.35))
+    plot.line(*_thinned(steps, values if mean is None else mean), one)
+    plot.line(*_thinned(*over), second)
+    if reference is not None:
+        plot.line(ends, (reference, reference), REFERENCE)
+        # On the side where the curve is not.
+        at = plot.down(reference) + (-8 if below else 9)
+        plot.text(plot.right - 2, at, reference_label, SECOND, anchor="end")
+    # The last value stands outside the box, at its height, where no line can cross it.
+    at = plot.down(min(max(last, low), high))
+    plot.text(plot.right + 5, at, beside, ACCENT, bold=True)
+    return plot.svg()
+
+
+def _with_room(
+    low: float, high: float, reference: float, below: bool, log: bool
+) -> tuple[float, float]:
+    """Return the ends of an axis that shows a line to compare with too, and has room for its label:
+    above it where the curve is `below`."""
+    under, over = (0.08, 0.14) if below else (0.14, 0.08)
+    if log:
+        return min(low, reference / (1 + 4 * under)), max(high, reference * 1.5)
+    span = max(high, reference) - min(low, reference)
+    return min(low, reference - under * span), max(high, reference + over * span)
 
 
 def comparison(bars: Sequence[Bar]) -> bytes:
     """Draw accuracies side by side as horizontal bars with their 95% intervals, as SVG. The axis
     begins at 0 and ends at 20, 40, 60, 80 or 100%."""
-    with canvas(WIDE, 0.75 + 0.62 * max(1, len(bars)), grid="x") as (figure, axes):
-        if not bars:
-            return nothing_logged(figure, axes)
-        rows = np.arange(len(bars))
-        for row, bar in zip(rows, bars, strict=True):
-            colour = ACCENT if bar.highlight else MUTED
-            axes.barh(
-                row, bar.value, height=0.56, color=colour, alpha=0.9 if bar.highlight else 0.55
-            )
-            edge = bar.value
-            if bar.low is not None and bar.high is not None:
-                axes.plot([bar.low, bar.high], [row, row], color=INK, linewidth=1.4)
-                for end in (bar.low, bar.high):
-                    axes.plot([end, end], [row - 0.1, row + 0.1], color=INK, linewidth=1.4)
-                edge = max(edge, bar.high)
-            axes.annotate(
-                f"{100 * bar.value:.1f}%",
-                (edge, row),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=11,
-                fontweight="bold",
-                color=ACCENT if bar.highlight else INK,
-            )
-        axes.set_yticks(rows, [_wrapped(bar.name, 20) for bar in bars])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.invert_yaxis()
-        longest = max(max(bar.value, bar.high or 0.0) for bar in bars)
-        end = min(max(1, math.ceil(5 * longest - 1e-9)), 5) / 5
-        axes.set_xlim(0, 1.12 * end)
-        axes.set_xticks(np.linspace(0, end, 4 if end == 0.6 else 5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number_text(v, True)))
-        axes.spines["left"].set_visible(False)
-        return to_svg(figure, salt=repr(bars))
+    height = 54 + 45 * max(1, len(bars))
+    if not bars:
+        return nothing_logged(WIDE, height)
+    longest = max(max(bar.value, bar.high or 0.0) for bar in bars)
+    end = min(max(1, math.ceil(5 * longest - 1e-9)), 5) / 5
+    ticks = np.linspace(0, end, 4 if end == 0.6 else 5).tolist()
+    x = Axis(0, end, ticks, [number_text(tick, True) for tick in ticks])
+    names = _rows([_wrapped(bar.name, 20) for bar in bars])
+    plot = Plot(WIDE, height, x, names, grid="x", beside="100.0%")
+    for row, bar in enumerate(bars):
+        colour, opacity = (ACCENT, 0.9) if bar.highlight else (MUTED, 0.55)
+        plot.rectangle((0, bar.value), (row - 0.28, row + 0.28), colour, opacity)
+        edge = bar.value
+        if bar.low is not None and bar.high is not None:
+            plot.line((bar.low, bar.high), (row, row), Stroke(INK, 1.4))
+            for side in (bar.low, bar.high):
+                plot.line((side, side), (row - 0.1, row + 0.1), Stroke(INK, 1.4))
+            edge = max(edge, bar.high)
+        at, shown = plot.across(edge) + 6, f"{100 * bar.value:.1f}%"
+        plot.text(at, plot.down(row), shown, ACCENT if bar.highlight else INK, bold=True)
+    return plot.svg()
 
 
 def scatter(points: Sequence[tuple[float, float]]) -> bytes:
@@ -215,22 +170,15 @@ def scatter(points: Sequence[tuple[float, float]]) -> bytes:
     Args:
         points: (true, predicted) of each example, finite.
     """
-    with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
-        if not points:
-            return nothing_logged(figure, axes)
-        table = np.asarray(points, dtype=np.float64)
-        low, high = float(table.min()), float(table.max())
-        room = 0.04 * (high - low) or 1.0
-        ends = (low - room, high + room)
-        axes.plot(ends, ends, linewidth=1.5, **DASHED)
-        faint = 0.75 if len(points) <= 100 else 0.4
-        style = {"marker": "o", "markersize": 4.5, "linestyle": "none", "markeredgewidth": 0}
-        axes.plot(table[:, 0], table[:, 1], color=ACCENT, alpha=faint, **style)
-        axes.set(xlim=ends, ylim=ends, aspect="equal", xlabel="actual", ylabel="predicted")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5))
-            label_ticks(axis)
-        return to_svg(figure, salt=repr(table.tolist()))
+    if not points:
+        return nothing_logged(WIDE, WIDE)
+    ends = limits(value for point in points for value in point)
+    x, y = number_axis(*ends, label="actual"), number_axis(*ends, label="predicted")
+    plot = Plot(WIDE, None, x, y, grid="both")
+    plot.line(ends, ends, REFERENCE)
+    faint = 0.75 if len(points) <= 100 else 0.4
+    plot.dots([(true, given, 2.2) for true, given in points], Stroke(ACCENT, 0, opacity=faint))
+    return plot.svg()
 
 
 def reliability(
@@ -247,24 +195,19 @@ def reliability(
         of: what has the probability, one of them.
         right: those that are right.
     """
-    with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
-        if not bins:
-            return nothing_logged(figure, axes)
-        chances, shares, counts = (
-            np.asarray(column, dtype=np.float64) for column in zip(*bins, strict=True)
-        )
-        axes.plot((0, 1), (0, 1), linewidth=1.5, **DASHED)
-        axes.plot(chances, shares, color=ACCENT, linewidth=1.2, alpha=0.5)
-        sizes = 18 + 160 * counts / counts.max()
-        axes.scatter(chances, shares, s=sizes, color=ACCENT, alpha=0.8, linewidths=0)
-        low = min(0.95, float(min(chances.min(), shares.min())))
-        ends = (max(0.0, low - 0.06), 1.02)
-        axes.set(xlim=ends, ylim=ends, aspect="equal")
-        axes.set(xlabel=f"probability of the {of}", ylabel=right)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5))
-            label_ticks(axis, True)
-        return to_svg(figure, salt=repr(bins))
+    if not bins:
+        return nothing_logged(WIDE, WIDE)
+    chances, shares, counts = zip(*bins, strict=True)
+    low = max(0.0, min(0.95, *chances, *shares) - 0.06)
+    x = number_axis(low, 1.02, percent=True, label=f"probability of the {of}")
+    y = number_axis(low, 1.02, percent=True, label=right)
+    plot = Plot(WIDE, None, x, y, grid="both")
+    plot.line((low, 1), (low, 1), REFERENCE)
+    plot.line(chances, shares, Stroke(ACCENT, 1.2, opacity=0.5))
+    most = max(counts)
+    radii = [math.sqrt((18 + 160 * count / most) / math.pi) for count in counts]
+    plot.dots(zip(chances, shares, radii, strict=True), Stroke(ACCENT, 0, opacity=0.8))
+    return plot.svg()
 
 
 def coverage(
@@ -281,18 +224,15 @@ def coverage(
         kept: what is answered.
         right: those that are right.
     """
-    with canvas(WIDE, WIDE - 0.4, grid="both") as (figure, axes):
-        if not points:
-            return nothing_logged(figure, axes)
-        answered, shares, _ = zip(*points, strict=True)
-        axes.plot(answered, shares, color=ACCENT, linewidth=1.8, marker="o", markersize=3.5)
-        axes.set(xlim=(0, 1.02), xlabel=kept, ylabel=right)
-        room = 0.1 * (max(shares) - min(shares)) or 0.02
-        axes.set_ylim(min(shares) - room, min(1.0, max(shares)) + room)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5))
-            label_ticks(axis, True)
-        return to_svg(figure, salt=repr(points))
+    if not points:
+        return nothing_logged(WIDE, WIDE)
+    answered, shares, _ = zip(*points, strict=True)
+    room = 0.1 * (max(shares) - min(shares)) or 0.02
+    x = number_axis(0, 1.02, percent=True, label=kept)
+    low, high = min(shares) - room, min(1.0, max(shares)) + room
+    plot = Plot(WIDE, None, x, number_axis(low, high, percent=True, label=right), grid="both")
+    plot.line(answered, shares, Stroke(ACCENT, dot=1.8))
+    return plot.svg()
 
 
 def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
@@ -303,21 +243,24 @@ def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
         names: of the settings.
         scores: of the runs of each, as fractions of 1.
     """
-    with canvas(WIDE, 0.7 + 0.3 * max(1, len(names)), grid="x") as (figure, axes):
-        if not any(scores):
-            return nothing_logged(figure, axes)
-        for row, shares in enumerate(scores):
-            colour = MUTED if row else ACCENT
-            values = [100 * share for share in shares]
-            axes.plot(values, [row] * len(values), "o", color=colour, markersize=5, alpha=0.6)
-            if values:
-                mean = sum(values) / len(values)
-                axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2)
-        axes.set_yticks(range(len(names)), names)
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.spines["left"].set_visible(False)
-        return to_svg(figure, salt=repr((names, scores)))
+    height = 50 + 22 * max(1, len(names))
+    if not any(scores):
+        return nothing_logged(WIDE, height)
+    ends = limits(100 * share for shares in scores for share in shares)
+    plot = Plot(WIDE, height, number_axis(*ends), _rows(names), grid="x")
+    for row, shares in enumerate(scores):
+        colour = MUTED if row else ACCENT
+        values = [100 * share for share in shares]
+        plot.line(values, [row] * len(values), Stroke(colour, 0, dot=2.5, opacity=0.6))
+        if values:
+            mean = sum(values) / len(values)
+            plot.line((mean, mean), (row - 0.32, row + 0.32), Stroke(colour, 2))
+    return plot.svg()
+
+
+def _rows(names: Sequence[str]) -> Axis:
+    """Return an axis of named rows, the first above."""
+    return Axis(len(names) - 0.5, -0.5, range(len(names)), names)
 
 
 def curves(
@@ -334,30 +277,30 @@ def curves(
         lines: steps, ascending, and values of each.
         label: of the steps.
     """
-    with canvas(WIDE, 3.0 + 0.2 * len(names)) as (figure, axes):
-        drawn = [(name, line) for name, line in zip(names, lines, strict=True) if line[1]]
-        if not drawn:
-            return nothing_logged(figure, axes)
-        styles = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1))]
-        colours = [ACCENT, INK, SECOND, MUTED]
-        for number, (name, (steps, values)) in enumerate(drawn):
-            smooth = _running_mean(values).tolist() if len(values) >= _SMOOTH_FROM else values
-            axes.plot(
-                *_thinned(steps, smooth),
-                color=colours[number % len(colours)],
-                linestyle=styles[number // len(colours) % len(styles)],
-                linewidth=1.8,
-                marker="o" if len(values) < _SMOOTH_FROM else "",
-                markersize=3.5,
-                label=_printable(name),
-            )
-        axes.set_xlabel(label)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        label_ticks(axes.yaxis, between=axes.get_ylim())
-        legend_above(axes, columns=1)
-        return to_svg(figure, salt=repr([(name, list(line[1])[-3:]) for name, line in drawn]))
+    height = 216 + 14 * len(names)
+    drawn = [(name, line) for name, line in zip(names, lines, strict=True) if line[1]]
+    if not drawn:
+        return nothing_logged(WIDE, height)
+    dashes = ["", "9 4", "2 3", "11 4 2 4", "5 2 2 2 2 2"]
+    colours = [ACCENT, INK, SECOND, MUTED]
+    legend, shown = [], []
+    for number, (name, (steps, values)) in enumerate(drawn):
+        smooth = _running_mean(values).tolist() if len(values) >= _SMOOTH_FROM else values
+        stroke = Stroke(
+            colours[number % len(colours)],
+            dot=1.8 if len(values) < _SMOOTH_FROM else 0,
+            dash=dashes[number // len(colours) % len(dashes)],
+        )
+        legend.append((name, stroke))
+        shown.append(_thinned(steps, smooth))
+    x = limits(step for steps, _ in shown for step in steps)
+    y = limits(value for _, values in shown for value in values)
+    plot = Plot(
+        WIDE, height, number_axis(*x, whole=True, label=label), number_axis(*y), legend=legend
+    )
+    for (steps, values), (_, stroke) in zip(shown, legend, strict=True):
+        plot.line(steps, values, stroke)
+    return plot.svg()
 
 
 def _running_mean(values: Sequence[float]) -> np.ndarray:
@@ -391,14 +334,9 @@ def _thinned(
 def _wrapped(label: str, width: int) -> str:
     """Break a label into at most two lines of about `width` characters; a longer one ends with an
     ellipsis."""
-    label = _printable(label)
+    label = printable(label)
     if len(label) <= width:
         return label
     cut = label.rfind(" ", 0, width + 1)
     first, rest = (label[:width], label[width:]) if cut < 1 else (label[:cut], label[cut + 1 :])
     return f"{first}\n{rest if len(rest) <= width else rest[: width - 1] + '…'}"
-
-
-def _printable(text: str) -> str:
-    """Replace the characters that XML cannot hold."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text)

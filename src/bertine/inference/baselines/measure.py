@@ -57,8 +57,6 @@ def measure_baselines(
             is before those of the first.
         encoder: the model as it is before training; None: no baseline on its vectors.
     """
-    import sklearn.metrics  # noqa: F401  (a second or two, which is no baseline's)
-
     scored = []
     for name, examples, fit in _planned(task, train, encoder):
         begun = time.perf_counter()

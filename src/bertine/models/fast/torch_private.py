@@ -232,3 +232,20 @@ def allow_recompilations(ways: int) -> None:
     config = torch._dynamo.config
     if hasattr(config, "recompile_limit"):
         config.recompile_limit = max(config.recompile_limit, ways)
+
+
+def keep_eager() -> None:
+    """Have PyTorch's optimizers, which are never compiled here, not import its compiler: that takes
+    three seconds (``torch._compile._disable_dynamo``); where that is made otherwise, it is
+    imported as before."""
+    for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
+        plain = getattr(method, "__wrapped__", None)
+        if plain is not None and not hasattr(plain, "__dynamo_disable"):
+            plain.__dynamo_disable = plain
+
+
+def adam_step(optimizer: torch.optim.Adam) -> None:
+    """Do a step of Adam; like :func:`keep_eager`."""
+    step = torch.optim.Adam.step
+    with torch.no_grad():
+        getattr(step, "__wrapped__", step)(optimizer)

@@ -28,14 +28,18 @@ def multi_label_scores(
         answers: bool [N, K].
         probabilities: fp64 [N, K].
     """
-    from sklearn import metrics as sk
-
+    right, actual, given = (truth & answers).sum(0), truth.sum(0), answers.sum(0)
     return {
-        "micro_f1": float(sk.f1_score(truth, answers, average="micro", zero_division=0)),
-        "macro_f1": float(sk.f1_score(truth, answers, average="macro", zero_division=0)),
+        "micro_f1": float(_share(2 * right.sum(), actual.sum() + given.sum())),
+        "macro_f1": float(_share(2 * right, actual + given).mean()),
         "accuracy": float((truth == answers).all(-1).mean()),
         "loss": mean_log_loss(np.where(truth, probabilities, 1.0 - probabilities)),
     }
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return `part` / `whole`; 0 where there is no whole."""
+    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
 
 
 @dataclass(repr=False)
@@ -70,18 +74,16 @@ class MultiLabelReport(TaskReport):
         probabilities: np.ndarray,
     ) -> MultiLabelReport:
         """Score answers; the arrays are those of :func:`multi_label_scores`."""
-        from sklearn import metrics as sk
-
-        precision, recall, f1, support = sk.precision_recall_fscore_support(
-            truth, answers, average=None, zero_division=0
-        )
+        right, support, predicted = (truth & answers).sum(0), truth.sum(0), answers.sum(0)
+        precision, recall = _share(right, predicted), _share(right, support)
+        f1 = _share(2 * right, support + predicted)
         per_label = {
             label: {
                 "precision": float(precision[index]),
                 "recall": float(recall[index]),
                 "f1": float(f1[index]),
                 "support": int(support[index]),
-                "predicted": int(answers[:, index].sum()),
+                "predicted": int(predicted[index]),
             }
             for index, label in enumerate(labels)
         }

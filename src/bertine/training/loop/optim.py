@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bertine.models.fast import torch_private
 from bertine.training.distributed.sharding import norm
 
 #: A step count so high that both of Adam's bias corrections are 1 for every beta below 1.
@@ -195,9 +197,14 @@ class AdamW(ClippedOptimizer, torch.optim.AdamW):
         bias_correction: bool = True,
         layer_decay: float = 1.0,
     ) -> None:
+        torch_private.keep_eager()
         groups = parameter_groups(model, weight_decay, layer_decay)
         super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
         self.bias_correction = bias_correction
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state[parameter] = adam_state(parameter, bias_correction)
+
+    def step(self, closure: Any = None) -> Any:
+        """Do a step; there is no `closure`."""
+        torch_private.adam_step(self)

@@ -23,7 +23,9 @@ from bertine.cores.launch import launched
 from bertine.data.checks import check_batch
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
-from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.models.precision import resolve_device, resolve_precision
+from bertine.models.products import TOKENS
+from bertine.models.threads import using_threads
 from bertine.names import TaskName
 from bertine.options.fields import names_of
 from bertine.options.finetuning import FinetuneOptions
@@ -33,6 +35,7 @@ from bertine.options.verbs import takes_options
 from bertine.scores import rate_text
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import names_one_task, reading_of
+from bertine.training.computing import measured_computing
 from bertine.training.distributed.world import World
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.setup import Prepared, Start, prepare
@@ -95,15 +98,6 @@ def lr_find(
             "a rate is found for one task of GLUE; name it with glue_task (--task RTE)"
         )
     where = resolve_device(tuning.device)
-    config = FitConfig.of(
-        tuning,
-        steps=warmup_steps + steps,
-        learning_rate=max_rate,
-        warmup_steps=0,
-        precision=precision_name(tuning.precision, where),
-        budget_seconds=None,
-        compile=None,
-    )
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose a folder for the curve")
@@ -115,14 +109,28 @@ def lr_find(
         reading=reading_of(tuning),
         wishes=Wishes.of(tuning),
         max_length=tuning.max_length,
-        seed=config.seed,
+        seed=tuning.seed,
         where=where,
         judged=False,
     )
+    trained = prepared.loaded.model
+    tokens = prepared.batch_tokens
+    computing = measured_computing(tuning.precision, trained, tokens=tokens or TOKENS)
+    config = FitConfig.of(
+        tuning,
+        steps=warmup_steps + steps,
+        learning_rate=max_rate,
+        warmup_steps=0,
+        precision=computing.precision,
+        budget_seconds=None,
+        compile=None,
+    )
     growth = (max_rate / min_rate) ** (1 / (steps - 1))
     rates = [min_rate] * warmup_steps + [min_rate * growth**step for step in range(steps)]
-    trained = prepared.loaded.model
-    with frozen(trained, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
+    with (
+        frozen(trained, layers=start.freeze_layers, embeddings=start.freeze_embeddings),
+        using_threads(computing.threads),
+    ):
         curve, seconds = _climb(prepared, config, where, rates, RateCurve(warmup_steps))
     if len(curve.losses) <= warmup_steps:
         raise BertineError(

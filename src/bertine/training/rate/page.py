@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from bertine.files import write_json, write_text
 from bertine.reports.html import (
@@ -20,16 +20,8 @@ from bertine.reports.html import (
     PageTable,
     Section,
 )
-from bertine.reports.plot_style import (
-    ACCENT,
-    DASHED,
-    INK,
-    canvas,
-    label_ticks,
-    legend_above,
-    to_svg,
-)
 from bertine.reports.run_sections import sentence, setting_facts
+from bertine.reports.svg import ACCENT, INK, REFERENCE, Axis, Plot, Stroke, log_ticks, number_axis
 from bertine.scores import rate_text
 from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve
 from bertine.training.rate.report import CURVE, PAGE, PLOT, LrFindReport
@@ -118,31 +110,32 @@ def rate_plot(curve: RateCurve, bracket: Bracket | None) -> bytes:
     the paper's rates as dashed lines."""
     rates, losses = curve.rates[curve.warmup :], curve.losses[curve.warmup :]
     smoothed_at, smoothed = curve.points()
-    with canvas(7.2, 3.7) as (figure, axes):
-        axes.set_xscale("log")
-        if bracket is not None:
-            # A bracket of one rate is still to be seen.
-            low, high = bracket.low / 1.03, bracket.high * 1.03
-            axes.axvspan(low, high, color=ACCENT, alpha=0.14, linewidth=0, label="bracket")
-        for number, rate in enumerate(PAPER_RATES):
-            name = None if number else "the paper's rates"
-            axes.axvline(rate, linewidth=1.1, label=name, **DASHED)
-        axes.plot(rates, losses, color=ACCENT, linewidth=0.9, alpha=0.35, label="loss")
-        axes.plot(smoothed_at, smoothed, color=ACCENT, linewidth=2.2, label="smoothed")
-        if bracket is not None:
-            loss = float(np.interp(bracket.lowest, smoothed_at, smoothed))
-            axes.plot([bracket.lowest], [loss], "o", color=INK, markersize=5, label="lowest")
-        if rates:
-            axes.set_xlim(rates[0], max(rates[-1], rates[0] * 1.01))
-            axes.set_ylim(*_limits(losses, smoothed))
-        legend_above(axes, columns=5)
-        axes.set(xlabel="learning rate", ylabel="loss")
-        axes.xaxis.set_major_locator(LogLocator(10, numticks=8))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value)))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        label_ticks(axes.yaxis)
-        return to_svg(figure, salt=repr((curve, bracket)))
+    low, high = _limits(losses, smoothed)
+    first, last = (rates[0], max(rates[-1], rates[0] * 1.01)) if rates else (1e-6, 1e-2)
+    ticks = log_ticks(first, last)
+    x = Axis(first, last, ticks, [rate_text(tick) for tick in ticks], "learning rate", log=True)
+    lines = {
+        "bracket": Stroke(ACCENT, 9, opacity=0.14),
+        "the paper's rates": dataclasses.replace(REFERENCE, width=1.1),
+        "loss": Stroke(ACCENT, 0.9, opacity=0.35),
+        "smoothed": Stroke(ACCENT, 2.2),
+        "lowest": Stroke(INK, 0, dot=2.5),
+    }
+    shown = [item for item in lines.items() if bracket or item[0] not in ("bracket", "lowest")]
+    plot = Plot(518, 266, x, number_axis(low, high, label="loss"), legend=shown)
+    if bracket is not None:
+        # A bracket of one rate is still to be seen.
+        ends = max(first, bracket.low / 1.03), min(last, bracket.high * 1.03)
+        plot.rectangle(ends, (low, high), ACCENT, 0.14)
+    for rate in PAPER_RATES:
+        if first <= rate <= last:
+            plot.line((rate, rate), (low, high), lines["the paper's rates"])
+    plot.line(rates, losses, lines["loss"])
+    plot.line(smoothed_at.tolist(), smoothed.tolist(), lines["smoothed"])
+    if bracket is not None:
+        loss = float(np.interp(bracket.lowest, smoothed_at, smoothed))
+        plot.line([bracket.lowest], [loss], lines["lowest"])
+    return plot.svg()
 
 
 def _limits(losses: list[float], smoothed: np.ndarray) -> tuple[float, float]:
