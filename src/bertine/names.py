@@ -41,7 +41,7 @@ SoftmaxName = Literal["auto", "full", "sampled"]
 OptimizerName = Literal["adamw", "lamb", "muon"]
 #: How the learning rate changes (:mod:`bertine.training.loop.schedule`).
 ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
-#: The number type of training; ``auto`` is bf16 where the machine multiplies it fast.
+#: The number type of training; ``auto`` is bf16 where it is measured to be clearly faster.
 Precision = Literal["auto", "bf16", "fp32"]
 #: The number type of answering.
 AnswerPrecision = Literal["auto", "bf16", "fp32", "int8"]

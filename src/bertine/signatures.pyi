@@ -113,7 +113,8 @@ def blimp(
             its word behind it, so that a word is guessed from its beginning (Kauf and Ivanova
             2023).
         paradigms: also list the accuracy of every paradigm.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
 
     Returns:
         The scores, by paradigm and by phenomenon. Of BLiMP their metrics have the mean over the
@@ -174,7 +175,8 @@ def check_labels(
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         learning_rate: its highest value; None: by the width of the model.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
         resume: go on with the check in the output folder; parts that are judged are not judged
@@ -472,7 +474,8 @@ def distill(
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         checkpoint_every: steps between checkpoints; None: 1000; of a task one after each epoch.
             Those of a task are removed when the model directory has been written.
@@ -564,8 +567,8 @@ def embed(
         batch_invariant: compute each text by itself, so that its answer has the same bits whatever
             texts stand beside it; slower. In batches the last digits of an answer depend on the
             others. Precision auto is then fp32.
-        precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
-            faster and turns vectors a little.
+        precision: of the computation; auto is bf16 where it is measured to be clearly faster here;
+            int8, on CPUs, turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         dtype: of the numbers in the file.
 
@@ -627,7 +630,7 @@ def evaluate(
             prediction, on the validation examples of the fine-tuning
             (:mod:`bertine.tasks.conformal`).
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
-            fp32).
+            fp32), and fp32 where bf16 is not measured to be clearly faster.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         dimensions: of a model that gives vectors: keep so many of a vector's first numbers; None:
             as the model directory says, else all.
@@ -844,7 +847,8 @@ def feature_based(
         crf: of tagging: a chain over the tags (CRF), whose answers are valid sequences, as in
             ELMo's paper.
         seed: random seed.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         resume: keep the rows that the output folder has already. If they were made with the same
             settings.
@@ -939,7 +943,8 @@ def few_shot(
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
             linear models on tf-idf and on the vectors of the model before training (some seconds).
             On the validation examples; of all of GLUE none.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
@@ -1144,7 +1149,8 @@ def finetune(
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
             linear models on tf-idf and on the vectors of the model before training (some seconds).
             On the validation examples; of all of GLUE none.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
             place of keeping all in each.
@@ -1287,7 +1293,8 @@ def finetune_similarity(
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the score on the validation rows was not better for so many evaluations.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
         checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
@@ -1510,7 +1517,8 @@ def learning_curve(
             does. Of many labels, the presence and the absence of each.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
         resume: go on with the curve in the output folder; what is trained and judged is not trained
@@ -1654,7 +1662,8 @@ def lr_find(
             guess it.
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
 
@@ -2074,7 +2083,8 @@ def pretrain(
         patience: stop when the MLM loss on `held_out` was not better for so many evaluations; with
             objective rtd the sum of both losses. The model directory has the last weights, or with
             `save_best` the best ones.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
             place of keeping all in each.
@@ -2153,7 +2163,8 @@ def pretrain_elmo(
             sentence, or the only column.
         quotes: whether " quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
         checkpoint_every: steps between checkpoints; None: none.
@@ -2372,7 +2383,8 @@ def search(
             (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
-        precision: number format to compute in; auto is bf16 where the machine has it.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
             when the model directory has been written.
@@ -2537,8 +2549,8 @@ def similar(
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        precision: of the computation; auto is bf16 where the machine has it; int8, on CPUs, is
-            faster and turns vectors a little.
+        precision: of the computation; auto is bf16 where it is measured to be clearly faster here;
+            int8, on CPUs, turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         word: compare this word as it stands in each text, and in the query, not the texts; None:
             whole texts. Of several pieces the mean of their vectors; at its first place in a text.

@@ -56,9 +56,10 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             other parameters of training it has `batch_size` and `learning_rate` (None: by the width
             of the model and the number of texts).
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
-        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where the machine
-            is fast at it, and answers on a CPU in bf16 or 8 bits where a check at loading finds the
-            outputs close to fp32; ``predictor_.precision_check`` says what it found.
+        precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where that is
+            measured to be clearly faster, and answers on a CPU in bf16 or 8 bits where that is
+            faster and a check at loading finds the outputs close to fp32;
+            ``predictor_.precision_check`` says what it found.
         random_state: decides the new head, the order and dropout: the same number gives the same
             weights. None: another each time.
         out: a new folder that keeps the run (log, report, ``out/model``); None: nothing is kept

@@ -315,7 +315,7 @@ def evaluate_store(
     making = _making(loaded, objective)
     if precision == "auto":
         training = {} if loaded.task is None else loaded.task.training
-        precision = trained_precision(training, where)
+        precision = trained_precision(training, loaded.model, where)
     with progress(show=show_progress) as bar:
         job = bar.add_task("evaluate", total=min(EVALUATION_TOKENS, opened.num_tokens))
         metrics = evaluate_pretraining(

@@ -190,7 +190,7 @@ class Predictor(Shown):
             return cls.opened(model, device, precision, loaded=loaded)
         loaded = loaded or load_model(model)
         training = {} if loaded.task is None else loaded.task.training
-        as_trained = trained_precision(training, resolve_device(device))
+        as_trained = trained_precision(training, loaded.model, resolve_device(device))
         return cls.opened(model, device, as_trained, loaded=loaded)
 
     def lines(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where to compute, and in which number type: bf16 where the machine multiplies it fast."""
+"""Where to compute, and in which number type: bf16 where it is measured to be clearly faster."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import contextlib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from bertine.errors import BertineError
+from bertine.models.products import TOKENS, Product, best_of, products_of, seconds_of
+from bertine.models.threads import allowed_threads
 from bertine.names import Precision
+from bertine.terminal.console import say
 
 PRECISIONS = ("auto", "bf16", "fp32")
+
+#: How many times as fast as fp32 bf16 has to be to be taken: its numbers have three digits, which
+#: has to be worth something, and the noise of a measurement must not decide.
+_WORTH = 1.1
 
 
 @functools.cache
@@ -55,13 +63,66 @@ def resolve_device(name: str | None) -> torch.device:
     return device
 
 
-def precision_name(name: str, device: torch.device | str = "cpu") -> Precision:
-    """Return what ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are."""
-    return "fp32" if resolve_precision(name, device) == torch.float32 else "bf16"
+class Rates(NamedTuple):
+    """How fast this machine does the matrix products of a model, in operations a second; in bf16
+    with what it takes to bring the weights to it."""
+
+    fp32: float
+    bf16: float
+
+    @property
+    def precision(self) -> Precision:
+        """What to compute in."""
+        return "bf16" if self.bf16 >= _WORTH * self.fp32 else "fp32"
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as fp32 bf16 is, with two decimals."""
+        return round(self.bf16 / self.fp32, 2)
+
+    def line(self) -> str:
+        """Return the choice and its reason, such as "fp32: 1.9 times as fast as bf16 here"."""
+        if self.precision == "bf16":
+            return f"bf16: {self.speedup:.1f} times as fast as fp32 here"
+        if self.bf16 > self.fp32:
+            return f"fp32: bf16 is only {self.speedup:.2f} times as fast here"
+        return f"fp32: {self.fp32 / self.bf16:.1f} times as fast as bf16 here"
 
 
-def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dtype:
-    """Return the type to compute in on `device` for ``"auto"``, ``"bf16"`` or ``"fp32"``.
+def rates_for(name: str, model: nn.Module, *, tokens: int = TOKENS, words: int = 0) -> Rates | None:
+    """Measure the rates that ``"auto"`` is decided by, unless that is done already.
+
+    Args:
+        name: ``"auto"``, or a precision, for which nothing is measured.
+        model: whose products are timed, for some hundredths of a second.
+        tokens, words: of a micro-batch, see :func:`bertine.models.products.products_of`.
+
+    Returns:
+        None where there is nothing to measure: off the CPU; on one without bf16 instructions,
+        where bf16 is made of fp32 and cannot be faster; of a model whose products are too small.
+    """
+    if name != "auto" or next(model.parameters()).device.type != "cpu" or not cpu_has_bf16():
+        return None
+    products = products_of(model, tokens, words)
+    return measured_rates(products, allowed_threads(torch.get_num_threads())) if products else None
+
+
+@functools.cache
+def measured_rates(products: tuple[Product, ...], threads: int) -> Rates:
+    """Measure the rates of `products`, once a process; `threads` are those of PyTorch now."""
+    kinds = (torch.float32, torch.bfloat16)
+    seconds = best_of([functools.partial(seconds_of, products, kind) for kind in kinds])
+    operations = sum(product.operations for product in products)
+    return Rates(*(operations / each for each in seconds))
+
+
+def precision_name(
+    name: str, device: torch.device | str = "cpu", rates: Rates | None = None
+) -> Precision:
+    """Return what ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are.
+
+    Args:
+        rates: of the model, by :func:`rates_for`; on a CPU ``"auto"`` is fp32 without them.
 
     Raises:
         BertineError: `name` is none of them.
@@ -69,25 +130,41 @@ def resolve_precision(name: str, device: torch.device | str = "cpu") -> torch.dt
     if name not in PRECISIONS:
         raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
     if name != "auto":
-        return torch.bfloat16 if name == "bf16" else torch.float32
+        return "bf16" if name == "bf16" else "fp32"
     if torch.device(device).type == "cpu":
-        return torch.bfloat16 if cpu_has_bf16() else torch.float32
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+        return "fp32" if rates is None else rates.precision
+    return "bf16" if torch.cuda.is_bf16_supported() else "fp32"
 
 
-def trained_precision(training: Mapping[str, Any], device: torch.device | str = "cpu") -> Precision:
-    """Return the precision that a model was trained in, for scoring it on `device`.
+def resolve_precision(
+    name: str, device: torch.device | str = "cpu", rates: Rates | None = None
+) -> torch.dtype:
+    """Return :func:`precision_name` as PyTorch's type."""
+    bf16 = precision_name(name, device, rates) == "bf16"
+    return torch.bfloat16 if bf16 else torch.float32
+
+
+def trained_precision(
+    training: Mapping[str, Any], model: nn.Module, device: torch.device | str = "cpu"
+) -> Precision:
+    """Return the precision that a model was trained in, for scoring it on `device`; where that was
+    measured to decide, say so.
 
     Args:
         training: the facts in the model's ``bertine.json``; ``precision`` among them, unless
             another program wrote the directory.
+        model: that was trained.
 
     Returns:
-        ``"bf16"`` or ``"fp32"``; fp32 where no precision is recorded, or where this machine has no
-        fast bf16.
+        ``"bf16"`` or ``"fp32"``; fp32 where no precision is recorded, or where bf16 is not clearly
+        faster on this machine.
     """
-    recorded = training.get("precision") == "bf16"
-    return "bf16" if recorded and precision_name("auto", device) == "bf16" else "fp32"
+    if training.get("precision") != "bf16":
+        return "fp32"
+    rates = rates_for("auto", model) if torch.device(device).type == "cpu" else None
+    if rates is not None:
+        say(rates.line())
+    return precision_name("auto", device, rates)
 
 
 def autocast(dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.autocast:

@@ -23,7 +23,7 @@ class Machine(Device):
 
     precision: Precision = declare(
         "auto",
-        "number format to compute in; auto is bf16 where the machine has it",
+        "number format to compute in; auto is bf16 where it is measured to be clearly faster here",
         unknown=NOT_KNOWN,
     )
 
@@ -44,7 +44,8 @@ class ScoringMachine(Device):
 
     precision: AnswerPrecision = declare(
         "auto",
-        "number format to compute in; auto is the one the model was trained in (bf16 or fp32)",
+        "number format to compute in; auto is the one the model was trained in (bf16 or fp32), and "
+        "fp32 where bf16 is not measured to be clearly faster",
     )
 
 
@@ -59,8 +60,8 @@ class VectorMachine(Device):
 
     precision: AnswerPrecision = declare(
         "auto",
-        "of the computation; auto is bf16 where the machine has it; int8, on CPUs, is faster and "
-        "turns vectors a little",
+        "of the computation; auto is bf16 where it is measured to be clearly faster here; int8, on "
+        "CPUs, turns vectors a little",
         unknown=NOT_KNOWN,
     )
 

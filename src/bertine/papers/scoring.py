@@ -23,7 +23,6 @@ from bertine.inference.minimal_pairs.blimp import blimp_pairs
 from bertine.inference.minimal_pairs.evaluate_pairs import judge_pairs, open_log_probability
 from bertine.modeldir import load_config, load_model, model_folder
 from bertine.models.model import Model
-from bertine.models.precision import precision_name, resolve_device
 from bertine.names import InputFormat
 from bertine.options.instances import InstanceSettings
 
@@ -103,8 +102,7 @@ def blimp_accuracy(model: Path | str) -> float:
         BertineError: no such model, or it gives words no probability.
     """
     pairs = blimp_pairs().sample(_OF_PARADIGM)
-    device = resolve_device(None)
-    way = open_log_probability(model, precision=precision_name("auto", device))
+    way = open_log_probability(model, precision="auto")
     return judge_pairs(way, pairs, show_progress=False).metrics["paradigm_mean"]
 
 

@@ -23,6 +23,7 @@ import torch
 from bertine.errors import BertineError
 from bertine.files import lock_folder, os_errors, write_json
 from bertine.modeldir import TASK
+from bertine.models.threads import using_threads
 from bertine.options.fields import free_in, own_of_processes
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
@@ -49,7 +50,7 @@ _TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 #: (``split_seed`` unless the examples are others: see `_free`.)
 _FREE = free_in("run", _TRAINING) | {
-    *("held_out_tokens", "data_path", "model_path", "teacher_path")
+    *("held_out_tokens", "data_path", "model_path", "teacher_path", "bf16_speedup", "threads")
 }
 
 #: Settings that may differ from process to process. The others decide what is computed, or when
@@ -105,7 +106,8 @@ class Run:
 
         Args:
             folder: made if missing, and then removed again if nothing came into it.
-            settings: everything that decides the result, as JSON values.
+            settings: everything that decides the result, as JSON values. With so many
+                ``threads``, if it says so, PyTorch computes until the end.
             resume: go on with the run that is there; without one, start.
             world: the processes of the run, which all call this; the first one alone looks into
                 the folder. A run may be resumed by another number of them.
@@ -120,10 +122,11 @@ class Run:
         if shard and world.size == 1:
             warn("shard: this is one process, which has nothing to divide; see torchrun")
         world.same({k: v for k, v in settings.items() if k not in _OWN}, "setting")
-        environment = _environment()
-        if world.size > 1:
-            environment |= {"processes": world.size, "sharded": shard}
         with contextlib.ExitStack() as hold:
+            hold.enter_context(using_threads(settings.get("threads", torch.get_num_threads())))
+            environment = _environment()
+            if world.size > 1:
+                environment |= {"processes": world.size, "sharded": shard}
 
             def enter() -> tuple[str | None, bool]:
                 cls.check(folder, resume)
@@ -186,12 +189,15 @@ class Run:
         return known
 
     @staticmethod
+    def begun(folder: Path | str) -> dict[str, Any] | None:
+        """Return the settings of the run in `folder`; None where there is none yet."""
+        file = Path(folder) / _SETTINGS
+        return read_begun(file)[0] if file.exists() else None
+
+    @staticmethod
     def steps(folder: Path | str) -> int | None:
         """Return the number of steps of the run in `folder`; None where there is none yet."""
-        file = Path(folder) / _SETTINGS
-        if not file.exists():
-            return None
-        steps = read_begun(file)[0].get("steps")
+        steps = (Run.begun(folder) or {}).get("steps")
         return steps if isinstance(steps, int) else None
 
     def say_finished(self, save_best: bool) -> None:

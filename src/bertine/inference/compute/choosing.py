@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
-from bertine.inference.compute.forked import allowed_threads
 from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoder import Encoder
@@ -25,11 +24,15 @@ from bertine.models.fast.plain import PlainBackbone
 from bertine.models.fast.rows import PaddedRows
 from bertine.models.fast.torch_private import has_byte_products
 from bertine.models.modern.encoder import ModernEncoder
-from bertine.models.precision import cpu_has_bf16, cpu_has_int8
+from bertine.models.precision import cpu_has_int8, rates_for
+from bertine.models.products import best_of
+from bertine.models.threads import fastest_threads, seconds_by_threads
 from bertine.names import AnswerPrecision
 from bertine.rng import generator
 
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
+
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 #: How far outputs may be from fp32, relative to their size, for ``"auto"`` to choose a precision.
 #: bf16 comes to half a hundredth to one hundredth, 8 bits to two to six hundredths; those that
@@ -114,9 +117,9 @@ def choose(
     """Pack `backbone` in a precision. One whose layers are neither BERT's nor ModernBERT's stays
     as it is, and is computed in bf16 or fp32.
 
-    ``"auto"`` takes 8 bits if the CPU has them, they are faster than 16, and outputs stay close to
-    those in fp32; else bf16 under the same conditions; else fp32. A precision that is named is
-    taken however far its outputs are; the check has the difference.
+    ``"auto"`` takes bf16 if it is measured to be clearly faster than fp32 here, 8 bits if the CPU
+    has them and they are faster than that, each if outputs stay close to those in fp32; else fp32.
+    A precision that is named is taken however far its outputs are; the check has the difference.
 
     Raises:
         BertineError: an unknown precision, or one that this machine cannot compute in.
@@ -141,8 +144,12 @@ def choose(
             check.notes.append(f"int8 is not used: {reason}")
         else:
             tried.append("int8")
-        if cpu_has_bf16():
+        rates = rates_for("auto", backbone)
+        if rates is not None and rates.precision == "bf16":
             tried.append("bf16")
+        elif rates is not None:
+            check.notes.append(rates.line())
+    rival = "bf16" if "bf16" in tried else "fp32"
     for name in tried:
         try:
             packed = pack(backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges)
@@ -158,8 +165,8 @@ def choose(
         reason = None
         if precision == "auto" and difference > TOLERANCE[name]:
             reason = _too_far(name, difference)
-        elif name == "int8" and "bf16" in tried and _slower(packed, backbone):
-            reason = "it is slower than bf16 here"
+        elif precision == "auto" and name == "int8" and _slower(packed, backbone, _TYPES[rival]):
+            reason = f"it is slower than {rival} here"
         if reason is None:
             check.precision = name
             break
@@ -178,9 +185,12 @@ def _choose_plain(
         title = backbone.config.title
         raise BertineError(f"precision 'int8': {title} has none; choose bf16 or fp32")
     exact = PlainBackbone(backbone, torch.float32)
-    if precision == "fp32" or (precision == "auto" and not cpu_has_bf16()):
+    if precision == "fp32":
         return exact, None
     began = time.perf_counter()
+    rates = rates_for(precision, backbone)
+    if precision == "auto" and (rates is None or rates.precision == "fp32"):
+        return exact, None if rates is None else PrecisionCheck(notes=[rates.line()])
     low = PlainBackbone(backbone, torch.bfloat16)
     inputs = [*samples] if samples else made_up(backbone.config)
     with torch.inference_mode():
@@ -260,63 +270,37 @@ def _difference(
     return difference if np.isfinite(difference) else float("inf")
 
 
-@torch.inference_mode()
-def _slower(packed: PackedBackbone, backbone: Backbone) -> bool:
-    """Return whether the first layer takes longer than in bf16."""
+def _slower(packed: PackedBackbone, backbone: Backbone, rival: torch.dtype) -> bool:
+    """Return whether the first layer takes longer than in `rival`."""
     size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
     rows = PaddedRows(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
-    ours, rival = packed.layers[0], packed.float_layer(backbone)
     around = packed.around("before last", x, rows)
-    times: list[float] = []
-    for layer, inputs in ((ours, x), (rival, x.bfloat16())):
-        best = float("inf")
-        for _ in range(4):
-            began = time.perf_counter()
-            layer(inputs.clone(), around)
-            best = min(best, time.perf_counter() - began)
-        times.append(best)
-    return times[0] > times[1]
 
+    @torch.inference_mode()
+    def seconds(layer: Any, x: Tensor) -> float:
+        x = x.clone()
+        began = time.perf_counter()
+        layer(x, around)
+        return time.perf_counter() - began
 
-_changing = threading.Lock()
-
-
-@contextlib.contextmanager
-def using_threads(threads: int) -> Iterator[None]:
-    """Let PyTorch compute with `threads` of the calling thread's OpenMP team while it is
-    entered."""
-    threads, before = allowed_threads(threads), torch.get_num_threads()
-    if before == threads:
-        yield
-        return
-    with _changing:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        with _changing:
-            torch.set_num_threads(before)
+    layer = packed.float_layer(backbone, rival)
+    ours, theirs = best_of(
+        [partial(seconds, packed.layers[0], x), partial(seconds, layer, x.to(rival))]
+    )
+    return ours > theirs
 
 
 def measured_threads(packed: PackedBackbone | PlainBackbone) -> int:
     """Measure with how many threads a batch takes the least time: one, half of the cores, or all of
     them. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
-    most = min(torch.get_num_threads(), cores())
-    candidates = sorted({1, max(1, most // 2), most})
-    if len(candidates) == 1:
-        return candidates[0]
     length = min(32, packed.config.longest_input)
     ids = torch.zeros(max(1, _PROBED // length), length, dtype=torch.int64)
-    times: dict[int, float] = {}
-    with torch.inference_mode():
-        for threads in candidates:
-            with using_threads(threads):
-                times[threads] = min(_seconds(packed, ids) for _ in range(3))
-    return min(candidates, key=times.__getitem__)
 
+    @torch.inference_mode()
+    def seconds() -> float:
+        began = time.perf_counter()
+        packed(ids).last_hidden_state  # noqa: B018
+        return time.perf_counter() - began
 
-def _seconds(packed: PackedBackbone | PlainBackbone, ids: Tensor) -> float:
-    began = time.perf_counter()
-    packed(ids).last_hidden_state  # noqa: B018
-    return time.perf_counter() - began
+    return fastest_threads(seconds_by_threads(seconds))

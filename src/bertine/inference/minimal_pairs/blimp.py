@@ -14,7 +14,6 @@ from bertine.inference.minimal_pairs.evaluate_pairs import (
     shares,
 )
 from bertine.inference.minimal_pairs.pairs import MinimalPair, MinimalPairs, read_pairs
-from bertine.models.precision import precision_name, resolve_device
 from bertine.options.answering import BlimpOptions
 from bertine.options.verbs import takes_options
 
@@ -66,11 +65,10 @@ def blimp(
             given for a model whose pieces are not masked.
     """
     pairs = blimp_pairs() if data is None else read_pairs(data)
-    device = resolve_device(options.device)
     way = open_log_probability(
         model,
         device=options.device,
-        precision=precision_name(options.precision, device),
+        precision=options.precision,
         masked_pieces=options.masked_pieces,
     )
     report = judge_pairs(way, pairs, show_progress=show_progress)

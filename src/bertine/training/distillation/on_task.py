@@ -26,6 +26,7 @@ from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
 from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
+from bertine.training.computing import Computing
 from bertine.training.distillation.arguments import maps_facts, part_of
 from bertine.training.distillation.comparison import TeacherComparison, compare
 from bertine.training.distillation.kept_answers import kept_answers
@@ -48,7 +49,7 @@ from bertine.training.distillation.task_setup import (
 from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
 from bertine.training.distillation.unused import warn_of_unused
 from bertine.training.distributed.world import World
-from bertine.training.finetuning.finetune import as_json, fit_config
+from bertine.training.finetuning.finetune import as_json, finetuning_computing, fit_config
 from bertine.training.finetuning.learner import Origin
 from bertine.training.finetuning.plan import Wishes
 from bertine.training.finetuning.run import Outcome, read_outcome, train
@@ -77,7 +78,7 @@ def distill_on_task(
             texts do not fit together; what reading and training raise.
     """
     world.alone(lambda: Run.check(out, options.resume))
-    distillation = _TaskDistillation.begin(data, options, world)
+    distillation = _TaskDistillation.begin(data, out, options, world)
     prepared, config = distillation.prepared, distillation.config
     settings = distillation.settings()
     with Run.open(out, settings, options.resume, world=world) as run:
@@ -123,6 +124,7 @@ class _TaskDistillation:
 
     options: DistillOptions
     tuning: FinetuneOptions
+    computing: Computing
     world: World
     teacher: Teacher
     plan: StudentPlan
@@ -139,7 +141,9 @@ class _TaskDistillation:
     split_seed: int
 
     @classmethod
-    def begin(cls, data: Data, options: DistillOptions, world: World) -> _TaskDistillation:
+    def begin(
+        cls, data: Data, out: Path | str, options: DistillOptions, world: World
+    ) -> _TaskDistillation:
         """Read teacher, student and examples; print what they are."""
         where = world.device
         if options.progressive_steps is not None and world.size > 1:
@@ -231,6 +235,7 @@ class _TaskDistillation:
         return cls(
             options,
             tuning,
+            finetuning_computing(out, tuning, prepared, world),
             world,
             teacher,
             plan,
@@ -252,7 +257,7 @@ class _TaskDistillation:
         """How the loss is minimized."""
         prepared = self.prepared
         epoch = prepared.batches.steps_per_epoch
-        return fit_config(self.tuning, prepared.plan, epoch, self.world.device)
+        return fit_config(self.tuning, prepared.plan, epoch, self.world.device, self.computing)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the run."""
@@ -283,6 +288,7 @@ class _TaskDistillation:
             "save_best": prepared.plan.save_best,
             "distillation": facts,
             **self.config.settings(),
+            **self.computing.facts,
         }
         if self.data.held_out and self.split_seed != options.seed:
             settings["split_seed"] = self.split_seed

@@ -21,7 +21,7 @@ from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.config import PRESETS, ElmoConfig
 from bertine.models.elmo.softmax import WordSoftmax, sample_words
 from bertine.models.model import weights_fingerprint
-from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.models.precision import resolve_device, resolve_precision
 from bertine.models.seeding import seeded
 from bertine.options.corpus import CorpusReading
 from bertine.options.elmo import ElmoOptions
@@ -33,6 +33,8 @@ from bertine.terminal.console import human_count, human_time, say, warn
 from bertine.terminal.shown import Shown
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import check_language
+from bertine.training.computing import computing_of_run
+from bertine.training.distributed.world import World
 from bertine.training.elmo.both_ways import BothWays
 from bertine.training.elmo.learner import ElmoLearner
 from bertine.training.loop.checkpoint import load_checkpoint, save_checkpoint
@@ -120,7 +122,6 @@ def pretrain_elmo(
     if note := check_language(options.language):
         warn(note)
     device = resolve_device(options.device)
-    dtype = resolve_precision(options.precision, device)
     reading = CorpusReading.of(options).values()
     found = _read(corpus, options, reading)
     config, start, vocabulary = _start(model, found, options)
@@ -133,7 +134,15 @@ def pretrain_elmo(
     held = None if options.held_out is None else _read(options.held_out, options, reading)
     total = config.num_parameters + len(vocabulary) * (config.projection_size + 1)
     check_memory(f"{model}: a model of {total:,} parameters to be trained ", _TRAINED * total)
-    lm, softmax = start
+    lm, softmax = start[0].to(device), start[1].to(device)
+    computing = computing_of_run(
+        out,
+        options.precision,
+        lm,
+        resume=options.resume,
+        world=World(device=device),
+        tokens=options.batch_size,  # an LSTM multiplies one place of each row at a time
+    )
     steps = options.steps or max(1, math.ceil(options.epochs * data.steps_of_epoch))
     settings = {
         **{
@@ -144,7 +153,8 @@ def pretrain_elmo(
         "task": "elmo",
         "steps": steps,
         "softmax": "sampled" if sampled else "full",
-        "precision": precision_name(options.precision, device),
+        "precision": computing.precision,
+        **computing.facts,
         "device": device.type,
         "architecture": config.to_dict(),
         "model_path": str(model),
@@ -160,13 +170,14 @@ def pretrain_elmo(
             f"words ({steps / data.steps_of_epoch:.2g} epochs), "
             f"{'sampled' if sampled else 'full'} softmax"
         )
-        learner = ElmoLearner(lm.to(device), softmax.to(device), found.types, options.batch_size)
+        learner = ElmoLearner(lm, softmax, found.types, options.batch_size)
         if run.finished:
             say(f"{run.folder}: the run was finished already")
             loaded = load_elmo(run.model)
             assert loaded.softmax is not None
             lm, softmax = loaded.model.to(device), loaded.softmax.to(device)
         else:
+            dtype = resolve_precision(computing.precision)
             _Training(learner, data, options, run, steps, sampled, dtype).train(
                 vocabulary, held, config
             )

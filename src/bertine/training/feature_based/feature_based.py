@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from bertine.cores.launch import launched
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json, write_text
@@ -22,8 +24,14 @@ from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
 from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.inference.evaluate import evaluate
 from bertine.interop.word_models import word_model_of
-from bertine.modeldir import load_config, load_model
-from bertine.models.precision import precision_name, resolve_device, resolve_precision
+from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.models.precision import (
+    precision_name,
+    rates_for,
+    resolve_device,
+    resolve_precision,
+)
+from bertine.names import Precision
 from bertine.options.feature_based import BilstmRecipe, FeatureBasedOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
@@ -104,7 +112,7 @@ def feature_based(
             model or the task does not take; `out` holds results already, or with `resume` those
             of other settings.
     """
-    resume, precision = options.resume, options.precision
+    resume = options.resume
     if launched():
         raise BertineError("feature-based is one process; start it without torchrun")
     kind = _kind_of(model)
@@ -123,8 +131,14 @@ def feature_based(
     problem = _problem(task, options, max_length)
     # An unknown label of the test file is reported now, and not after hours.
     targets = {name: problem.targets(part) for name, part in sets.items()}
-    dtype = resolve_precision(precision, where)
-    source = _source(model, kind, problem, static, max_length, options)
+    loaded = None
+    if kind == "encoder":
+        # States need no head, and some models have none for tags.
+        loaded = load_model(model, heads={}, seed=options.seed)
+        loaded.model.to(where)
+    precision = _precision(options, folder, loaded, where)
+    how = DeviceAndType(where, resolve_precision(precision))
+    source = _source(model, loaded, kind, problem, static, max_length, how)
     recipe = BilstmRecipe.of(options)
     if recipe.layer_penalty is None:
         recipe = replace(recipe, layer_penalty=_ELMO_PENALTY if kind == "elmo" else 0.0)
@@ -132,7 +146,7 @@ def feature_based(
         "recipe": _recorded(recipe),
         "task": _without_training(task),
         "finetune": [options.finetune_epochs, options.finetune_learning_rate],
-        "precision": precision_name(precision, where),
+        "precision": precision,
         "weights": source.fingerprint(),
         "sentences": {name: part.fingerprint() for name, part in sets.items()},
     }
@@ -151,7 +165,6 @@ def feature_based(
         report.notes.append(
             f"the encoder has {source.num_layers} layers: the last four are all of them"
         )
-    how = DeviceAndType(where, dtype)
     prepared: dict[str, dict[str, ExampleStates]] = {}
 
     def states_of(source: WordSource) -> dict[str, ExampleStates]:
@@ -192,6 +205,7 @@ def feature_based(
                 arguments={
                     "data": data,
                     **{name: getattr(options, name) for name in _OF_FINETUNE},
+                    "precision": precision,
                     "max_length": max_length,
                     "epochs": options.finetune_epochs,
                     "learning_rate": options.finetune_learning_rate,
@@ -250,30 +264,44 @@ def _problem(task: Task[Any], options: FeatureBasedOptions, max_length: int) -> 
     return TextProblem(cast(WholeTextTask[Any], task), max_length=max_length)
 
 
+def _precision(
+    options: FeatureBasedOptions, folder: Path, loaded: LoadedModel | None, where: torch.device
+) -> Precision:
+    """Return what to compute in: measured on an encoder, or as the table in `folder` was begun;
+    where there is no encoder, ``"auto"`` is fp32 on a CPU."""
+    if options.resume and options.precision == "auto" and (folder / TABLE).is_file():
+        settings = read_json_object(folder / TABLE, lenient=True).get("settings")
+        begun = settings.get("precision") if isinstance(settings, dict) else None
+        if begun in ("fp32", "bf16"):
+            return cast(Precision, begun)
+    rates = None if loaded is None else rates_for(options.precision, loaded.model)
+    if rates is not None:
+        say(rates.line())
+    return precision_name(options.precision, where, rates)
+
+
 def _source(
     model: Path | str,
+    loaded: LoadedModel | None,
     kind: str,
     problem: Problem[Any],
     static: WordVectors | None,
     max_length: int,
-    options: FeatureBasedOptions,
+    how: DeviceAndType,
 ) -> WordSource:
-    """Load the frozen model."""
-    where = resolve_device(options.device)
-    dtype = resolve_precision(options.precision, where)
+    """Return the frozen model as what gives words their states; an encoder has been `loaded`."""
     if kind == "word-vectors":
         assert static is not None
         return StaticSource(static)
     if kind == "elmo":
-        name = precision_name(options.precision, where)
-        return ElmoSource(ElmoEmbedder.load(model, device=options.device, precision=name))
+        name: Precision = "bf16" if how.dtype == torch.bfloat16 else "fp32"
+        return ElmoSource(ElmoEmbedder.load(model, device=str(how.device), precision=name))
     task = problem.task
     windows = Tagging(_NO_TAGS, max_length=max_length)
     if task.reads_words:
         windows = cast(Tagging, task)
-    # States need no head, and some models have none for tags.
-    loaded = load_model(model, heads={}, seed=options.seed)
-    return EncoderSource(loaded, windows, where, dtype)
+    assert loaded is not None
+    return EncoderSource(loaded, windows, how.device, how.dtype)
 
 
 def _recorded(recipe: BilstmRecipe) -> dict[str, Any]:
@@ -364,8 +392,7 @@ def _finetuned(
     if test_file is not None:
         named = {key: arguments[key] for key in ("format", "strict", "tag_scheme", "device")}
         # As the validation sentences were judged: by itself, evaluating may choose 8 bits.
-        where = resolve_device(arguments["device"])
-        named["precision"] = precision_name(arguments["precision"], where)
+        named["precision"] = arguments["precision"]
         scored = evaluate(result.model, test_file, show_progress=False, **named)
         row["test"] = dict(scored.metrics)
     return row

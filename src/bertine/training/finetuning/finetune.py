@@ -13,14 +13,15 @@ import torch
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.files import write_json
-from bertine.models.precision import precision_name
+from bertine.models.products import TOKENS
 from bertine.names import TaskName
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.runs.files import START
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import reading_of
-from bertine.training.distributed.world import join, together
+from bertine.training.computing import Computing, computing_of_run
+from bertine.training.distributed.world import World, join, together
 from bertine.training.few_shot.contrast import Contrast
 from bertine.training.few_shot.encoder import config_of, facts_of
 from bertine.training.finetuning.frozen_head import check_frozen
@@ -132,7 +133,8 @@ def run_finetuning(
         check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
-    config = fit_config(options, plan, prepared.batches.steps_per_epoch, where)
+    computing = finetuning_computing(out, options, prepared, world)
+    config = fit_config(options, plan, prepared.batches.steps_per_epoch, where, computing)
     if prepared.contrast is not None:
         config = config_of(prepared.contrast, config)
     info = prepared.task.task_info()
@@ -150,6 +152,7 @@ def run_finetuning(
         "dropout": options.dropout,
         "save_best": False if frozen else plan.save_best,
         **config.settings(),
+        **computing.facts,
     }
     settings |= options.recorded()
     if prepared.contrast is not None:
@@ -189,8 +192,26 @@ def run_finetuning(
     )
 
 
+def finetuning_computing(
+    out: Path | str, options: FinetuneOptions, prepared: Prepared, world: World
+) -> Computing:
+    """Return how a run of fine-tuning in `out` computes."""
+    return computing_of_run(
+        out,
+        options.precision,
+        prepared.loaded.model,
+        resume=options.resume,
+        world=world,
+        tokens=max(1, (prepared.batch_tokens or TOKENS) // world.size),
+    )
+
+
 def fit_config(
-    options: FinetuneOptions, plan: TrainingPlan, epoch: int, where: torch.device
+    options: FinetuneOptions,
+    plan: TrainingPlan,
+    epoch: int,
+    where: torch.device,
+    computing: Computing,
 ) -> FitConfig:
     """Return how the loss is minimized by a `plan`, an epoch of which has so many steps."""
     frozen = options.frozen
@@ -204,7 +225,7 @@ def fit_config(
         steps=1 if frozen else plan.epochs * epoch,
         learning_rate=plan.learning_rate,
         warmup_steps=0 if frozen else warmup(plan.epochs * epoch, options.warmup_steps, rising),
-        precision=precision_name(options.precision, where),
+        precision=computing.precision,
         checkpoint_every=epoch if options.checkpoint_every is None else options.checkpoint_every,
         budget_seconds=None,
         compile=options.compile if where.type == "cuda" and options.compile else None,

@@ -42,6 +42,9 @@ from bertine.training.few_shot.contrast import Contrast
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
+#: Features whose lengths say how long the others are.
+_LOOKED_AT = 1000
+
 
 class Start(FreshWeights, DropoutRate, Layers, LanguageModelBeside):
     """The weights that training begins with, and which of them it leaves as they are; see
@@ -98,6 +101,12 @@ class Prepared:
     def metric_names(self) -> tuple[str, ...]:
         """The metrics by which the task is judged."""
         return self.task.task_info().metrics or (self.task.primary_metric,)
+
+    @property
+    def batch_tokens(self) -> int:
+        """About how many tokens a batch has."""
+        lengths = [len(each.input_ids) for each in self.train.features[:_LOOKED_AT]]
+        return self.plan.batch_size * sum(lengths) // max(1, len(lengths))
 
 
 def read_or_given(task: str, data: Data | Labelled, *, seed: int, reading: Reading) -> Labelled:

@@ -21,7 +21,7 @@ from bertine.data.checks import check_batch
 from bertine.data.loader import batches_ahead
 from bertine.errors import BertineError
 from bertine.models.model import Model
-from bertine.models.precision import resolve_precision
+from bertine.models.precision import precision_name, rates_for, resolve_precision
 from bertine.names import Precision
 from bertine.objectives.base import Loss
 from bertine.options.fields import declare, declared
@@ -70,7 +70,7 @@ class FitConfig(Updates, Patience, Seed, RunOutput):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        resolve_precision(self.precision)
+        precision_name(self.precision)
         if self.tensorboard:
             require_tensorboard()
 
@@ -134,7 +134,7 @@ def fit(
         objective,
         batch,
         world=world,
-        dtype=resolve_precision(config.precision, world.device),
+        dtype=resolve_precision(config.precision, world.device, rates_for(config.precision, model)),
         max_tokens=config.max_tokens_per_micro_batch,
         shard=shard,
         compile=config.compile,

@@ -20,8 +20,8 @@ from bertine.errors import BertineError
 from bertine.modeldir import save_model
 from bertine.models.electra.generator import generator_of, without_generator
 from bertine.models.model import Model
-from bertine.models.precision import precision_name
-from bertine.names import InputFormat
+from bertine.models.threads import using_threads
+from bertine.names import InputFormat, Precision
 from bertine.objectives.base import Loss, Objective
 from bertine.objectives.generator import write_generator
 from bertine.options.instances import InstanceSettings
@@ -32,6 +32,7 @@ from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import human_count, say, warn
 from bertine.terms import choosing_score
 from bertine.text.tokenizer import Tokenizer
+from bertine.training.computing import computing_of_run, scored_words
 from bertine.training.distributed.world import World
 from bertine.training.loop.best import Choice, load_best
 from bertine.training.loop.ceiling import operations, step_products
@@ -132,24 +133,35 @@ def train_on_store(
     workers = options.workers
     if workers is None:
         workers = default_workers(where, launch.beside())
+    first = phases[0].batch(0)
+    computing = computing_of_run(
+        out,
+        options.precision,
+        built,
+        resume=resume,
+        world=world,
+        tokens=first.input_ids.numel() // world.size,
+        words=scored_words(objective.counts(first)) // world.size,
+    )
     if options.tokens is not None:
         steps = steps_for_tokens(options.tokens, phases, shares)
     elif hours is not None and steps is None:
-        steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
-            hours,
-            built,
-            loss,
-            [phase.batch for phase in phases],
-            shares,
-            began=began,
-            precision=options.precision,
-            max_tokens_per_micro_batch=options.max_tokens_per_micro_batch,
-            world=world,
-            shard=options.shard,
-            compile=options.compile,
-            workers=workers,
-            updates=options,
-        )
+        with using_threads(computing.threads):
+            steps = world.alone(lambda: Run.steps(out)) or steps_for_hours(
+                hours,
+                built,
+                loss,
+                [phase.batch for phase in phases],
+                shares,
+                began=began,
+                precision=computing.precision,
+                max_tokens_per_micro_batch=options.max_tokens_per_micro_batch,
+                world=world,
+                shard=options.shard,
+                compile=options.compile,
+                workers=workers,
+                updates=options,
+            )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
     for warning in data.warnings():
@@ -165,13 +177,14 @@ def train_on_store(
         )
         if short is not None:
             warn(short)
-    config = _fit_config(options, steps, workers, where)
+    config = _fit_config(options, steps, workers, where, computing.precision)
     every = options.evaluate_every or max(1, steps // _EVALUATIONS)
     settings = {
         "objective": objective.name,
         **objective.settings(),
         **_described(data),
         **config.settings(),
+        **computing.facts,
         "model_path": beginning.model_path,
         "initialization": beginning.initialization,
         "weights_fingerprint": weights_fingerprint,
@@ -235,7 +248,11 @@ def _check_lengths(lengths: Sequence[int], positions: int) -> None:
 
 
 def _fit_config(
-    options: PretrainOptions, steps: int, workers: int, device: torch.device
+    options: PretrainOptions,
+    steps: int,
+    workers: int,
+    device: torch.device,
+    precision: Precision,
 ) -> FitConfig:
     """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
     them."""
@@ -247,7 +264,7 @@ def _fit_config(
         steps=steps,
         learning_rate=rate,
         warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
-        precision=precision_name(options.precision, device),
+        precision=precision,
         budget_seconds=None if options.hours is None else 3600 * options.hours,
         workers=workers,
         compile=options.compile if device.type == "cuda" else None,

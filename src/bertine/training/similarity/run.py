@@ -15,7 +15,7 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.interop.sentence_modules import SentenceModules
 from bertine.modeldir import load_model, save_model
-from bertine.models.precision import precision_name, resolve_device
+from bertine.models.precision import resolve_device
 from bertine.names import PairKind
 from bertine.options.names import option
 from bertine.options.similarity import SimilarityOptions
@@ -24,6 +24,8 @@ from bertine.runs.log import read_log
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import counted, progress, say, warn
 from bertine.text.sentences import iter_sentences
+from bertine.training.computing import computing_of_run
+from bertine.training.distributed.world import World
 from bertine.training.finetuning.plan import rate_for
 from bertine.training.loop.best import Choice, load_best
 from bertine.training.loop.display import Display
@@ -85,7 +87,14 @@ class SimilarityRun:
         self.report: SimilarityReport | None = None
         where = resolve_device(options.device)
         self.device = where.type
-        self.precision = precision_name(options.precision, where)
+        self.computing = computing_of_run(
+            folder,
+            options.precision,
+            embedder.model,
+            resume=options.resume,
+            world=World(device=where),
+        )
+        self.precision = self.computing.precision
 
     @property
     def metric(self) -> str:
@@ -382,6 +391,7 @@ class SimilarityRun:
             "metric": self.metric,
             "validation_fingerprint": self.judge.fingerprint if self.judge else "",
             **config.settings(),
+            **self.computing.facts,
         }
         return settings | options.recorded()
 
