@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from golden import finetuning_cases, machine, old_cases, other_cases, pretraining_cases, text_cases
-from golden.taken import digest
+from golden import finetuning_cases, old_cases, other_cases, pretraining_cases, text_cases
+from golden.taken import without_bits
 
 Case = Callable[[Path], dict[str, Any]]
 
@@ -51,18 +51,19 @@ CASES: dict[str, Case] = {
     "old-models": old_cases.models,
     "old-runs": old_cases.runs,
 }
-#: A file for each, and one of the machines that they were made on.
+#: A file for each, without what other machines compute otherwise.
 RECORDS = Path(__file__).with_name("recorded")
-_MACHINES = RECORDS / "machines.json"
+#: What the cases compute with.
+_THREADS = 1
 
 
 @contextlib.contextmanager
 def as_recorded() -> Iterator[None]:
     """Compute with as many threads as the records were made with."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(machine.THREADS)
+    torch.set_num_threads(_THREADS)
     try:
-        with threadpool_limits(machine.THREADS, user_api="blas"):
+        with threadpool_limits(_THREADS, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(threads)
@@ -76,31 +77,17 @@ def run(name: str, folder: Path) -> dict[str, Any]:
     return record
 
 
-def recorded(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read what was recorded of a case: the machine, and the record."""
-    file = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
-    return _machines()[file["machine"]], file["record"]
-
-
-def _machines() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_MACHINES.read_text(encoding="utf-8"))
-    return found
+def recorded(name: str) -> dict[str, Any]:
+    """Read what was recorded of a case."""
+    record: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+    return record
 
 
 def write(name: str, record: dict[str, Any]) -> None:
-    """Write what this machine has computed; machines of which there is no record are forgotten."""
+    """Write the record of a case, without bits."""
     RECORDS.mkdir(exist_ok=True)
-    here = machine.describe()
-    number = digest(json.dumps(here))
-    _write(RECORDS / f"{name}.json", {"machine": number, "record": record})
-    files = [RECORDS / f"{each}.json" for each in CASES]
-    used = {json.loads(file.read_text())["machine"] for file in files if file.exists()}
-    known = (_machines() if _MACHINES.exists() else {}) | {number: here}
-    _write(_MACHINES, {key: value for key, value in sorted(known.items()) if key in used})
-
-
-def _write(file: Path, content: Any) -> None:
-    file.write_text(_laid_out(content) + "\n", encoding="utf-8")
+    text = _laid_out(without_bits(record)) + "\n"
+    (RECORDS / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def _laid_out(value: Any, depth: int = 0) -> str:

@@ -65,11 +65,9 @@ def models(folder: Path) -> dict[str, Any]:
             found[name] = {
                 "inspect": bertine.inspect(name).text.splitlines(),
                 "answers": taken.answers(predictor.predict(texts)),
-                "tensors": taken.bits(taken.tensors(Path(name) / "model.safetensors")),
-                "saved": taken.bits(taken.tensors(Path(f"{name}-again") / "model.safetensors")),
-                "config": taken.bits(json.loads(Path(f"{name}-again/config.json").read_text()))[
-                    "bits"
-                ],
+                "tensors": taken.checksum(taken.tensors(Path(name) / "model.safetensors")),
+                "saved": taken.checksum(taken.tensors(Path(f"{name}-again/model.safetensors"))),
+                "config": taken.checksum(json.loads(Path(f"{name}-again/config.json").read_text())),
             }
         found["pretrained"] = {
             "inspect": bertine.inspect("pretrained").text.splitlines(),

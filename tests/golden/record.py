@@ -1,10 +1,11 @@
-"""Record what the cases compute, or compare it with what was recorded.
+"""Record what the cases compute, compare it with what was recorded, or compare two trees.
 
     PYTHONPATH=src python tests/golden/record.py --compare
-    PYTHONPATH=/another/tree/src python tests/golden/record.py --compare --only finetune-text
+    PYTHONPATH=src python tests/golden/record.py --compare /another/tree --only finetune-text
 
-The package is the one that Python finds. On a machine of the description in the record, everything
-must be the same bit for bit; elsewhere floats must be close. Ends with 1 if anything differs.
+The package is the one that Python finds. Compared with the records, floats must be close; with
+another tree, whose package computes the same cases on this machine, everything must be the same bit
+for bit. Ends with 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,26 +26,49 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import bertine
-from golden import cases, machine
+from golden import cases
 from golden.compare import differences, furthest
 
-#: Differences of a case that are told.
-_TOLD = 12
+#: Differences of a case that are printed.
+_SHOWN = 12
 
 
 def main() -> int:
     """Run the cases; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", metavar="CASE", nargs="+", choices=list(cases.CASES), default=[])
-    parser.add_argument("--compare", action="store_true", help="write nothing")
+    parser.add_argument(
+        "--compare", metavar="TREE", type=Path, nargs="?", const=cases.RECORDS,
+        help="write nothing: compare with the records, or bit for bit with what TREE/src computes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--whole", metavar="FOLDER", type=Path, help="write records here, with their bits"
+    )
     given = parser.parse_args()
-    print(f"bertine of {Path(bertine.__file__).parent}")
+    print(f"bertine of {Path(bertine.__file__).parent}", flush=True)
     names = given.only or list(cases.CASES)
-    return max([_compare(name) if given.compare else _record(name) for name in names])
+    if given.compare == cases.RECORDS:
+        return max([_compare(name, cases.recorded(name), exact=False) for name in names])
+    if given.compare:
+        return _compare_trees(given.compare, names)
+    return max([_record(name, given.whole) for name in names])
+
+
+def _compare_trees(tree: Path, names: list[str]) -> int:
+    if not (tree / "src" / "bertine").is_dir():
+        sys.exit(f"{tree}: no src/bertine in it")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--whole", folder, "--only", *names]
+        path = {"PYTHONPATH": str(tree.resolve() / "src")}
+        if subprocess.run(command, env=os.environ | path, check=False).returncode:
+            return 1
+        print(f"bertine of {Path(bertine.__file__).parent}", flush=True)
+        other = {name: json.loads((Path(folder) / f"{name}.json").read_text()) for name in names}
+    return max([_compare(name, other[name], exact=True) for name in names])
 
 
 def _run(name: str) -> tuple[dict[str, Any] | None, float]:
-    """Run a case; its record (None if it failed, which is told), and the seconds that it took."""
+    """Run a case; its record (None if it failed, which is printed), and its seconds."""
     began, said = time.monotonic(), io.StringIO()
     try:
         with (
@@ -55,29 +82,29 @@ def _run(name: str) -> tuple[dict[str, Any] | None, float]:
         return None, time.monotonic() - began
 
 
-def _record(name: str) -> int:
+def _record(name: str, whole: Path | None) -> int:
     record, seconds = _run(name)
     if record is None:
         return 1
-    cases.write(name, record)
+    if whole:
+        (whole / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+    else:
+        cases.write(name, record)
     print(f"{name}: recorded ({seconds:.1f} s)", flush=True)
     return 0
 
 
-def _compare(name: str) -> int:
-    made_on, recorded = cases.recorded(name)
-    exact = made_on == machine.describe()
+def _compare(name: str, recorded: dict[str, Any], *, exact: bool) -> int:
     found, seconds = _run(name)
     if found is None:
         return 1
     listed = differences(recorded, found, exact=exact)
     verdict = f"{len(listed)} differences" if listed else "the same bits" if exact else "close"
-    where = "" if exact else ", recorded on another machine"
-    print(f"{name}: {verdict}{where} ({seconds:.1f} s)", flush=True)
-    for each in listed[:_TOLD]:
+    print(f"{name}: {verdict} ({seconds:.1f} s)", flush=True)
+    for each in listed[:_SHOWN]:
         print(f"  {each}")
-    if len(listed) > _TOLD:
-        print(f"  and {len(listed) - _TOLD} more")
+    if len(listed) > _SHOWN:
+        print(f"  and {len(listed) - _SHOWN} more")
     for precision, worst in furthest(recorded, found).items():
         print(f"  furthest floats, {precision}: {worst}")
     return int(bool(listed))

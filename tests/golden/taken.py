@@ -1,9 +1,9 @@
 """What is recorded of a run, of answers and of vectors.
 
-In a record, floats are compared exactly on a machine like the one of the record, and within a
-tolerance elsewhere. Whatever stands under the key ``bits`` is compared on a like machine alone:
-checksums, and what a rounding may tip over, as the label of a text that is near to two. All else,
-names, shapes and ids, is to be the same everywhere.
+Whatever stands under the key ``bits`` is the same only where it is computed by the same
+instructions in the same order: checksums of floats, and what a rounding may tip over, as the label
+of a text that is near to two. It is compared between two trees on one machine, and not kept
+(:func:`without_bits`). Names, shapes and ids are to be the same everywhere, floats close.
 """
 
 from __future__ import annotations
@@ -20,11 +20,18 @@ import numpy as np
 from safetensors.numpy import load_file
 
 import bertine
-from golden import machine
 from golden.made import signs
 
-#: In which answers are given; not every processor has products of 8-bit integers.
-PRECISIONS: tuple[Any, ...] = ("fp32", "bf16", *(["int8"] if machine.multiplies_bytes() else []))
+
+def _multiplies_bytes() -> bool:
+    """Whether this processor has instructions for products of 8-bit integers."""
+    file = Path("/proc/cpuinfo")
+    words = set(file.read_text(encoding="utf-8").split()) if file.exists() else set()
+    return not words.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
+
+
+#: In which answers are given; not every processor can all.
+PRECISIONS: tuple[Any, ...] = ("fp32", "bf16", *(["int8"] if _multiplies_bytes() else []))
 #: What logs and scores say of the clock and of places on the disk.
 _OF_THE_MACHINE = frozenset(
     {"tokens_per_second", "elapsed", "seconds", "share_of_ceiling", "source", "place", "file"}
@@ -68,6 +75,16 @@ def without_clock(value: Any) -> Any:
     return value
 
 
+def without_bits(value: Any) -> Any:
+    """Return a record without what is under the key ``bits``, and without what was nothing else."""
+    if not isinstance(value, dict | list) or not value:
+        return value
+    if isinstance(value, list):
+        return [without_bits(item) for item in value]
+    kept = {key: without_bits(item) for key, item in value.items() if key != "bits"}
+    return {key: item for key, item in kept.items() if item != {} or value[key] == {}}
+
+
 def floats(value: Any) -> list[float]:
     """Return the floats in a JSON value, in its order."""
     if isinstance(value, dict):
@@ -77,9 +94,14 @@ def floats(value: Any) -> list[float]:
     return [value] if isinstance(value, float) else []
 
 
+def checksum(value: Any) -> str:
+    """Return the checksum of a JSON value that is the same on every machine."""
+    return digest(json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
 def bits(value: Any) -> dict[str, str]:
-    """Return the checksum of a JSON value."""
-    return {"bits": digest(json.dumps(value, ensure_ascii=False, sort_keys=True))}
+    """Return the checksum of a JSON value that is not."""
+    return {"bits": checksum(value)}
 
 
 def tensors(file: Path) -> dict[str, Any]:
@@ -125,11 +147,14 @@ def run(folder: Path) -> dict[str, Any]:
     """Record a run's folder: its log, its model, and checksums of what else it says: guesses along
     the way, scores, the examples predicted worst."""
     found: dict[str, Any] = {"log": curve(folder)}
-    for name in ("samples.jsonl", "scores.json", "worst.json", "data.json"):
+    for name in ("samples.jsonl", "scores.json", "worst.json"):
         if (folder / name).exists():
             text = (folder / name).read_text(encoding="utf-8")
             said = lines(folder / name) if name.endswith("l") else json.loads(text)
             found[name] = bits(without_clock(said))
+    if (folder / "data.json").exists():
+        text = (folder / "data.json").read_text(encoding="utf-8")
+        found["data.json"] = checksum(without_clock(json.loads(text)))
     return found | {"model": tensors(folder / "model" / "model.safetensors")}
 
 

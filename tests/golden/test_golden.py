@@ -1,4 +1,4 @@
-"""What BERT computes is what it computed when it was recorded, bit for bit."""
+"""What BERT computes is what it computed when it was recorded, but for rounding."""
 
 from __future__ import annotations
 
@@ -12,41 +12,32 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from golden import cases, machine, made, taken
+from golden import cases, made, taken
 from golden.compare import TOLERANCES, differences
 
-#: Starts processes, which import PyTorch.
-_SLOW = {"two-processes"}
+#: Start processes, or train for seconds.
+_SLOW = {
+    *("two-processes", "finetune-frozen", "finetune-defaults", "finetune-resumed"),
+    *("rates-and-exports", "old-runs"),
+}
 
 
+@pytest.mark.takes(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in cases.CASES],
 )
 def test_the_same_as_recorded(name: str, tmp_path: Path) -> None:
-    """Bit for bit on a machine like that of the record; elsewhere floats are close, and names,
-    shapes, ids and texts the same. See CONTRIBUTING.md for when to record again."""
-    made_on, recorded = cases.recorded(name)
-    exact = made_on == machine.describe()
-    found = differences(recorded, cases.run(name, tmp_path), exact=exact)
-    told = "\n".join(map(str, found[:20]))
-    assert not found, f"{len(found)} differences (bit for bit: {exact})\n{told}"
-
-
-def test_this_machine_is_like_that_of_the_records() -> None:
-    """Skipped where bits are not compared, so that one can see it."""
-    here = machine.describe()
-    for name in cases.CASES:
-        made_on, _ = cases.recorded(name)
-        others = [key for key in here if made_on.get(key) != here[key]]
-        if others:
-            pytest.skip(f"floats are compared, not bits: another {', '.join(others)} ({name})")
+    """Floats are close, and names, shapes, ids and texts the same. See CONTRIBUTING.md for when to
+    record again."""
+    found = differences(cases.recorded(name), cases.run(name, tmp_path), exact=False)
+    listed = "\n".join(map(str, found[:20]))
+    assert not found, f"{len(found)} differences\n{listed}"
 
 
 def test_every_case_has_a_record_and_they_are_small() -> None:
-    files = {file.stem for file in cases.RECORDS.glob("*.json")}
-    assert files == {*cases.CASES, "machines"}
-    assert sum(file.stat().st_size for file in cases.RECORDS.iterdir()) < 300_000
+    assert {file.stem for file in cases.RECORDS.iterdir()} == set(cases.CASES)
+    assert sum(file.stat().st_size for file in cases.RECORDS.iterdir()) < 250_000
 
 
 def test_one_bit_of_a_tensor_is_noticed(tmp_path: Path) -> None:
@@ -89,21 +80,21 @@ def _far(precision: str) -> Callable[[float], float]:
     [
         ("run/log/0/loss", _next, False),
         ("run/log/0/loss", _far("fp32"), True),
-        ("run/log/0/bits/accuracy", _far("fp32"), False),
         ("run/log/0/step", lambda step: step + 1, True),
-        ("run/model/bert.pooler.dense.weight/bits", lambda text: f"{text[:-1]}x", False),
+        ("run/log/0/bits", lambda bits: {"accuracy": 0.5}, False),
         ("run/model/bert.pooler.dense.weight/kind", lambda text: f"{text}x1", True),
         ("run/model/bert.pooler.dense.weight/size/0", _far("fp32"), True),
         ("answers/fp32/one/floats/0", lambda floats: floats[:-1], True),
         ("answers/bf16/one/floats/0/0", _far("fp32"), False),
         ("answers/bf16/one/floats/0/0", _far("bf16"), True),
-        ("answers/int8/all/bits", lambda text: "", False),
+        ("answers/int8", lambda answers: None, False),
         ("answers/fp32", lambda answers: None, True),
     ],
 )
 def test_a_change_is_noticed(where: str, change: Callable[[Any], Any], elsewhere: bool) -> None:
-    """The smallest one on a machine like that of the record; `elsewhere`: on another one, too."""
-    _, recorded = cases.recorded("finetune-pairs")
+    """The smallest one on the same machine; `elsewhere`: between two machines, too."""
+    recorded = cases.recorded("finetune-pairs")
+    recorded["run"]["log"][0]["bits"] = {"accuracy": 0.375}
     changed = _change(recorded, where, change)
     assert differences(recorded, recorded, exact=True) == []
     (found, *more) = differences(recorded, changed, exact=True)
@@ -113,7 +104,7 @@ def test_a_change_is_noticed(where: str, change: Callable[[Any], Any], elsewhere
 
 
 def test_what_is_gone_or_new_is_noticed() -> None:
-    recorded = {"model": {"a": {"bits": "1"}}, "int8": {"floats": [1.0]}}
+    recorded = {"model": {"a": {"kind": "1"}}, "int8": {"floats": [1.0]}}
     for changed in ({**recorded, "more": 1}, {"int8": recorded["int8"]}):
         assert len(differences(recorded, changed, exact=True)) == 1
         assert len(differences(recorded, changed, exact=False)) == 1
