@@ -13,7 +13,7 @@ OUT    ?= bertine-demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs format wheel bench clean distclean
+.PHONY: help setup demo test test-all test-deep check docs format wheel bench clean distclean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) \
@@ -28,14 +28,24 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "no venv module; on Debian: apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 demo: setup ## See what pre-training is worth, on bundled texts (about 5 minutes)
 	$(BIN)/bertine demo --out $(OUT)
 
 # Compiled modules are kept, whatever the environment says: a hundred processes import them.
-test: setup ## Run the tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal $(ARGS)
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+
+test: setup ## Run the fast tests (about 5 minutes)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: setup ## Run all tests but those for use by hand (about 15 minutes)
+	$(PYTEST) -m "not deep" $(ARGS)
+
+test-deep: setup ## Run what takes long: tables of papers, 100 kills, 20,000 fuzzed inputs
+	$(PYTEST) -m deep $(ARGS)
+	PYTHONPATH=src:tests $(BIN)/python -m mistakes.fuzz --cases 20000 --seed 0
 
 check: setup ## Lint, formatting and types
 	$(BIN)/ruff check .

@@ -1,12 +1,22 @@
-"""What holds for all tests."""
+"""What holds for all tests: their tiers, the time a fast one may take, what is made once.
+
+``make test`` runs the fast tier, ``make test-all`` the tests marked ``slow`` too, and
+``make test-deep`` those marked ``deep``, which are for use by hand. Of a parametrized test
+``@pytest.mark.fast_cases(seed=(0,))`` names the values whose cases the fast tier runs (all names of
+a mark must fit; of several marks one); the other cases are slow. A fast test takes less than
+LIMIT; ``@pytest.mark.takes(4)`` allows one 4 seconds, for a command from end to end.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Several processes of pytest share the cores (make test): one thread each, in what they start as
@@ -18,6 +28,75 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A job in the background of a script begins with Ctrl-C ignored, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples every time, however slow the machine.
+hypothesis.settings.register_profile(
+    "bertine",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("bertine")
+
+#: Seconds of processor time that a test of the fast tier may take on a quiet machine.
+LIMIT = 1.0
+#: On a busy one, or a slow one, a test takes this many times as long.
+_BUSY = 2.5
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what is deep, and the cases that ``fast_cases`` leaves out."""
+    for item in items:
+        values: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+        marks = list(item.iter_markers("fast_cases"))
+        fast = not marks or any(
+            all(values[name] in some for name, some in mark.kwargs.items()) for mark in marks
+        )
+        if not fast or item.get_closest_marker("deep"):
+            item.add_marker("slow")
+
+
+def _processor_time() -> float:
+    """Return the seconds that this process and its children have computed."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that is too slow for the fast tier and is not marked."""
+    began = _processor_time()
+    result = yield
+    spent = _processor_time() - began
+    takes = item.get_closest_marker("takes")
+    limit = LIMIT if takes is None else takes.args[0]
+    if spent > _BUSY * limit and item.get_closest_marker("slow") is None:
+        pytest.fail(f"{spent:.1f} s of processor time: make it cheaper, or mark it slow")
+    return result
+
+
+@pytest.fixture(scope="session")
+def once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, Callable[[Path], object]], Path]:
+    """``once(name, make)``: a folder that ``make(folder)`` fills, once for all workers of
+    pytest-xdist. The others wait for it; nobody may change it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, whole = base / f"once-{name}", base / f"once-{name}.made"
+        with open(base / f"once-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not whole.exists():
+                folder.mkdir()
+                make(folder)
+                whole.touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture

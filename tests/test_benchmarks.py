@@ -70,6 +70,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return main
 
 
+@pytest.mark.slow
 def test_pretrain_prints_ratios_and_equal_first_losses(run: Run, tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     shape = ["--size", "tiny", "--batch-size", 3, "--length", 20, "--short", 0.4]
@@ -88,6 +89,7 @@ def test_pretrain_prints_ratios_and_equal_first_losses(run: Run, tmp_path: Path)
         assert len(pair["bertine"]["seconds"]) == len(pair["transformers"]["seconds"]) == 3
 
 
+@pytest.mark.slow
 def test_the_gpus_benchmark_on_a_cpu() -> None:
     """What it measures and how it counts; the figures of a CPU mean nothing here."""
     gpu, shapes = importlib.import_module("gpu"), importlib.import_module("shapes")
@@ -99,6 +101,7 @@ def test_the_gpus_benchmark_on_a_cpu() -> None:
     assert 0 < share < 1
 
 
+@pytest.mark.slow
 def test_small_architectures_are_compared_at_equal_steps_and_equal_time(
     run: Run, tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ def toy_model(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_finetune_prints_ratio_and_accuracies(run: Run, tmp_path: Path) -> None:
     toy_model(tmp_path / "model")
     data = tmp_path / "data"
@@ -198,7 +202,7 @@ def toy_tasks(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_tasks_judges_both_sides_and_goes_on_with_its_file(run: Run, tmp_path: Path) -> None:
     saved = tmp_path / "results.json"
     where = ["--data", toy_tasks(tmp_path / "data"), "--model", toy_model(tmp_path / "model")]
@@ -283,8 +287,9 @@ def test_prepare_prints_its_share_of_the_tokenizers_speed(run: Run, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, pytest.param(100, marks=pytest.mark.deep)])
 def test_kills_ends_with_the_same_bits(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
     def run_for(arguments: list[str], seconds: float | None) -> bool:
         process = processes.forked(processes.bertine, arguments[3:])  # python -m bertine ...
@@ -297,8 +302,8 @@ def test_kills_ends_with_the_same_bits(
 
     monkeypatch.setattr(importlib.import_module("kills"), "run_for", run_for)
     store = toys.write_store(tmp_path / "store")
-    printed = run("kills", store, "--kills", 1, "--steps", 25)
-    assert "1 kills: weights and logs are those of the undisturbed run" in printed
+    printed = run("kills", store, "--kills", kills, "--steps", 25)
+    assert f"{kills} kills: weights and logs are those of the undisturbed run" in printed
 
 
 def test_kills_notices_other_weights_and_another_log(tmp_path: Path) -> None:
@@ -314,7 +319,7 @@ def test_kills_notices_other_weights_and_another_log(tmp_path: Path) -> None:
             kills.compare(tmp_path / "whole", tmp_path / name)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_contention_measures_every_system_beside_busy_programs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +348,7 @@ def test_contention_measures_every_system_beside_busy_programs(
     assert re.search(line, printed, re.MULTILINE), printed
 
 
+@pytest.mark.slow
 def test_inference_compares_equal_outputs(run: Run, tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     systems = ["bertine fp32", "bertine bf16", "transformers fp32"]
@@ -438,7 +444,7 @@ def test_the_interval_of_a_median_is_between_ranks() -> None:
         assert median_interval(values) == (rank, count + 1 - rank)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_replaced_tokens_are_compared_at_equal_time(run: Run, tmp_path: Path) -> None:
     corpus = toys.write_corpus(tmp_path / "corpus.txt")
     glue = glue_files.write_glue(tmp_path / "glue", "CoLA", "SST-2", "MRPC", "STS-B", "RTE")
@@ -484,7 +490,7 @@ def test_a_language_model_beside_tasks_is_compared_with_none(run: Run, tmp_path:
     assert run("lm_weight", tmp_path / "gpt", *options).split("\n\n")[1].splitlines() == table
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_an_hour_of_transformers_in_seconds(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_transformers_computes_the_same(name: str, text: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_every_verb_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = "text,label\n" + "".join(
@@ -130,6 +131,7 @@ def test_it_knows_some_chinese() -> None:
     assert best[0].token == "国"
 
 
+@pytest.mark.slow
 def test_the_chinese_model_learns_a_task(tmp_path: Path) -> None:
     rows = [
         f"{'乐队的新歌很好听' if n % 2 else '这条河流入大海'}{n},{'水乐'[n % 2]}" for n in range(40)

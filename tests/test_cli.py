@@ -296,6 +296,7 @@ def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) ->
         main(["inspect", "s"])
 
 
+@pytest.mark.slow
 def test_missing_folder_from_the_shell() -> None:
     done = subprocess.run(
         [*BERTINE, "inspect", "no-such-folder"], capture_output=True, text=True, check=False
@@ -317,6 +318,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_backend_of_a_notebook_does_not_matter(tmp_path: Path) -> None:
     """A notebook tells the programs it starts to plot with a package that they may not have."""
     (tmp_path / "run.json").write_text('{"settings": {}, "environment": {}}')

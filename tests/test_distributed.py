@@ -413,6 +413,7 @@ def full(rank: int, arguments: list[str]) -> int:
     return main(arguments)
 
 
+@pytest.mark.slow
 def test_other_commands_are_one_process(tmp_path: Path) -> None:
     given = ["prepare", "a.txt", "--tokenizer", "v", "--out", "s"]
     ends = processes.run(2, tmp_path / "ends", command, arguments=[given, given])

@@ -119,6 +119,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Classifier, Regressor])
 def test_scikit_learns_checks(kind: type[Any], model: Path) -> None:
     with warnings.catch_warnings():

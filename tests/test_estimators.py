@@ -72,6 +72,7 @@ def test_a_classifier_learns_and_answers(fitted: BertClassifier) -> None:
     assert fitted.predict([]).shape == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "kind"), [((7, 12), "i"), ((True, False), "b"), (("b", "a"), "U")]
 )
@@ -86,6 +87,7 @@ def test_classes_keep_their_type_and_are_sorted(model: Path, values: Any, kind: 
     assert (answers == y).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_pairs_of_texts(model: Path) -> None:
     given, _ = texts(64)
     pairs = [(text, "a cat ." if n % 2 else "a soup .") for n, text in enumerate(given)]
@@ -97,6 +99,7 @@ def test_pairs_of_texts(model: Path) -> None:
         classifier.predict(given)
 
 
+@pytest.mark.slow
 def test_a_regressor_learns_large_numbers(model: Path) -> None:
     given, labels = texts(64)
     prices = [5000.0 if label == "dish" else -1000.0 for label in labels]
@@ -107,6 +110,7 @@ def test_a_regressor_learns_large_numbers(model: Path) -> None:
     assert (again.predict(given) == regressor.predict(given)).all()
 
 
+@pytest.mark.slow
 def test_the_same_number_gives_the_same_weights(model: Path) -> None:
     given, labels = texts(32)
     short = {**QUICK, "epochs": 1, "dropout": 0.1}
@@ -124,6 +128,7 @@ def test_the_same_number_gives_the_same_weights(model: Path) -> None:
     assert (draws[0] != draws[2]).any()
 
 
+@pytest.mark.slow
 def test_fits_in_threads_give_what_each_gives_by_itself(model: Path) -> None:
     given, labels = texts(16)
 
@@ -140,6 +145,7 @@ def test_fits_in_threads_give_what_each_gives_by_itself(model: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(alone, beside, strict=True))
 
 
+@pytest.mark.slow
 def test_it_is_what_finetune_does(model: Path, tmp_path: Path) -> None:
     """The same examples, settings and seed give the same weights by the verb."""
     given, labels = texts(32)
@@ -199,6 +205,7 @@ def test_a_pickle_of_the_first_version_is_read(fitted: BertClassifier) -> None:
     assert again.get_params() == fitted.get_params()
 
 
+@pytest.mark.slow
 def test_pipelines_cross_validation_and_grid_search(model: Path) -> None:
     given, labels = texts(64)
     shout = FunctionTransformer(lambda X: [text.upper() for text in X])
@@ -228,6 +235,7 @@ def test_parameters_are_those_of_finetune() -> None:
         assert own["max_length"].default == 128
 
 
+@pytest.mark.slow
 def test_class_weights_and_long_texts_reach_the_training(model: Path) -> None:
     """A class that is there once in sixteen is learned where the classes weigh the same."""
     given, labels = texts(64)

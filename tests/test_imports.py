@@ -1,4 +1,5 @@
-"""Imports point one way, nothing heavy is imported early, and peers and pickles never."""
+"""What the source may not do: imports point one way, nothing heavy is imported early, peers and
+pickles never; and only the package of texts knows special tokens."""
 
 from __future__ import annotations
 
@@ -136,8 +137,16 @@ def module_name(file: Path) -> str:
 
 
 @cache
-def tree_of(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+def nodes_of(file: Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _parsed() -> None:
+    """Parse every file once, for all tests."""
+    for file in FILES:
+        nodes_of(file)
 
 
 @cache
@@ -145,7 +154,7 @@ def imports_of(file: Path) -> tuple[tuple[str, str, int], ...]:
     """Every import in a file, late and type-checking ones too: module, name (or ""), line."""
 
     def found() -> Iterator[tuple[str, str, int]]:
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.Import):
                 yield from ((alias.name, "", node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -159,7 +168,7 @@ def attributes_of(module: str, file: Path) -> set[str]:
     """What a file uses of an imported module: ``{"load"}`` for ``pickle.load(handle)``."""
     return {
         node.attr
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == module
     }
 
@@ -173,22 +182,24 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = [file for file in FILES if file != SOURCE / "__init__.py"]
 
 
-@pytest.mark.parametrize("file", MODULES, ids=module_name)
-def test_imports_point_one_way(file: Path) -> None:
-    room = room_of(module_name(file))
-    assert room is not None
-    for module, name, line in imports_of(file):
-        if module.split(".")[0] != "bertine":
-            continue
-        if module == "bertine" and (name in bertine.__all__ or not name):
-            # The verbs, which `bertine` imports lazily, are for the command line alone.
-            assert room in ("cli", "commands"), f"{file}:{line}"
-            continue
-        target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
-        other = room_of(target)
-        assert other == room or other in MAY_IMPORT[room], (
-            f"{file}:{line}: {room} may not import {target}"
-        )
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for file in MODULES:
+        room = room_of(module_name(file))
+        assert room is not None
+        for module, name, line in imports_of(file):
+            if module.split(".")[0] != "bertine":
+                continue
+            if module == "bertine" and (name in bertine.__all__ or not name):
+                # The verbs, which `bertine` imports lazily, are for the command line alone.
+                if room not in ("cli", "commands"):
+                    wrong.append(f"{file}:{line}: {room} may not import verbs")
+                continue
+            target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+            other = room_of(target)
+            if other != room and other not in MAY_IMPORT[room]:
+                wrong.append(f"{file}:{line}: {room} may not import {target}")
+    assert wrong == []
 
 
 def test_rooms_have_an_order() -> None:
@@ -217,7 +228,7 @@ def type_checking_lines(file: Path) -> set[int]:
     """The lines of a file that stand under ``if TYPE_CHECKING``."""
     return {
         line
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
@@ -236,7 +247,7 @@ def test_nobody_asks_what_kind_of_task_it_is() -> None:
         f"{module_name(file)}:{node.lineno}"
         for file in MODULES
         if room_of(module_name(file)) not in ("tasks", "datasets")
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) == "isinstance"
         and kinds & set(re.findall(r"\w+", ast.unparse(node.args[1])))
@@ -251,22 +262,61 @@ def test_the_documents_table_has_every_room() -> None:
     assert sorted(re.findall(r"`([\w.]+)/?`", rooms)) == sorted(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("file", FILES, ids=module_name)
-def test_no_peers_no_pickles(file: Path) -> None:
+def test_no_peers_no_pickles() -> None:
     forbidden = {"transformers", "sentence_transformers", "dill", "cloudpickle", "joblib"}
-    for module, name, line in imports_of(file):
-        assert module.split(".")[0] not in forbidden, f"{file}:{line}: imports {module}"
-        if module == "pickle":  # its error may be caught: torch.load raises it
-            used = {name} if name else attributes_of("pickle", file)
-            assert used <= {"UnpicklingError"}, f"{file}:{line}: uses pickle"
+    wrong = []
+    for file in FILES:
+        for module, name, line in imports_of(file):
+            if module.split(".")[0] in forbidden:
+                wrong.append(f"{file}:{line}: imports {module}")
+            if module == "pickle":  # its error may be caught: torch.load raises it
+                used = {name} if name else attributes_of("pickle", file)
+                if not used <= {"UnpicklingError"}:
+                    wrong.append(f"{file}:{line}: uses pickle")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=module_name)
-def test_torch_load_reads_weights_only(file: Path) -> None:
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
-            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-            assert keywords.get("weights_only") == "True", f"{file}:{node.lineno}"
+def test_torch_load_reads_weights_only() -> None:
+    wrong = [
+        f"{file}:{node.lineno}"
+        for file in FILES
+        for node in nodes_of(file)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "torch.load"
+        and {k.arg: ast.unparse(k.value) for k in node.keywords}.get("weights_only") != "True"
+    ]
+    assert wrong == []
+
+
+#: How special tokens and continued words are written.
+MARKS = ("[CLS]", "[SEP]", "[MASK]", "##")
+
+
+def test_only_the_package_of_texts_knows_special_tokens() -> None:
+    wrong = []
+    for file in FILES:
+        if SOURCE / "text" in file.parents:
+            continue
+        nodes = nodes_of(file)
+        prose = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Attribute):
+                known = node.attr in ("cls_token_id", "sep_token_id")
+            else:
+                known = (
+                    isinstance(node, ast.Constant)
+                    and isinstance(node.value, str)
+                    and id(node) not in prose
+                    and any(mark in node.value for mark in MARKS)
+                )
+            if known:
+                wrong.append(f"{file}:{node.lineno}: {ast.unparse(node)}")
+    assert wrong == []
+
+
+def test_pages_ask_how_a_mask_is_written() -> None:
+    pages = [*SOURCE.rglob("*.j2"), *SOURCE.rglob("*.html")]
+    assert [p for p in pages if any(m in p.read_text(encoding="utf-8") for m in MARKS[:3])] == []
 
 
 def modules_after(code: str) -> set[str]:
@@ -280,44 +330,37 @@ def modules_after(code: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import bertine",
-        "import bertine.cli",
-        "from bertine.cli import main\nmain(['pretrain', '--help'])",
-        "from bertine.cli import main\nmain(['finetune', '--help'])",
-        "from bertine.cli import main\nmain(['pretrain', '--no-such-option'])",
-    ],
-)
-def test_nothing_heavy_until_it_is_needed(code: str) -> None:
+def test_nothing_heavy_until_it_is_needed() -> None:
     heavy = {"torch", "numpy", "pyarrow", "sklearn", "scipy", "matplotlib", "tokenizers", "jinja2"}
+    arguments = (["pretrain", "--help"], ["finetune", "--help"], ["pretrain", "--no-such-option"])
+    code = "import bertine, bertine.cli\n"
+    code += "".join(f"bertine.cli.main({each})\n" for each in arguments)
     assert not heavy & modules_after(code)
 
 
-@pytest.mark.parametrize("name", sorted(set(bertine.__all__) - {"__version__"}))
-def test_public_names_are_there(name: str) -> None:
-    value = getattr(bertine, name)
-    assert callable(value)
-    assert value.__name__ == name
-    assert value.__doc__
-    assert name in dir(bertine)
+def test_public_names_are_there_and_described() -> None:
+    for name in sorted(set(bertine.__all__) - {"__version__"}):
+        value = getattr(bertine, name)
+        assert callable(value), name
+        assert value.__name__ == name
+        assert value.__doc__, name
+        assert name in dir(bertine)
 
 
-@pytest.mark.parametrize("name", sorted(set(bertine.__all__) - {"__version__", "BertineError"}))
-def test_every_argument_is_described(name: str) -> None:
+def test_every_argument_is_described() -> None:
     """In the docstring of a verb or a class, or in that of the one whose options it takes over."""
-    value = getattr(bertine, name)
-    told = [value, value.__init__] if inspect.isclass(value) else [value]
-    told += {
-        "search": [bertine.finetune],
-        "lr_find": [bertine.finetune],
-        "BertRegressor": [bertine.BertClassifier],
-    }.get(name, [])
-    text = " ".join(each.__doc__ or "" for each in told)
-    if name != "BertConfig":  # whose names are those of every config.json
-        names = set(inspect.signature(value).parameters)
-        assert names <= set(re.findall(r"\w+", text))
+    missing = []
+    for name in sorted(set(bertine.__all__) - {"__version__", "BertineError", "BertConfig"}):
+        value = getattr(bertine, name)
+        described = [value, value.__init__] if inspect.isclass(value) else [value]
+        described += {
+            "search": [bertine.finetune],
+            "lr_find": [bertine.finetune],
+            "BertRegressor": [bertine.BertClassifier],
+        }.get(name, [])
+        words = set(re.findall(r"\w+", " ".join(each.__doc__ or "" for each in described)))
+        missing += [f"{name}: {p}" for p in set(inspect.signature(value).parameters) - words]
+    assert missing == []
 
 
 def test_public_names_are_spelled_once() -> None:

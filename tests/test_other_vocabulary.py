@@ -157,6 +157,7 @@ def test_whole_words_go_from_space_to_space(store: TokenStore, tokenizer: Tokeni
     assert words > 20
 
 
+@pytest.mark.slow
 def test_instances_are_shown_in_words(folder: Path) -> None:
     lines = inspect_store(
         folder / "store",

@@ -63,6 +63,7 @@ def test_no_pin_names_a_local_build() -> None:
     assert not [name for name, version in pinned().items() if "+" in version]
 
 
+@pytest.mark.slow
 def test_every_import_is_declared() -> None:
     """A wheel installed elsewhere must bring all that the package imports."""
     extras = [
@@ -100,6 +101,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_wheel_holds_code_data_types_and_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -115,6 +117,7 @@ def test_wheel_holds_code_data_types_and_licence(wheel: Path) -> None:
     assert wheel.stat().st_size < 25e6
 
 
+@pytest.mark.slow
 def test_wheel_runs_elsewhere(wheel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
@@ -153,7 +156,7 @@ def test_make_alone_tells_every_target() -> None:
     assert sorted(told) == sorted(phony[1].split())
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check", "docs"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "check", "docs"])
 def test_make_targets_set_up_by_themselves(target: str, tmp_path: Path) -> None:
     """On a fresh clone nothing else has to be typed."""
     planned = make("--dry-run", target, f"VENV={tmp_path / 'fresh'}")
@@ -168,7 +171,7 @@ def test_continuous_integration_runs_everything() -> None:
     assert "set -euo pipefail" in text
     targets = re.search(r"for target in (.*); do", text)
     assert targets is not None
-    assert targets[1].split() == ["check", "test", "demo", "docs"]
+    assert targets[1].split() == ["check", "test-all", "demo", "docs"]
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 

@@ -264,6 +264,7 @@ def test_a_mistake_is_one_line_before_the_hour(
     assert "is a file" in told("--glue", glue)
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_program(given: list[str | Path]) -> None:
     command = [sys.executable, HOUR, *given, "--seeds", "0"]
     done = subprocess.run(
@@ -628,6 +629,7 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return main
 
 
+@pytest.mark.slow
 def test_so_many_words_are_drawn_trained_on_and_scored(tmp_path: Path, words: Hour) -> None:
     files = [toys.write_corpus(tmp_path / f"{n}.txt", documents=60) for n in (1, 2)]
     pairs, out = tmp_path / "pairs.jsonl", tmp_path / "out"

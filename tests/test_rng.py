@@ -56,6 +56,7 @@ def test_permutations_differ_between_seeds_and_epochs():
     assert len(orders) == 25
 
 
+@pytest.mark.fast_cases(size=(5,))
 @pytest.mark.parametrize("size", [2, 5, 16, 100])
 def test_every_index_goes_anywhere_equally_often(size: int):
     places = [[Permutation(size, seed, "p")[i] for seed in range(4000)] for i in (0, size - 1)]
@@ -63,6 +64,7 @@ def test_every_index_goes_anywhere_equally_often(size: int):
         assert chisquare(np.bincount(seen, minlength=size)).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_every_part_of_a_large_range_goes_anywhere_equally_often():
     size = 1_000_003
     for index in (0, 1, size // 2, size - 1):

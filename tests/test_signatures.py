@@ -22,6 +22,7 @@ STUBS = {
 }
 
 
+@pytest.mark.slow
 def test_the_file_is_what_the_script_writes() -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, check=False
@@ -29,32 +30,31 @@ def test_the_file_is_what_the_script_writes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", STUBS)
-def test_arguments_and_defaults_are_those_of_the_verb(name: str) -> None:
-    stub = STUBS[name].args
-    assert stub.vararg is stub.kwarg is None
-    defaults = dict(zip([a.arg for a in stub.kwonlyargs], stub.kw_defaults, strict=True))
-    parameters = inspect.signature(getattr(bertine, name)).parameters
-    assert [*(a.arg for a in stub.args), *defaults] == list(parameters)
-    for key, default in defaults.items():
-        if default is None:
-            assert parameters[key].default is inspect.Parameter.empty
-        else:
-            assert ast.literal_eval(default) == parameters[key].default
+def test_arguments_and_defaults_are_those_of_the_verb() -> None:
+    for name, node in STUBS.items():
+        stub = node.args
+        assert stub.vararg is stub.kwarg is None
+        defaults = dict(zip([a.arg for a in stub.kwonlyargs], stub.kw_defaults, strict=True))
+        parameters = inspect.signature(getattr(bertine, name)).parameters
+        assert [*(a.arg for a in stub.args), *defaults] == list(parameters), name
+        for key, default in defaults.items():
+            if default is None:
+                assert parameters[key].default is inspect.Parameter.empty, (name, key)
+            else:
+                assert ast.literal_eval(default) == parameters[key].default, (name, key)
 
 
-@pytest.mark.parametrize("name", STUBS)
-def test_results_are_those_of_the_verb(name: str) -> None:
+def test_results_are_those_of_the_verb() -> None:
     """By names that the file imports, or a type checker takes them for anything."""
-    returns = STUBS[name].returns
-    assert returns is not None
-    verb = inspect.unwrap(getattr(bertine, name))
-    assert ast.unparse(returns) == str(inspect.signature(verb).return_annotation)
     tree = ast.parse((SOURCE / "signatures.pyi").read_text(encoding="utf-8"))
     known = {a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
-    names = {node.id for node in ast.walk(returns) if isinstance(node, ast.Name)}
-    assert "Any" not in names
-    assert names <= known | set(dir(builtins))
+    for name, node in STUBS.items():
+        assert node.returns is not None
+        verb = inspect.unwrap(getattr(bertine, name))
+        assert ast.unparse(node.returns) == str(inspect.signature(verb).return_annotation)
+        names = {each.id for each in ast.walk(node.returns) if isinstance(each, ast.Name)}
+        assert "Any" not in names, name
+        assert names <= known | set(dir(builtins)), name
 
 
 def test_type_checkers_are_led_to_it() -> None:

@@ -34,6 +34,7 @@ def read_by_the_library(code: str, **environment: str) -> dict[str, str]:
     return {name.split()[-1]: value.strip(" '") for name, _, value in lines}
 
 
+@pytest.mark.slow
 def test_gcc_s_library_keeps_its_own_wait_and_others_get_a_short_one() -> None:
     ours = read_by_the_library("import bertine, torch")
     assert ours["GOMP_SPINCOUNT"] == read_by_the_library("import torch")["GOMP_SPINCOUNT"]
@@ -41,6 +42,7 @@ def test_gcc_s_library_keeps_its_own_wait_and_others_get_a_short_one() -> None:
     assert while_imported.stdout.strip() == "0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "count"),
     [("GOMP_SPINCOUNT", "77", "77"), ("OMP_WAIT_POLICY", "PASSIVE", "0")],
@@ -50,6 +52,7 @@ def test_what_the_user_set_stays(name: str, value: str, count: str) -> None:
     assert read["GOMP_SPINCOUNT"] == count
 
 
+@pytest.mark.slow
 def test_programs_that_are_started_later_see_nothing_of_it() -> None:
     code = "import os, {}\nprint(*[name for name in os.environ if name in %r])" % (_OURS,)  # noqa: UP031
     assert run(code.format("bertine")).stdout.split() == []
@@ -58,6 +61,7 @@ def test_programs_that_are_started_later_see_nothing_of_it() -> None:
     assert sorted(kept.stdout.split()) == ["GOMP_SPINCOUNT", "OMP_NUM_THREADS"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(allowed_cores() < 2, reason="one core is all that there is")
 def test_a_quota_limits_the_threads_from_the_beginning() -> None:
     """As in a small container on a large machine."""

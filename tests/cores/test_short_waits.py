@@ -126,6 +126,7 @@ def test_nothing_is_done_where_it_is_of_no_use(
     assert not waits.on, "another library of OpenMP"
 
 
+@pytest.mark.slow
 @needs_libgomp
 def test_a_process_ends_with_an_idle_team() -> None:
     code = """

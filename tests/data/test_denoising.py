@@ -63,6 +63,7 @@ def test_lengths_of_spans_are_poisson() -> None:
         assert counts[length] / total == pytest.approx(expected, abs=0.012), length
 
 
+@pytest.mark.slow
 def test_spans_become_one_mask_each_and_a_share_of_the_tokens_goes() -> None:
     lost, masks, spans = [], [], []
     first = np.zeros(len(TEXT))

@@ -29,6 +29,7 @@ def test_seen_is_a_set(numbers: list[int]) -> None:
         assert len(seen) == len(expected)
 
 
+@pytest.mark.slow
 def test_a_million_numbers_are_in_few_parts() -> None:
     seen = SeenFingerprints()
     numbers = np.random.default_rng(0).integers(1 << 63, size=300_000)
@@ -53,6 +54,7 @@ def test_a_long_document_is_taken_in_pieces(text: str, at_a_time: int) -> None:
     assert other == fingerprint(" ".join(text.casefold().split()) + " b")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_document() -> None:
     text = "some words\n" * 200_000
     tracemalloc.start()

@@ -156,16 +156,19 @@ def lines_of(script: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_workers_outlive_a_signal_to_the_whole_group() -> None:
     assert lines_of(HELD_BACK, "-1") == ["held back"]
 
 
+@pytest.mark.slow
 def test_the_others_end_with_a_killed_worker_where_sigterm_is_held_back() -> None:
     first, told = lines_of(HELD_BACK, "20")
     assert first == "held back"
     assert "was killed" in told
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_killed_runs_leave_no_orphans() -> None:
     process = subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True)

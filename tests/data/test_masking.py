@@ -192,6 +192,7 @@ def test_words_are_taken_in_order_and_passed_over_as_in_the_published_code():
             assert masked.positions.tolist() == expected
 
 
+@pytest.mark.slow
 def test_fifteen_percent_of_the_tokens_are_chosen_as_whole_words():
     _, choosable, continues, masked = whole_words([128] * 2000)
     chosen = np.zeros(choosable.shape, np.bool_)

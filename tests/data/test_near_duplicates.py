@@ -109,6 +109,7 @@ def test_bands_are_as_long_as_they_may_be() -> None:
     assert bands_for(1.0) == (1, 128)
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_left_out_and_others_stay(folder: Path) -> None:
     """Over file borders too, however many processes there are; of like ones the first stays."""
     files = [

@@ -64,6 +64,7 @@ def published(length: int, wanted: int, ngrams: int, rng: np.random.Generator) -
     return chosen
 
 
+@pytest.mark.slow
 def test_lengths_are_those_of_the_published_code():
     rng = np.random.default_rng(0)
     theirs = np.array([published(64, 10, 3, rng) for _ in range(3000)])

@@ -54,6 +54,7 @@ def natural(documents: int = 60, seed: int = 0) -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -96,6 +97,7 @@ def test_sequences_are_whole_sentences_of_consecutive_documents(
             assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("length", "seen"), [(128, 0.96), (512, 0.98)])
 def test_in_an_epoch_nearly_every_token_is_seen_once(

@@ -123,6 +123,7 @@ def test_stretches_are_guessed_one_after_the_other() -> None:
     assert len({tuple(row) for row in order}) == 50
 
 
+@pytest.mark.slow
 def test_runs_have_the_lengths_of_the_paper() -> None:
     """n words with a probability proportional to 1/n, six times as many tokens around them."""
     # So few that the text does not end before: single tokens do not make up for the rest.

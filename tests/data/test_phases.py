@@ -69,6 +69,7 @@ def test_tokens_become_steps(phases: list[PretrainingData]) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_tokens_become_steps_for_small_batches_of_uneven_lengths(
     phases: list[PretrainingData], batch_size: int

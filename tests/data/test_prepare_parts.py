@@ -59,6 +59,7 @@ def documents(store: Path) -> list[list[int]]:
     return [opened.document(i).input_ids.tolist() for i in range(opened.num_documents)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drop", "several"), [(False, (2,)), (True, (2, 3))])
 def test_any_number_of_processes_makes_the_same_store(
     folder: Path, drop: bool, several: tuple[int, ...]
@@ -72,6 +73,7 @@ def test_any_number_of_processes_makes_the_same_store(
     assert not list(folder.glob(".*")), "no folder of parts is left"
 
 
+@pytest.mark.slow
 def test_parts_change_neither_documents_nor_counts(folder: Path) -> None:
     """Files that are worked on by themselves hold what one pass over all of them finds."""
     for drop in (False, True):
@@ -91,6 +93,7 @@ def test_parts_change_neither_documents_nor_counts(folder: Path) -> None:
         assert one.manifest["num_documents"] == 12 * FILES - (FILES - 1) * drop
 
 
+@pytest.mark.slow
 def test_what_is_lost_with_a_copy_is_not_counted(folder: Path) -> None:
     """Sentences that were cut or had no token: of the documents that are read on, wherever the
     copies stand."""
@@ -111,6 +114,7 @@ def test_what_is_lost_with_a_copy_is_not_counted(folder: Path) -> None:
             }
 
 
+@pytest.mark.slow
 def test_the_first_of_the_copies_stays(folder: Path) -> None:
     """In the order of the files that are given, whatever their names."""
     texts = [folder / "texts" / f"{number}.txt" for number in (4, 3)]
@@ -221,6 +225,7 @@ def test_kills_with_several_processes(folder: Path) -> None:
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_what_was_changed_is_done_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     killed_after_two(folder, "store")
     text = folder / "texts" / "1.txt"
@@ -233,6 +238,7 @@ def test_what_was_changed_is_done_anew(folder: Path, capsys: pytest.CaptureFixtu
     assert made(folder, "other", language="de").resumed_files == 0
 
 
+@pytest.mark.slow
 def test_a_mistake_in_one_file_keeps_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,6 +325,7 @@ def test_the_lock_is_on_the_folder_that_is_there(
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_the_same_file_twice_is_there_twice(folder: Path) -> None:
     text = folder / "texts" / "0.txt"
     report = made(folder, "store", corpus=[text, text], processes=2)
@@ -358,6 +365,7 @@ def test_small_files_share_a_part_and_keep_their_order(folder: Path, tmp_path: P
     assert CorpusPart.from_json(parts[0].to_json()) == parts[0]
 
 
+@pytest.mark.slow
 def test_the_manifest_does_not_grow_with_what_is_skipped(folder: Path) -> None:
     for number in range(300):
         (folder / "texts" / f"{number:03}.png").touch()
@@ -450,6 +458,7 @@ def test_a_library_that_is_not_there_is_named(
         assert extra in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_loaded_where_it_was_saved(folder: Path) -> None:
     """Workers read a copy, so that it cannot change under them."""
     report = made(folder, "store", processes=2)

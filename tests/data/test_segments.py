@@ -22,6 +22,7 @@ from .segment_pairs import (
 )
 
 
+@pytest.mark.slow
 @any_documents
 def test_every_pair_is_what_its_label_says(
     make_store: MakeStore, documents, max_tokens, short, seed
@@ -81,6 +82,7 @@ def test_random_segments_come_from_all_other_documents_alike(make_store: MakeSto
     assert chisquare(np.bincount(sentences, minlength=10)).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeStore):
     # With sentences of one token, a true pair has exactly its target length.
     store, _ = make_store([[1] * 20_000] * 4)
@@ -93,6 +95,7 @@ def test_a_tenth_of_the_pairs_is_shorter_by_a_uniform_target(make_store: MakeSto
     assert chisquare(np.bincount(short, minlength=window)[2:]).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_ends_after_a_random_sentence(make_store: MakeStore):
     store, _ = make_store([[1] * 20_000] * 4)
     segments = NspSegments(store, max_tokens=50, short_seq_prob=0.0)
@@ -112,6 +115,7 @@ def test_tokens_are_taken_from_the_longer_one_by_one(a: int, b: int, limit: int)
     assert kept_lengths(a, b, limit) == (expected_a, expected_b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sentence", [70, 400])
 def test_tokens_are_cut_from_both_ends_with_a_coin(make_store: MakeStore, sentence: int):
     store, _ = make_store([[sentence] * 40] * 4)
@@ -128,6 +132,7 @@ def test_tokens_are_cut_from_both_ends_with_a_coin(make_store: MakeStore, senten
         assert 0.9 < np.std(fronts) / deviation < 1.1
 
 
+@pytest.mark.slow
 def test_in_an_epoch_every_document_has_its_share(make_store: MakeStore):
     rng = np.random.default_rng(1)
     documents = [[5] * int(n) for n in rng.integers(1, 300, size=200)]

@@ -20,6 +20,7 @@ from .segment_pairs import (
 )
 
 
+@pytest.mark.slow
 @any_documents
 def test_every_pair_is_what_its_label_says(
     make_store: MakeStore, documents, max_tokens, short, seed
@@ -40,6 +41,7 @@ def test_every_pair_is_what_its_label_says(
             assert 0 <= gap <= pair.num_truncated
 
 
+@pytest.mark.slow
 def test_half_of_the_pairs_are_swapped_at_whole_sentences(make_store: MakeStore):
     documents = mixed_documents()
     store, _ = make_store(documents)
@@ -67,6 +69,7 @@ def test_lengths_and_places_say_nothing_of_the_order(make_store: MakeStore):
         assert abs(one.mean() - other.mean()) < 4 * error
 
 
+@pytest.mark.slow
 def test_a_tenth_is_shorter_whatever_the_label(make_store: MakeStore):
     store, _ = make_store([[1] * 20_000] * 2)
     window = 125

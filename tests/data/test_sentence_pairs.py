@@ -24,6 +24,7 @@ def spans(pair: Instance) -> tuple[int, int, int, int]:
     return int(a[0]), int(a[-1]) + 1, int(b[0]), int(b[-1]) + 1
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -72,6 +73,7 @@ def test_half_of_the_pairs_are_random_from_all_other_documents_alike(make_store:
     assert chisquare(np.bincount(sentences, minlength=10)).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_in_an_epoch_every_other_sentence_is_an_a(make_store: MakeStore):
     rng = np.random.default_rng(0)
     documents = [[5] * int(n) for n in rng.integers(2, 60, size=100)]

@@ -116,6 +116,7 @@ def test_ids_are_stored_in_the_smallest_integer(tmp_path: Path, vocab_size: int,
     assert store.document(0).input_ids.tolist() == [vocab_size - 1]
 
 
+@pytest.mark.slow
 def test_a_token_of_a_30k_vocabulary_takes_about_two_bytes(tmp_path: Path):
     rng = np.random.default_rng(0)
     documents = [[rng.integers(30522, size=20).tolist() for _ in range(25)] for _ in range(200)]
@@ -124,6 +125,7 @@ def test_a_token_of_a_30k_vocabulary_takes_about_two_bytes(tmp_path: Path):
     assert size / store.num_tokens < 2.2
 
 
+@pytest.mark.slow
 def test_ids_are_views_into_the_mapped_file(tmp_path: Path):
     store = written(tmp_path / "s", 30522, [[[1] * 1000] * 1000] * 20)
     before = pa.total_allocated_bytes()

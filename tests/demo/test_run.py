@@ -166,6 +166,7 @@ def test_the_lines_lead_somewhere(demo: DemoResult) -> None:
     assert (demo.out / "passages" / "test.csv").is_file()
 
 
+@pytest.mark.slow
 def test_masked_words_are_from_the_test_passages() -> None:
     tokenizer = Tokenizer.load("bertine-en")
     masked = masked_from_articles([tokenizer], 5, seed=0)

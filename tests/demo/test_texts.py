@@ -40,6 +40,7 @@ def runs(text: str, length: int = 15) -> set[int]:
     return {hash(tuple(words[i : i + length])) for i in range(len(words) - length + 1)}
 
 
+@pytest.mark.slow
 def test_no_fifteen_words_in_a_row_are_shared_by_two_parts() -> None:
     """The same text under two titles would slip through a comparison of titles."""
     of = {
@@ -65,6 +66,7 @@ def test_passages_are_short_and_balanced() -> None:
     assert max(Counter(passage.article for passage in texts.passages("test")).values()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_subject", [1, 5, 10])
 def test_draws_are_balanced_and_share_no_passage(per_subject: int) -> None:
     draws = [texts.draw(number, per_subject) for number in range(4)]

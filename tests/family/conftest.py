@@ -19,19 +19,13 @@ from .variants import VARIANTS, Variant
 LENGTH = 64
 #: Runs a command of ``bertine``; what it prints as its result.
 Run = Callable[..., str]
+#: Makes a folder once for all workers.
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     with toys.one_thread():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_drawing() -> Iterator[None]:
-    """Pages of runs take half a second each; tests/reports looks at them."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bertine.reports.run_curves.curve", lambda *_, **__: b"<svg></svg>")
         yield
 
 
@@ -68,12 +62,15 @@ class Home:
 
 
 @pytest.fixture(scope="session", params=VARIANTS)
-def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Home:
+def home(request: pytest.FixtureRequest, once: Once) -> Home:
     """Make a vocabulary of the variant's kind, a store, and a pre-trained model."""
     variant = VARIANTS[request.param]
-    folder = tmp_path_factory.mktemp(variant.model_type)
+    return Home(variant, once(variant.model_type, lambda folder: pretrain(variant, folder)))
+
+
+def pretrain(variant: Variant, folder: Path) -> None:
+    """Fill `folder` as :class:`Home` says."""
     corpus = toys.write_corpus(folder / "corpus.txt")
-    kind, size = variant.family.tokenizer, 320
     sizes = {
         "hidden_size": 32,
         "num_hidden_layers": 2,
@@ -86,15 +83,8 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (folder / "config.json").write_text(json.dumps(config_to_huggingface(config)))
     with toys.one_thread():
         bertine(
-            "vocab",
-            corpus,
-            "--kind",
-            kind,
-            "--vocab-size",
-            size,
-            "--out",
-            folder / "vocab",
-            *variant.vocab,
+            *("vocab", corpus, "--kind", variant.family.tokenizer, "--vocab-size", 320),
+            *("--out", folder / "vocab", *variant.vocab),
         )
         bertine("prepare", corpus, "--tokenizer", folder / "vocab", "--out", folder / "store")
         bertine(
@@ -102,4 +92,3 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             *("--out", folder / "run", "--steps", 6, "--batch-size", 8, "--max-seq-length", 48),
             *("--learning-rate", 1e-3, "--precision", "fp32", *variant.pretrain),
         )
-    return Home(variant, folder)

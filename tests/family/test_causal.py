@@ -298,6 +298,7 @@ def test_a_classifier_without_a_bias_has_as_many_labels_as_rows(
         load_model(tmp_path / "classifier")
 
 
+@pytest.mark.slow
 def test_openais_vocabulary_gets_special_tokens_for_fine_tuning(
     published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,6 +145,7 @@ def test_the_products_of_a_step_are_counted() -> None:
     assert operations(step_products(model, sequences, length)) == 3 * 2 * products
 
 
+@pytest.mark.slow
 def test_one_is_trained_and_answers(tmp_path: Path) -> None:
     store = toys.write_store(tmp_path / "store", documents=40)
     size = len(load_tokens(store))
@@ -196,6 +197,7 @@ def test_its_fine_tuning_guesses_only_what_it_does_not_see() -> None:
     assert not config(bilstm_layers=1).reads_forward
 
 
+@pytest.mark.slow
 def test_a_gpt_finds_spans(tmp_path: Path) -> None:
     rows = [
         f"what {word} ?,the {word} {animal} sleeps in the sofa .,{animal}"

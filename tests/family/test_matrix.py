@@ -23,7 +23,7 @@ from bertine.inference.compute.choosing import why_not_int8
 from bertine.modeldir import load_model
 from bertine.rng import generator
 
-from .conftest import Home, Run
+from .conftest import Home, Once, Run
 from .conftest import bertine as command
 from .parity import inputs, padded_left
 from .variants import VARIANTS
@@ -120,20 +120,26 @@ TASKS = {
 
 
 @pytest.fixture(scope="module", params=TASKS)
-def finetuned(request: pytest.FixtureRequest, home: Home) -> tuple[TaskCase, Path]:
+def finetuned(request: pytest.FixtureRequest, home: Home, once: Once) -> tuple[TaskCase, Path]:
     case = TASKS[request.param]
     if case.head not in home.variant.family.config.heads:
         pytest.skip("its models have no head for this task")
-    data = case.write(home.folder / f"{request.param}-{case.file}")
-    out = home.folder / f"run-{request.param}"
-    command(
-        *("finetune", case.task, "--model", home.pretrained, "--data", data, "--out", out),
-        *("--epochs", 1, "--batch-size", 16, "--max-length", 48, "--learning-rate", 1e-3),
-        *("--no-frozen", "--precision", "fp32", *case.options),
-    )
-    return case, out / "model"
+
+    def finetune(folder: Path) -> None:
+        data = case.write(folder / case.file)
+        out = folder / "run"
+        command(
+            *("finetune", case.task, "--model", home.pretrained, "--data", data, "--out", out),
+            *("--epochs", 1, "--batch-size", 16, "--max-length", 48, "--learning-rate", 1e-3),
+            *("--no-frozen", "--precision", "fp32", *case.options),
+        )
+
+    folder = once(f"{home.variant.model_type}-{request.param}", finetune)
+    return case, folder / "run" / "model"
 
 
+@pytest.mark.fast_cases(finetuned=("text",))
+@pytest.mark.fast_cases(home=("bert",))
 def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
     finetuned: tuple[TaskCase, Path], tmp_path: Path, run: Run
 ) -> None:
@@ -221,6 +227,7 @@ def numbers_of(answer: Any) -> list[float]:
     return list(found.values() if isinstance(found, dict) else found)
 
 
+@pytest.mark.fast_cases(home=("bert",), finetuned=("text", "tagging"))
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_fast_answers_are_close(finetuned: tuple[TaskCase, Path], precision: str) -> None:
     case, folder = finetuned
@@ -239,6 +246,7 @@ def test_fast_answers_are_close(finetuned: tuple[TaskCase, Path], precision: str
         assert numbers_of(ours) == pytest.approx(numbers_of(theirs), abs=bound)
 
 
+@pytest.mark.fast_cases(home=("bert",), finetuned=("text", "tagging"))
 def test_answers_are_explained(finetuned: tuple[TaskCase, Path]) -> None:
     """A word for each of the text, and of a model that was trained they do not all weigh the
     same."""
@@ -250,6 +258,7 @@ def test_answers_are_explained(finetuned: tuple[TaskCase, Path]) -> None:
     assert len(set(weights)) > 1
 
 
+@pytest.mark.fast_cases(home=("bert",), finetuned=("text", "tagging"))
 def test_a_server_answers_explains_and_shows_attention(
     home: Home, finetuned: tuple[TaskCase, Path]
 ) -> None:
@@ -281,12 +290,16 @@ def test_a_server_answers_explains_and_shows_attention(
             assert not words[0].startswith("##"), "no word goes on where a text begins"
 
 
+#: Variants whose graphs are exported: each has layers of its own. tests/inference exports every
+#: kind of head of BERT.
+EXPORTED = ("modernbert", "deberta-v2", "mobilebert", "xlnet", "bart", "openai-gpt")
+
+
 @pytest.mark.slow
 def test_graphs_are_exported(finetuned: tuple[TaskCase, Path], home: Home, tmp_path: Path) -> None:
-    """Of BERT tests/inference exports every kind of head."""
     case, folder = finetuned
-    if case not in (TASKS["text"], TASKS["tagging"]) or home.variant.model_type == "bert":
-        pytest.skip("text and tagging of another variant stand for all")
+    if case != TASKS["text"] or home.variant.model_type not in EXPORTED:
+        pytest.skip("texts, with layers of each kind, stand for all")
     pytest.importorskip("onnxruntime")
     report = bertine.export(folder, tmp_path / "graph")
     assert report.differences["model.onnx"].largest < 1e-4

@@ -39,6 +39,7 @@ def some_head(variant: Variant) -> str:
     return "spans" if "spans" in variant.family.config.heads else "classifier"
 
 
+@pytest.mark.fast_cases(one=(VARIANTS["bert"],))
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda v: v.model_type)
 def test_weights_of_another_family_are_named(one: Variant, other: Variant) -> None:
     with pytest.raises(BertineError) as refused:
@@ -55,6 +56,7 @@ def test_weights_of_the_family_itself_pass(variant: Variant, heads: bool) -> Non
     check_same_family(Path("w"), _file_names(variant, heads=heads), variant.family)
 
 
+@pytest.mark.fast_cases(one=(VARIANTS["bert"],))
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda v: v.model_type)
 def test_a_wrong_model_type_is_refused(one: Variant, other: Variant, tmp_path: Path) -> None:
     path = tmp_path / "config.json"

@@ -35,6 +35,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
     return VARIANTS[request.param]
 
 
+@pytest.mark.fast_cases(computed=(0.0,), seed=(0,), left=(False,))
 @pytest.mark.parametrize("left", [False, True], ids=["padding right", "padding left"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool) -> None:
@@ -59,6 +60,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
         close(a[real], b[real], f"hidden_states[{i}]")
 
 
+@pytest.mark.fast_cases(computed=(0.0,), seed=(1,))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> None:
     config = variant.tiny(seed)
@@ -87,6 +89,7 @@ def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> No
     same_gradients(variant, model, other)
 
 
+@pytest.mark.fast_cases(computed=(0.0,), seed=(0,))
 @pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None:
@@ -129,6 +132,7 @@ def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None
     same_gradients(variant, model, other)
 
 
+@pytest.mark.fast_cases(computed=(0.0,))
 def test_no_mask_and_no_segments_mean_all_real_and_segment_0(variant: Variant) -> None:
     config = variant.tiny(0)
     backbone = Model(config, {}).eval().backbone
@@ -140,6 +144,7 @@ def test_no_mask_and_no_segments_mean_all_real_and_segment_0(variant: Variant) -
     close(unsaid.last_hidden_state, said.last_hidden_state, "last_hidden_state")
 
 
+@pytest.mark.fast_cases(left=(False,))
 @pytest.mark.parametrize("left", [False, True], ids=["padding right", "padding left"])
 def test_padding_does_not_touch_real_tokens(variant: Variant, left: bool) -> None:
     config = variant.tiny(1)
@@ -160,6 +165,7 @@ def test_padding_does_not_touch_real_tokens(variant: Variant, left: bool) -> Non
             close(alone.pooler_output[0], whole.pooler_output[row], f"pooled row {row}")
 
 
+@pytest.mark.fast_cases(computed=(0.0,))
 def test_published_sizes_have_their_weights(variant: Variant) -> None:
     for name, count in variant.sizes.items():
         config = variant.family.presets[name]

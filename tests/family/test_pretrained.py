@@ -164,6 +164,7 @@ def test_a_store_can_be_trained_on_further(home: Home, tmp_path: Path, run: Run)
     assert same(home.pretrained, tmp_path / "run" / "model")
 
 
+@pytest.mark.fast_cases(home=("modernbert",))
 def test_a_folder_that_transformers_saved_trains_to_the_same_model(
     home: Home, tmp_path: Path, run: Run
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_folder_that_transformers_saved_trains_to_the_same_model(
     assert same(tmp_path / "from-model" / "model", tmp_path / "from-theirs" / "model")
 
 
+@pytest.mark.fast_cases(home=("bert",))
 def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
     if not isinstance(load_model(home.pretrained).model.backbone, Encoder):
         pytest.skip("the layers are not BERT's")
@@ -191,6 +193,7 @@ def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
     assert opened.config.num_labels == 2
 
 
+@pytest.mark.fast_cases(home=("bert",))
 def test_a_head_alone_on_other_layers_reads_the_vector_of_a_text(
     home: Home, tmp_path: Path
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_head_alone_on_other_layers_reads_the_vector_of_a_text(
         assert list(answer.probabilities.values()) == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
+@pytest.mark.fast_cases(home=("roberta",))
 def test_a_head_alone_compares_two_texts(home: Home, tmp_path: Path) -> None:
     if "pair_classifier" not in home.variant.family.config.heads:
         pytest.skip("its models have no head for pairs of texts")

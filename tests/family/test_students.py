@@ -61,6 +61,7 @@ def test_all_layers_are_the_teacher(variant: Variant) -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.fast_cases(variant=("bert",))
 @pytest.mark.parametrize("student", VARIANTS)
 def test_a_student_of_another_type_learns_or_is_refused_in_one_line(
     variant: Variant, student: str

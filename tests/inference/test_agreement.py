@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from bertine.inference.agreement import answer_agreement
-from bertine.inference.compute import choosing
 from bertine.inference.evaluate import evaluate
 from bertine.inference.predictor import Predictor
 from bertine.models import precision as precision_module
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model
+from bertine.models.precision import Rates
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits
@@ -92,8 +92,8 @@ def test_evaluate_computes_as_trained(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for module in (precision_module, choosing):
-        monkeypatch.setattr(module, "cpu_has_bf16", lambda: machine_has_bf16)
+    rates = Rates(1e11, 4e11) if machine_has_bf16 else None
+    monkeypatch.setattr(precision_module, "rates_for", lambda *_, **__: rates)
     model = trained_in(recorded, classifier, tmp_path / "model")
     data = tmp_path / "data.csv"
     data.write_text("text,label\nthe cat sat,fear\na good film,joy\nthe dog ran,love\n")
@@ -102,7 +102,9 @@ def test_evaluate_computes_as_trained(
     if expected == "fp32":
         assert "computing in" not in capsys.readouterr().err
     else:
-        assert "computing in bf16: the same label" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert said.count("bf16: 4.0 times as fast as fp32 here") == 1
+        assert "computing in bf16: the same label" in said
 
 
 def test_a_named_precision_holds(

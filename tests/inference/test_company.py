@@ -116,6 +116,7 @@ print([answer.label for answer in predictor(texts)] == before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_processes_that_are_forked_after_loading_answer(model: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "2"}

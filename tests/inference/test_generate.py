@@ -174,6 +174,7 @@ def test_characters_come_whole(tmp_path: Path) -> None:
     assert set(unfinished.rest()) == {"\ufffd"}
 
 
+@pytest.mark.slow
 def test_a_terminal_hears_it_token_by_token(written_by: Path) -> None:
     """Nothing is taken back: no cursor moves, no line comes twice."""
     ours, theirs = pty.openpty()
@@ -202,6 +203,7 @@ def test_lines_hold_one_text_each(written_by: Path) -> None:
     assert found.lines() == [item.whole[0] for item in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forced", [{}, {"forced_bos_token_id": 0}, {"forced_eos_token_id": None}])
 def test_a_model_that_reads_a_text_and_writes_another(
     tmp_path: Path, forced: dict[str, int | None]

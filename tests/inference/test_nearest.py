@@ -4,6 +4,7 @@ weights, for every kind of task."""
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,25 @@ def test_the_nearest_are_those_with_the_highest_cosine(folder: Path, data: Path)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-5)
     cosines = sorted((vectors[1:] @ vectors[0]).tolist(), reverse=True)
     assert [each.similarity for each in found] == pytest.approx(cosines, abs=1e-5)
+
+
+def test_equal_examples_come_in_the_order_of_the_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is computed together with them, and compared together."""
+    rows = [f"{toys.sentence(topic, 'old')},animal" for topic in list(toys.TOPICS)[:4]] * 3
+    draw = random.Random(0)
+    for chunk, block in ((2, 5), (5, 3), (12, 12)):
+        draw.shuffle(rows)
+        monkeypatch.setattr(nearest_module, "_CHUNK", chunk)
+        monkeypatch.setattr(nearest_module, "_ROWS", block)
+        file = tmp_path / f"{chunk}.csv"
+        file.write_text("text,label\n" + "\n".join(rows) + "\n")
+        predictor = Predictor.load(folder, "cpu", "fp32")
+        found = NearestExamples.of(predictor, 12, file).to(rows[0].split(",")[0])
+        for text in {each.texts for each in found}:
+            lines = [each.line for each in found if each.texts == text]
+            assert lines == sorted(lines)
 
 
 def test_some_are_drawn_from_the_whole_file(

@@ -95,6 +95,7 @@ def test_stopped_and_gone_on_with(
         assert any(f"went on after {5 * chunks} rows" in line for line in report.lines())
 
 
+@pytest.mark.slow
 def test_killed_by_the_system(classifier: Path, table: Path) -> None:
     """A process that ends without a word, as by ``kill -9``."""
     whole, out = table.with_name("whole.csv"), table.with_name("out.csv")

@@ -67,6 +67,7 @@ def test_several_texts_make_one_example_where_the_model_takes_several(
     assert tagged["text"] == "a cat sat"
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_readable_lines(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

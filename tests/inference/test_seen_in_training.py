@@ -83,6 +83,7 @@ def test_the_training_file_of_every_task_is_known_again(task: str, tmp_path: Pat
     assert seen_note(facts_of(labelled, seed=5), one_less) is None
 
 
+@pytest.mark.takes(4)
 def test_evaluate_says_that_the_examples_are_those_of_the_training(tmp_path: Path) -> None:
     """Whatever the file is called; of others, and of validation examples, nothing is said."""
     model = toys.write_model(tmp_path / "model")

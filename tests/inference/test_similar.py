@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.nearest import NearestRows, search_all
 from bertine.inference.embedding.similar import similar
+from bertine.scores import ROUNDING, ranking
 from bertine.tables.table import Table
 from bertine.word_vectors.vectors import WordVectors
 
@@ -47,13 +49,13 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
     vectors = embedder.embed(["the cat sat on the mat", *texts]).astype(np.float64)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = vectors[1:] @ vectors[0]
-    order = np.argsort(-cosines.round(6), kind="stable")[:9]
+    order = ranking(cosines, 9)
     source = write(tmp_path / "in.txt", texts)
     found = similar("the cat sat on the mat", source, model=embedder, top=9, show_progress=False)
     assert found.rows == 40
     assert [each.text for each in found.found] == [texts[row] for row in order]
     assert [each.score for each in found.found] == pytest.approx(cosines[order], abs=1e-5)
-    assert {each.row for each in found.found[:2]} == {11 + 1, 30 + 1}
+    assert [each.row for each in found.found[:2]] == [11 + 1, 30 + 1]
     assert found.lines()[9:] == found.notes == ["3 of 40 texts are empty"]
     assert found.lines()[0].endswith(texts[order[0]])
 
@@ -88,6 +90,26 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
     numbers = similar("the cat sat on the mat", tmp_path / "v.npy", model=embedder, top=1)
     assert numbers.found[0].text is None
     assert numbers.found[0].row == found.found[0].row
+
+
+def test_equal_texts_come_in_the_order_of_their_rows(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands beside them, is computed together, and by how many threads."""
+    texts = [*random_texts(20, seed=6), "the cat sits"] * 3
+    draw, expected = random.Random(0), None
+    for chunk, threads in ((5, 1), (7, 2), (63, 1)):
+        draw.shuffle(texts)
+        monkeypatch.setattr(rows_module, "CHUNK_ROWS", chunk)
+        embedder = Embedder.load(pretrained, precision="fp32", threads=threads)
+        source = write(tmp_path / f"{chunk}.txt", texts)
+        answer = similar("the cat sat", source, model=embedder, top=20, show_progress=False)
+        found = [(each.text, each.row) for each in answer.found]
+        for text in dict(found):
+            rows = [row for other, row in found if other == text]
+            assert rows == [row for row, other in enumerate(texts, 1) if other == text][: len(rows)]
+        expected = expected or [text for text, _ in found]
+        assert [text for text, _ in found] == expected
 
 
 def test_fewer_rows_than_asked_for(embedder: Embedder, tmp_path: Path) -> None:
@@ -357,19 +379,25 @@ def test_a_stopped_search_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(
-    st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=60),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(-0.4, 0.4)),
+        min_size=1,
+        max_size=60,
+    ),
     st.integers(1, 12),
     st.integers(1, 7),
 )
 def test_of_equal_scores_the_earlier_row_comes_first(
-    scores: list[float], top: int, part: int
+    scores: list[tuple[float, float]], top: int, part: int
 ) -> None:
+    """Equal but for rounding."""
+    noisy = np.array([score + noise * ROUNDING for score, noise in scores], dtype=np.float32)
     nearest = NearestRows(1, top)
     for start in range(0, len(scores), part):
-        nearest.add(np.array([scores[start : start + part]], dtype=np.float32))
-    best = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:top]
+        nearest.add(noisy[None, start : start + part])
+    best = sorted(range(len(scores)), key=lambda row: (-scores[row][0], row))[:top]
     assert nearest.rows[0].tolist() == best
-    assert nearest.scores[0].tolist() == [scores[row] for row in best]
+    assert nearest.scores[0].tolist() == noisy[best].tolist()
     assert nearest.seen == len(scores)
 
 

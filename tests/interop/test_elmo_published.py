@@ -80,6 +80,7 @@ def test_all_layers_are_those_of_the_published_program_with_the_state_carried(
             assert not layers[row, length:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="the published model is not there")
 def test_the_published_models_outputs() -> None:
     model = opened(GOLDEN)

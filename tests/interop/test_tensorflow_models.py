@@ -203,6 +203,7 @@ def test_spans_of_run_squad(google: Path) -> None:
     assert loaded.task.name == "spans"
 
 
+@pytest.mark.slow
 def test_every_command_that_takes_a_model_takes_it(
     google: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

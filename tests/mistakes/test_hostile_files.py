@@ -190,6 +190,7 @@ def test_a_pipe_that_is_named_on_purpose(
     assert "the old cat" in capsys.readouterr().out
 
 
+@pytest.mark.takes(2)
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -271,6 +272,7 @@ def test_rows_of_a_terminal_and_of_a_file(
     assert r"the \x1b[2J\u202ecat" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cases_of_the_fuzzer(tmp_path: Path) -> None:
     """A hundred; `python -m mistakes.fuzz` runs thousands, of all tasks."""
     home = tmp_path / "sound"

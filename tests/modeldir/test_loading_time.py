@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import toys
 
 
+@pytest.mark.slow
 def test_no_compiler_is_imported_to_make_empty_weights(tmp_path: Path) -> None:
     folder = toys.write_classifier(tmp_path / "model")
     code = f"""

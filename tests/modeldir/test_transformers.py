@@ -230,6 +230,7 @@ def test_minilm_gives_transformers_outputs(minilm: Path) -> None:
     close(ours.pooler_output, theirs.pooler_output)
 
 
+@pytest.mark.takes(4)
 def test_minilm_is_described(minilm: Path) -> None:
     lines = "\n".join(describe_model(minilm))
     assert "6 layers of 384" in lines

@@ -154,6 +154,7 @@ def test_with_padding_and_without(
         assert difference(ours[part], theirs[part]) < tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["gelu", "silu"])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=int8)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -12,6 +13,7 @@ from bertine.models.elmo.config import ElmoConfig
 from bertine.models.elmo.softmax import SampledWords, WordSoftmax, sample_words
 
 
+@pytest.mark.slow
 def test_words_come_as_often_as_the_log_uniform_distribution_says() -> None:
     size, count = 60, 8
     drawn = [sample_words(size, count, 7, number) for number in range(4000)]

@@ -107,6 +107,7 @@ def test_there_is_no_flash_attention_on_a_cpu() -> None:
     assert not varlen.has_flash_attention(torch.device("cuda"), torch.bfloat16, 20)
 
 
+@pytest.mark.slow
 def test_layers_are_compiled_twice_at_most(store: Path) -> None:
     """For all layers together and batches of any size: with the shapes as they come first, then
     with the number of rows left open."""
@@ -141,6 +142,7 @@ def test_layers_are_compiled_twice_at_most(store: Path) -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_the_gpus_branch_is_compiled_whole() -> None:
     """Forward and backward, dropout and flash attention in it, traced with shapes alone: without a
     break in the graph, and once more at most when the number of rows changes."""

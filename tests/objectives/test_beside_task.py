@@ -156,6 +156,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "model"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, 0.0])
 def test_a_run_of_fine_tuning(gpt: Path, tmp_path: Path, weight: float | None) -> None:
     """Half of L1 is added unless it is said otherwise, and both losses fall."""

@@ -185,6 +185,7 @@ def test_texts_of_one_subject_become_alike(subjects: TokenStore) -> None:
     assert np.mean(right[-20:]) > 0.7
 
 
+@pytest.mark.slow
 def test_a_run_says_how_many_neighbours_are_recognized(
     subjects: TokenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ class NextToken(LossDefaults):
         return {"mlm": Term(total, labels.numel(), correct)}
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_logs_its_share_of_the_ceiling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

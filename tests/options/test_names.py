@@ -87,6 +87,7 @@ _COMMAND_LINE = (
 )
 
 
+@pytest.mark.slow
 def test_messages_name_options_as_they_are_written_where_they_are_read() -> None:
     """No text names an option of the shell without the parameter of Python, unless it is a whole
     command."""

@@ -26,8 +26,6 @@ from bertine.papers.table import read_table, table_names
 from bertine.text.tokenizer import Tokenizer
 from bertine.training.search.grid import PAPER_GRID
 
-pytestmark = pytest.mark.slow
-
 #: Of 4 rows, 2 tasks and 2 seeds: 4 steps of preparing, 3 of pre-training, one that puts a BiLSTM
 #: on a model, 16 of fine-tuning.
 ALL_STEPS = 24
@@ -61,6 +59,17 @@ def ran(given: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pape
         return paper(out=tmp_path_factory.mktemp("ran") / "table", **given)
 
 
+@pytest.mark.takes(6)
+def test_a_table_of_one_row_and_one_column(given: dict[str, Any], tmp_path: Path) -> None:
+    small = {**given, "columns": ["SST-2"], "rows": ["mlm"], "seeds": 1, "steps": 2}
+    with toys.one_thread():
+        result = paper(out=tmp_path / "table", **small)
+    assert result.ok
+    assert len(result.scores["mlm"]["SST-2"]) == 1
+    assert "SST-2" in "\n".join(result.lines())
+    assert (tmp_path / "table/paper.html").exists()
+
+
 def records(out: Path) -> dict[str, int]:
     """The records of the steps that are done, and when each was written."""
     files = [
@@ -81,6 +90,7 @@ def steps_of(out: Path) -> dict[str, int]:
     return {name: when for name, when in records(out).items() if not name.endswith("config.json")}
 
 
+@pytest.mark.slow
 def test_a_table_has_all_its_cells(ran: PaperResult) -> None:
     assert ran.ok
     assert list(ran.scores) == ["mlm-nsp", "mlm", "left-to-right", "bilstm"]
@@ -103,6 +113,7 @@ def test_a_table_has_all_its_cells(ran: PaperResult) -> None:
     assert len(list(ran.out.glob("pretrained/*/model/*.safetensors"))) == 3
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult) -> None:
     out, before = ran.out, records(ran.out)
     with pytest.raises(BertineError, match="holds a table already; add resume=True"):
@@ -127,6 +138,7 @@ def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult)
     assert result.scores == ran.scores
 
 
+@pytest.mark.slow
 def test_other_settings_are_another_table(given: dict[str, Any], ran: PaperResult) -> None:
     for change, told in (
         ({"steps": 5}, "the table was begun with steps = 4, not 5"),
@@ -137,11 +149,11 @@ def test_other_settings_are_another_table(given: dict[str, Any], ran: PaperResul
     ):
         with pytest.raises(BertineError, match=told):
             paper(out=ran.out, resume=True, **{**given, **change})
+    with pytest.raises(BertineError, match="has no cell 'mlm/SST'; its rows are mlm-nsp"):
+        paper(out=ran.out, resume=True, again=["mlm/SST"], **given)
 
 
-def test_mistakes_are_told_before_anything_is_done(
-    given: dict[str, Any], tmp_path: Path, ran: PaperResult
-) -> None:
+def test_mistakes_are_named_before_anything_is_done(given: dict[str, Any], tmp_path: Path) -> None:
     for change, told in (
         ({"rows": ["mlm", "ltr"]}, "bert-5 has no row 'ltr'; it has mlm-nsp, mlm, left-to-right,"),
         ({"columns": ["SST"]}, "bert-5 has no column 'SST'; it has MNLI-m"),
@@ -161,10 +173,9 @@ def test_mistakes_are_told_before_anything_is_done(
         with pytest.raises(BertineError, match=told):
             paper(out=tmp_path / "table", **{**given, **change})
         assert not (tmp_path / "table").exists()
-    with pytest.raises(BertineError, match="has no cell 'mlm/SST'; its rows are mlm-nsp"):
-        paper(out=ran.out, resume=True, again=["mlm/SST"], **given)
 
 
+@pytest.mark.slow
 def test_a_table_of_perplexities_needs_no_labelled_data(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -183,6 +194,7 @@ def test_a_table_of_perplexities_needs_no_labelled_data(
     assert "LM perplexity" in result.orders()
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_leaves_the_others(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -206,6 +218,7 @@ def test_a_step_that_fails_leaves_the_others(
     assert len(result.scores["mlm"]["MRPC"]) == 1
 
 
+@pytest.mark.deep
 def test_a_curve_has_a_point_for_each_model_along_the_way(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -233,6 +246,7 @@ def test_a_curve_has_a_point_for_each_model_along_the_way(
     assert len(weights) == 5
 
 
+@pytest.mark.deep
 def test_rows_can_have_vocabularies_of_their_own(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -260,6 +274,7 @@ def with_entities(data: Path, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [name for name in table_names() if not read_table(name).given])
 def test_every_table_runs(
     given: dict[str, Any],
@@ -305,6 +320,7 @@ def test_every_table_runs(
     assert (tmp_path / "table/paper.html").stat().st_size > 5000
 
 
+@pytest.mark.deep
 def test_deeper_models_begin_with_the_weights_of_shallower_ones(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -325,6 +341,7 @@ def test_deeper_models_begin_with_the_weights_of_shallower_ones(
     assert weights_fingerprint(three.model) != weights_fingerprint(begun.model)
 
 
+@pytest.mark.deep
 def test_pairs_are_told_apart_in_both_exercises(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -353,6 +370,7 @@ def test_pairs_are_told_apart_in_both_exercises(
     assert made == [64, 32]
 
 
+@pytest.mark.slow
 def test_an_elmo_needs_texts_and_words(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -372,6 +390,7 @@ def test_an_elmo_needs_texts_and_words(
     assert not (tmp_path / "table").exists()
 
 
+@pytest.mark.slow
 def test_what_is_run_again_takes_with_it_what_was_made_of_it(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -394,6 +413,7 @@ def test_what_is_run_again_takes_with_it_what_was_made_of_it(
     }
 
 
+@pytest.mark.slow
 def test_the_time_of_an_answer_is_measured(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -412,6 +432,7 @@ def test_the_time_of_an_answer_is_measured(
     assert "BERT-base, 110 million parameters" in "\n".join(result.lines())
 
 
+@pytest.mark.slow
 def test_weights_that_are_there_are_fine_tuned(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult
 ) -> None:
@@ -441,6 +462,7 @@ def test_weights_that_are_there_are_fine_tuned(
             paper(out=tmp_path / "other", **{**arguments, **change})
 
 
+@pytest.mark.deep
 def test_the_papers_grid_is_searched(
     given: dict[str, Any], tmp_path: Path, ran: PaperResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +495,7 @@ def command(given: dict[str, Any], out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "bertine", "paper", name, *options, *more]
 
 
+@pytest.mark.deep
 def test_a_table_that_was_killed_goes_on(
     given: dict[str, Any], ran: PaperResult, tmp_path: Path
 ) -> None:
@@ -500,6 +523,7 @@ def test_a_table_that_was_killed_goes_on(
     }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("how", ["processes", "ray"])
 def test_other_processes_come_to_the_same_numbers(
     given: dict[str, Any], ran: PaperResult, tmp_path: Path, how: str

@@ -108,6 +108,7 @@ def pairs_of_tags(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]]]:
     return truth, guesses
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(pairs_of_tags())
 def test_counts_are_those_of_conlleval(both: tuple[list[list[str]], list[list[str]]]) -> None:

@@ -29,6 +29,7 @@ def test_words(text: str, words: list[str]) -> None:
     assert [text[begin:end] for begin, end in split_words(text)] == words
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_words_are_in_order_and_hold_all_but_white_space(text: str) -> None:
     at = 0

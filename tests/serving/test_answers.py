@@ -97,6 +97,7 @@ def test_cut_pieces_are_counted(ask: Client) -> None:
     assert answer["predictions"][0]["pieces_cut"] == pieces - 10
 
 
+@pytest.mark.slow
 def test_many_at_once_get_the_answers_of_one_by_one(ask: Client) -> None:
     topics = list(toys.TOPICS)
     texts = [toys.sentence(topics[n % 8], toys.ADJECTIVES[n % 4]) for n in range(40)]

@@ -223,6 +223,7 @@ def test_no_such_model(tmp_path: Path) -> None:
         serve([tmp_path], port=0, allowed_hosts="http://a.example")
 
 
+@pytest.mark.slow
 def test_what_needs_no_model_is_checked_before_pytorch_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ def test_who_does_not_read_the_answers_is_let_go(models: dict[str, Path]) -> Non
         assert fine(client)
 
 
+@pytest.mark.slow
 def test_who_reads_a_byte_now_and_then_is_let_go(models: dict[str, Path]) -> None:
     with running({"text": models["text"]}, read_timeout=0.5, send_buffer=8192) as client:
         with answers_waiting(client, 3) as connection:

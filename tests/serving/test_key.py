@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from .conftest import post, running, status
 
 
+@pytest.mark.takes(4)
 def test_the_key_is_wanted_but_for_the_page_and_the_state(models: dict[str, Path]) -> None:
     with running({"text": models["text"]}, api_key="sesame-7") as client:
         for headers in ({}, {"Authorization": "Bearer sesame"}, {"Authorization": "sesame-7"}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def test_vectors_order_by_their_cosine(ask: Client, models: dict[str, Path]) -> 
     assert scores == sorted(scores, reverse=True)
     last = [each["index"] for each in answer["results"] if each["index"] >= len(TEXTS) - 2]
     assert last == sorted(last)  # equal texts keep their order
+
+
+@pytest.mark.parametrize("model", ["pairs", "fill-mask"])
+def test_equal_texts_come_in_the_order_of_the_request(ask: Client, model: str) -> None:
+    texts = TEXTS * 3
+    random.Random(0).shuffle(texts)
+    results = ask("/rerank", {"query": QUERY, "documents": texts, "model": model}).json["results"]
+    for text in TEXTS:
+        places = [each["index"] for each in results if texts[each["index"]] == text]
+        assert places == sorted(places)
+        assert len({each["relevance_score"] for each in results if each["index"] in places}) == 1
 
 
 def test_more_documents_than_are_computed_together(ask: Client, models: dict[str, Path]) -> None:

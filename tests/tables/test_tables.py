@@ -57,7 +57,7 @@ def round_trip(
     return rows_of(path, quotes=layout.quotes or None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(st.tuples(any_text, any_text), max_size=6),
     delimiter=st.sampled_from([",", ";", "\t"]),
@@ -83,7 +83,7 @@ def test_csv_of_one_column_round_trip(
     assert round_trip(path, TableLayout("csv", ",", True), ["text"], values) == values
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.tuples(tsv_text, tsv_text), max_size=6))
 def test_tsv_round_trip(
     rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
@@ -100,7 +100,8 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.dictionaries(any_text, json_values, max_size=4), min_size=1, max_size=5))
 def test_jsonl_round_trip(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
@@ -109,7 +110,7 @@ def test_jsonl_round_trip(
     assert round_trip(path, TableLayout("jsonl"), list(rows[0]), rows) == rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(content=st.binary(max_size=200), suffix=st.sampled_from([".csv", ".tsv", ".jsonl", ".txt"]))
 def test_any_bytes_are_rows_or_one_clear_error(
     content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory

@@ -155,6 +155,7 @@ def test_the_head_has_the_temperature(runs: dict[bool, Any], data: Path) -> None
     assert "calibration" not in json.loads((runs[False].model.parent / "scores.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_student_is_calibrated_on_labels_and_not_on_its_teacher(
     runs: dict[bool, Any], data: Path, tmp_path: Path
 ) -> None:
@@ -323,6 +324,7 @@ def write_rows(path: Path, header: str, rows: list[str]) -> Path:
     return path
 
 
+@pytest.mark.takes(2)
 @pytest.mark.parametrize("task", ["multi-label", "choice"])
 def test_other_tasks_are_calibrated_too(task: str, tmp_path: Path) -> None:
     topics = list(toys.TOPICS)

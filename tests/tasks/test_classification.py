@@ -161,6 +161,7 @@ def test_training_learns_the_labels() -> None:
     assert [p.label for p in task.decode(outputs, features)] == labels
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), classes=st.integers(2, 5))
 def test_metrics_are_scikit_learns(data: st.DataObject, classes: int) -> None:

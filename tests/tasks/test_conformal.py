@@ -59,6 +59,7 @@ def test_the_label_is_in_its_set_as_often_as_is_asked_for(
     assert covered >= bare
 
 
+@pytest.mark.slow
 def test_more_coverage_has_larger_sets_of_the_most_probable_labels() -> None:
     logits, labels = drawn(500, 0, 1.0)
     conformal = Conformal.of(Decisions.of(list(logits), labels.tolist()))

@@ -37,6 +37,7 @@ def correlation(a: list[float], b: list[float]) -> float:
     return float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first call imports the library
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
 def test_two_classes_by_their_formulas(pairs: list[tuple[bool, bool]]) -> None:
@@ -53,6 +54,7 @@ def test_two_classes_by_their_formulas(pairs: list[tuple[bool, bool]]) -> None:
     assert scores["matthews"] == pytest.approx(matthews, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=30))
 def test_three_classes_by_their_formulas(pairs: list[tuple[str, str]]) -> None:

@@ -145,6 +145,7 @@ def test_a_context_with_nothing_in_it_has_no_answer() -> None:
     assert (maybe.answer, maybe.null_odds) == ("", NO_SPAN)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(1, 14),

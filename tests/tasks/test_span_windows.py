@@ -53,7 +53,7 @@ def encoded(examples: Examples[Question], **changes: int) -> list[SpanFeatures]:
     return encode_spans(examples, TOKENIZER, **{**LIMITS, **changes})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sizes)
 def test_windows_cover_every_piece_and_are_a_stride_apart(size: tuple[int, int, int]) -> None:
     pieces, room, stride = size
@@ -68,7 +68,8 @@ def test_windows_cover_every_piece_and_are_a_stride_apart(size: tuple[int, int, 
     assert all(begin + length < pieces for begin, length in found[:-1])
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(sizes)
 def test_every_piece_begins_an_answer_in_one_window_that_shows_most_around_it(
     size: tuple[int, int, int],
@@ -89,7 +90,8 @@ def test_every_piece_begins_an_answer_in_one_window_that_shows_most_around_it(
 text = st.text(alphabet=LETTERS + "  .,?AÉe\u0301İß東\n\t\u200b", max_size=120)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(text, st.integers(0, 119), st.integers(1, 30))
 def test_the_pieces_of_an_answer_cover_it_and_no_piece_more(
     context: str, begin: int, size: int
@@ -110,7 +112,7 @@ def test_the_pieces_of_an_answer_cover_it_and_no_piece_more(
         assert found is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text, st.data())
 def test_features_are_the_question_and_windows_of_the_context(
     context: str, data: st.DataObject
@@ -150,7 +152,7 @@ def test_features_are_the_question_and_windows_of_the_context(
         assert with_answer >= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text, st.data())
 def test_perfect_scores_give_the_gold_answer_back(context: str, data: st.DataObject) -> None:
     (whole,) = encoded(questions(("a", context, None)), max_length=400)

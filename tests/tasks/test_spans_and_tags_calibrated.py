@@ -127,6 +127,7 @@ def test_models_of_spans_and_tags_abstain(tmp_path: Path) -> None:
         bertine.predict(plain, texts=["the cat"], abstain_below=0.5)
 
 
+@pytest.mark.slow
 def test_fine_tuning_divides_the_head_of_spans(tmp_path: Path) -> None:
     """And the threshold, which is one of scores, is that of the divided ones: the model that is
     saved scores as the run says."""

@@ -97,6 +97,7 @@ def test_v1_needs_a_gold_answer() -> None:
         answer_scores("oil", [], v2=False)
 
 
+@pytest.mark.slow
 def test_equal_to_the_official_script_of_v1_on_10_000_answers() -> None:
     official = scorer("1.1")
     draw = generator(1, "answers v1.1")
@@ -112,6 +113,7 @@ def test_equal_to_the_official_script_of_v1_on_10_000_answers() -> None:
         assert own == (alone["exact_match"] / 100, pytest.approx(alone["f1"] / 100, abs=1e-12))
 
 
+@pytest.mark.slow
 def test_equal_to_the_official_script_of_v2_on_10_000_answers() -> None:
     official = scorer("2.0")
     draw = generator(2, "answers v2.0")

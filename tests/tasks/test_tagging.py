@@ -85,7 +85,8 @@ def sentences(draw: st.DrawFn) -> Sentences:
     return examples_of(list(zip(rows, tags, strict=True)), documents)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(sentences(), st.integers(3, 20), st.booleans())
 def test_every_word_is_predicted_once_whatever_its_place(
     examples: Sentences, max_length: int, context: bool

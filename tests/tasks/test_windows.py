@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,14 +33,16 @@ def windows(case: Case) -> list[Window]:
     return cover(case.lengths, case.first, case.last, case.room, low=case.low, high=case.high)
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_every_word_is_predicted_once(case: Case) -> None:
     predicted = [word for w in windows(case) for word in range(w.first, w.last)]
     assert predicted == list(range(case.first, case.last))
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_windows_are_as_long_as_they_may_be_and_no_longer(case: Case) -> None:
     for window in windows(case):

@@ -125,7 +125,7 @@ def test_masks_are_shown_with_their_space(small: Tokenizer) -> None:
     assert small.decode(small.encode_plain(["the <mask> cat"])[0]) == "the cat"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_decoding_gives_a_text_back(published: Tokenizer, text: str) -> None:
     ids = published.encode_plain([text])[0]
@@ -138,7 +138,7 @@ def test_decoding_gives_a_text_back(published: Tokenizer, text: str) -> None:
         assert published.decode(ids).count("\ufffd") >= text.count("\ufffd")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_offsets_are_characters_in_order_and_without_gaps(published: Tokenizer, text: str) -> None:
     """Every character is a piece's, but for the white space before words."""
@@ -173,7 +173,7 @@ def test_lone_surrogates_are_replaced_not_fatal(small: Tokenizer) -> None:
     assert small.encode_plain(["a\ud800 cat"]) == [encoding.input_ids[1:-1]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_no_piece_crosses_a_place_to_cut(
     published: Tokenizer, prefixed: Tokenizer, text: str
@@ -186,6 +186,7 @@ def test_no_piece_crosses_a_place_to_cut(
         assert tokenizer.encode_plain([text]) == [whole]
 
 
+@pytest.mark.slow
 def test_a_text_in_parts_is_that_of_the_whole(
     published: Tokenizer, prefixed: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_text_in_parts_is_that_of_the_whole(
         assert tokenizer.encode_plain([text, "short", "", text])[3] == whole.input_ids[1:-1]
 
 
+@pytest.mark.slow
 def test_a_million_letters_without_a_space(published: Tokenizer) -> None:
     text = "ab1," * 250_000
     assert published.decode(published.encode_plain([text])[0]) == text

@@ -130,7 +130,7 @@ def test_pairs_are_cut_as_there(ours: Tokenizer, theirs, max_length: int | None)
         assert lost == each.num_truncated
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_ids_and_offsets_on_random_unicode(ours: Tokenizer, theirs, text: str) -> None:
     want = theirs(text, return_offsets_mapping=True)
@@ -159,6 +159,7 @@ def test_ids_are_those_of_the_published_algorithm(
     assert ours.encode_plain([text])[0] == published_ids(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", [False, True])
 def test_each_opens_what_the_other_saves(
     tmp_path: Path, roberta: Path, ours: Tokenizer, prefix: bool
@@ -192,6 +193,7 @@ def test_decode_equals_transformers(ours: Tokenizer, theirs) -> None:
             assert ours.decode(ids, skip_special_tokens=skip) == want
 
 
+@pytest.mark.slow
 def test_gpt2_has_one_special_token(tmp_path: Path, roberta: Path) -> None:
     """Its merges over its own order of ids: bytes, merges, ``<|endoftext|>``."""
     lines = (roberta / "merges.txt").read_text(encoding="utf-8").split("\n")[1:-1]

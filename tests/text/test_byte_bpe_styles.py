@@ -113,7 +113,7 @@ def test_ids_and_special_tokens_are_those_of_transformers(ours: Tokenizer, their
     assert (pair.token_type_ids[0], pair.token_type_ids[-1]) == (0, 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_any_text_has_the_ids_and_offsets_of_the_file(
     ours: Tokenizer, theirs: Any, text: str

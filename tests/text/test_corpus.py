@@ -342,6 +342,7 @@ def test_a_line_of_50_mb(tmp_path):
     assert corpus.stats.split_documents == 0
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     file = tmp_path / "c.txt.gz"
     # 32 MB without a blank line.

@@ -111,6 +111,7 @@ def test_options_that_have_nothing_to_say_are_refused(tmp_path: Path) -> None:
     Corpus(tmp_path, text_column="body", quotes=True).check_options()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     with file.open("w") as handle:

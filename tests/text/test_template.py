@@ -1,20 +1,13 @@
-"""Special tokens around texts: as the papers have them, and nowhere else in the package."""
+"""Special tokens around texts, as the papers have them."""
 
 from __future__ import annotations
-
-import ast
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bertine
 from bertine.text.template import Frame, Template
-
-SOURCE = Path(bertine.__file__).parent
 
 #: Of each system: its template, and a text of two pieces and a pair of two and one.
 SYSTEMS = {
@@ -122,36 +115,3 @@ def test_frames_of_store_types() -> None:
 def test_a_template_without_its_texts_is_refused(single, pair, segments) -> None:
     with pytest.raises(ValueError, match=r"texts, not|segments, but"):
         Template(single, pair, single_segments=segments)
-
-
-FORBIDDEN = ("[CLS]", "[SEP]", "[MASK]", "##")
-OUTSIDE = [file for file in sorted(SOURCE.rglob("*.py")) if SOURCE / "text" not in file.parents]
-
-
-def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The texts of a module that are code, not prose: no docstrings."""
-    prose = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            yield node.lineno, node.value
-
-
-@pytest.mark.parametrize("file", OUTSIDE, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_only_the_room_of_texts_knows_special_tokens(file: Path) -> None:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for line, text in strings(tree):
-        assert not [mark for mark in FORBIDDEN if mark in text], f"{file}:{line}: {text!r}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            known = node.attr in ("cls_token_id", "sep_token_id")
-            assert not known, f"{file}:{node.lineno}: {node.attr}"
-
-
-@pytest.mark.parametrize("file", [*SOURCE.rglob("*.j2"), *SOURCE.rglob("*.html")], ids=str)
-def test_pages_ask_how_a_mask_is_written(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert not [mark for mark in ("[CLS]", "[SEP]", "[MASK]") if mark in text]

@@ -106,6 +106,7 @@ STABLE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_ids_equal_those_of_the_python_implementation(published, pairs_of, name):
     ours, _ = pairs_of[name]
@@ -137,6 +138,7 @@ def test_transformers_opens_what_is_saved(tmp_path, pairs_of, name):
     assert theirs.mask_token_id == ours.mask_token_id
 
 
+@pytest.mark.slow
 def test_we_open_what_transformers_saves(tmp_path, pairs_of):
     for name, (ours, theirs) in pairs_of.items():
         folder = tmp_path / name

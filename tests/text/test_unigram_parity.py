@@ -133,6 +133,7 @@ def test_small_albert_gives_the_ids_of_the_original(tmp_path: Path) -> None:
     assert differing(Tokenizer.load(tmp_path), expected, texts) == []
 
 
+@pytest.mark.slow
 def test_published_albert_gives_the_ids_of_the_original(published: Tokenizer) -> None:
     processor = processor_of(PUBLISHED.read_bytes())
     texts = [*ODD, *paragraphs()]
@@ -141,6 +142,7 @@ def test_published_albert_gives_the_ids_of_the_original(published: Tokenizer) ->
     assert differing(published, expected, texts) == []
 
 
+@pytest.mark.slow
 def test_published_xlnet_gives_the_ids_of_the_original() -> None:
     """But for a few numbers with a comma: the original takes ``4,`` apart when the text is divided,
     here it is unlikely beforehand, which may change what stands before it."""
@@ -157,6 +159,7 @@ def test_published_xlnet_gives_the_ids_of_the_original() -> None:
     assert all(re.search(r"\d,", text) for text in wrong)
 
 
+@pytest.mark.slow
 def test_where_the_original_sees_other_spaces_and_accents(published: Tokenizer) -> None:
     """The differences that are known: Python splits at five control characters that Unicode calls
     none, and knows marks without a combining class, as vowels of Indic scripts are; and U+0085 is
@@ -174,6 +177,7 @@ def test_where_the_original_sees_other_spaces_and_accents(published: Tokenizer) 
     assert not any(unicodedata.category(c)[0] in "LN" for c in wrong if ord(c) < 0x1CF0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["xlm-roberta", "camembert"])
 def test_fairseq_gives_the_ids_of_the_original(
     tmp_path: Path, fairseq_file: Path, family: str
@@ -193,6 +197,7 @@ def test_fairseq_gives_the_ids_of_the_original(
     assert tokenizer.mask_token_id == tokenizer.vocab_size - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["albert", "xlnet", "xlm-roberta", "camembert"])
 def test_transformers_opens_our_files_and_gives_the_same(
     tmp_path: Path, fairseq_file: Path, family: str
@@ -263,6 +268,7 @@ def texts_of_all_kinds() -> list[str]:
     return [*ODD, *(paragraphs() if DATA.exists() else ())]
 
 
+@pytest.mark.slow
 def test_deberta_gives_the_ids_of_sentencepiece(deberta_file: Path) -> None:
     """As microsoft/DeBERTa, ``spm_tokenizer.py``, with its settings for version 3."""
     tokenizer, processor = Tokenizer.load(deberta_file), processor_of(deberta_file.read_bytes())
@@ -283,6 +289,7 @@ def test_deberta_gives_the_ids_of_sentencepiece(deberta_file: Path) -> None:
     assert (tokenizer.unk_token_id, tokenizer.mask_token_id) == (3, processor.GetPieceSize())
 
 
+@pytest.mark.slow
 def test_deberta_opens_in_transformers_and_from_it(tmp_path: Path, deberta_file: Path) -> None:
     texts = texts_of_all_kinds()
     model_type = json.dumps({"model_type": "deberta-v2"})
@@ -324,6 +331,7 @@ def test_deberta_opens_in_transformers_and_from_it(tmp_path: Path, deberta_file:
     assert [ours.encode(text).input_ids for text, _ in known] == [ids for _, ids in known]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["XLMRobertaTokenizer", "CamembertTokenizer", "AlbertTokenizer", "DebertaV2Tokenizer"],
@@ -354,6 +362,7 @@ def test_files_of_transformers_open_here(tmp_path: Path, fairseq_file: Path, nam
     assert tokenizer.mask_token_id == theirs.mask_token_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "prefix"), [("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert")]
 )

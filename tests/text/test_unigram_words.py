@@ -62,7 +62,7 @@ def test_each_piece_has_its_characters(albert: Tokenizer) -> None:
     assert held[held.index("ﬁ")] == "ﬁ"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_offsets_are_characters_in_order(albert: Tokenizer, xlm_r: Tokenizer, text: str) -> None:
     for tokenizer in (albert, xlm_r):
@@ -98,7 +98,7 @@ def saved_by_others(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]
     return loaded
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_words_have_the_pieces_of_their_text(
     albert: Tokenizer, xlm_r: Tokenizer, saved_by_others: list[Tokenizer], text: str
@@ -111,6 +111,7 @@ def test_words_have_the_pieces_of_their_text(
         assert [i for part in parts for i in tokenizer.encode(part).input_ids[1:-1]] == whole
 
 
+@pytest.mark.slow
 def test_every_character_beside_a_space_leaves_words_alone(albert: Tokenizer) -> None:
     texts = [
         f"cat {c}s {c} t{c} \n{c}the"

@@ -140,6 +140,7 @@ def words_of_rare_letters(tmp_path):
     return file
 
 
+@pytest.mark.slow
 def test_the_alphabet_leaves_room_for_pieces_and_can_be_limited(tmp_path):
     file = words_of_rare_letters(tmp_path)
     report = train_vocab([file], tmp_path / "out", vocab_size=1800, lowercase=False)

@@ -28,15 +28,6 @@ def _no_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _no_drawing() -> Iterator[None]:
-    """Nor is anything drawn on the pages of runs (half a second a page); tests/reports looks at
-    them."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bertine.reports.run_curves.curve", lambda *_, **__: b"<svg></svg>")
-        yield
-
-
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.write_store(tmp_path_factory.mktemp("toys") / "store")

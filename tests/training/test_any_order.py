@@ -87,6 +87,7 @@ def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path) -> None:
     given = SETTINGS | {"steps": 120, "batch_size": 16, "checkpoint_every": 120}
     given |= {"learning_rate": 1e-2}
@@ -104,6 +105,7 @@ def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path
     assert settings["longest_span"] == 5
 
 
+@pytest.mark.slow
 def test_evaluate_scores_as_the_run_did_along_the_way(home: Path, tmp_path: Path) -> None:
     """With the memory, directions and lengths of its own pre-training."""
     given = {**SETTINGS, **EVERYTHING, "held_out": home / "store", "evaluate_every": 12}
@@ -114,6 +116,7 @@ def test_evaluate_scores_as_the_run_did_along_the_way(home: Path, tmp_path: Path
     assert report.metrics["plm_loss"] == pytest.approx(scores[-1]["eval_plm_loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**SETTINGS, **EVERYTHING, "steps": 3, "dropout": 0.0}
     for room in (1000, 64):

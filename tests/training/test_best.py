@@ -87,6 +87,8 @@ def test_the_weights_are_those_of_the_evaluation(store: Path, tmp_path: Path) ->
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.slow
+@pytest.mark.fast_cases(stops=([6, 7, 8, 9, 10, 11],))
 @pytest.mark.parametrize("stops", [[1], [5], [7], [6, 7, 8, 9, 10, 11], [11, 11]])
 def test_killed_at_any_step_the_choice_is_the_same(
     store: Path, tmp_path: Path, stops: Sequence[int]
@@ -167,6 +169,7 @@ def test_finetune_writes_the_best_epoch(model: Path, labelled: Path, tmp_path: P
     assert again.metrics == result.metrics
 
 
+@pytest.mark.slow
 def test_the_best_epoch_asked_for_when_resumed(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_label_that_is_all_but_ruled_out_comes_before_one_that_is_a_little_les
     assert np.isfinite(ruled_out.log_odds).all()
 
 
+@pytest.mark.slow
 def test_labels_that_were_changed_are_found(check: LabelCheck, data: Path) -> None:
     lines = {suspect.line - 1 for suspect in check.suspects}
     assert set(WRONG) <= lines
@@ -122,6 +123,7 @@ def test_labels_that_were_changed_are_found(check: LabelCheck, data: Path) -> No
     assert "look wrong" in check.lines()[0]
 
 
+@pytest.mark.slow
 def test_the_file_is_corrected_and_trained_on(check: LabelCheck, data: Path) -> None:
     with open(check.out / "checked.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -144,6 +146,7 @@ def test_the_file_is_corrected_and_trained_on(check: LabelCheck, data: Path) -> 
     ]
 
 
+@pytest.mark.slow
 def test_a_check_goes_on_and_comes_to_the_same(
     check: LabelCheck, data: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -181,6 +184,7 @@ def test_labels_that_occur_once_are_left_out_and_said(
     assert (last["text"], last["label"], last["suggested_label"]) == ("the odd one", "neither", "")
 
 
+@pytest.mark.slow
 def test_a_file_that_was_corrected_stays(check: LabelCheck, data: Path, model: Path) -> None:
     file = check.out / "checked.csv"
     before = file.read_bytes()
@@ -245,6 +249,7 @@ def test_mistakes_are_said_in_a_line(
     assert not (tmp_path / "check").exists()
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_was_found(
     check: LabelCheck, data: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,7 @@ def test_choices_are_named_by_their_place(tmp_path: Path) -> None:
     assert [note for note in read.notes if "no label" not in note] == []
 
 
+@pytest.mark.takes(4)
 def test_a_model_of_names_and_one_of_numbers(model: Path, tmp_path: Path) -> None:
     """One learns the names from Parquet, the other numbers from csv; both read the same file."""
     texts = [toys.sentence("cat", NAMES[row % 2]) for row in range(32)]

@@ -51,6 +51,7 @@ def assert_same(one: Path, other: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     """With dropout, after ``kill -9``."""
     given: dict[str, Any] = {"model": home / "config.json", **SETTINGS, "steps": 60}
@@ -74,6 +75,7 @@ def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     assert_same(run, tmp_path / "whole")
 
 
+@pytest.mark.takes(5)
 def test_it_learns_and_held_out_text_is_scored(home: Path, tmp_path: Path) -> None:
     given = SETTINGS | {"steps": 100, "checkpoint_every": 100, "dropout": 0.0}
     result = bertine.pretrain(

@@ -45,6 +45,7 @@ def test_smaller_models_need_more_and_larger_weights_less() -> None:
     assert from_tiny > from_mini > from_large > tokens_until_context(tiny, "mimetic")[0]
 
 
+@pytest.mark.fast_cases(length=({"steps": 3},))
 @pytest.mark.parametrize("length", [{"steps": 3}, {"tokens": 600}, {"hours": 0.0003}])
 def test_pretrain_says_it_before_the_first_step(
     length: dict[str, float],
@@ -65,6 +66,7 @@ def test_pretrain_says_it_before_the_first_step(
     assert "begin to use context" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_quick_recipe_trains(tmp_path: Path) -> None:
     quick = read_recipe("quick") | {"steps": 4, "batch_size": 2}
     store = toys.write_store(tmp_path / "store")

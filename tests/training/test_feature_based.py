@@ -55,6 +55,18 @@ def result(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return bertine.feature_based(model, data=data, out=out, **QUICK)
 
 
+@pytest.mark.takes(4)
+def test_one_row_is_trained_on_states_of_the_last_layer(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    settings = {**QUICK, "epochs": 10, "rows": ["last"]}
+    result = bertine.feature_based(model, data=data, out=tmp_path / "out", **settings)
+    assert list(result.rows) == ["last"]
+    assert result.rows["last"]["layers"] == [2]
+    assert 0 <= result.rows["last"]["validation"]["f1"] <= 1
+
+
+@pytest.mark.slow
 def test_all_rows_of_the_paper_are_one_table(result: FeatureBasedReport) -> None:
     assert list(result.rows) == [FINE_TUNING, *ROWS]
     assert len(result.rows) == 7
@@ -79,6 +91,7 @@ def test_all_rows_of_the_paper_are_one_table(result: FeatureBasedReport) -> None
     ]
 
 
+@pytest.mark.slow
 def test_a_bilstm_over_random_states_learns_the_toy_language(result: FeatureBasedReport) -> None:
     for name in ("embeddings", "last", "concat-last-four"):
         assert result.rows[name]["validation"]["f1"] > 0.9, name
@@ -138,6 +151,7 @@ def test_the_test_sentences_are_judged_in_the_precision_of_the_validation_senten
     assert asked == [precision_name("auto", "cpu")]
 
 
+@pytest.mark.slow
 def test_what_is_done_is_kept(
     result: FeatureBasedReport,
     model: Path,
@@ -178,6 +192,7 @@ def test_no_generator_of_another_device_is_asked(
     assert "last" in bertine.feature_based(model, data=data, out=tmp_path / "out", **options).rows
 
 
+@pytest.mark.slow
 def test_a_limit_of_0_does_not_clip(model: Path, data: Path, tmp_path: Path) -> None:
     options = QUICK | {"rows": ["last"], "max_grad_norm": 0.0}
     free = bertine.feature_based(model, data=data, out=tmp_path / "out", **options)
@@ -261,6 +276,7 @@ def test_padding_changes_no_word() -> None:
         torch.testing.assert_close(together[1, :3], tagger(short, torch.tensor([3]))[0])
 
 
+@pytest.mark.slow
 def test_vectors_of_words_are_a_row_more(
     model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def answers(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_layers_of_an_elmo_are_mixed_by_learned_weights(
     elmo: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_layers_of_an_elmo_are_mixed_by_learned_weights(
         bertine.feature_based(elmo, data=data, out=out, **settings, layer_penalty=5.0, resume=True)
 
 
+@pytest.mark.takes(3)
 def test_states_of_an_elmo_are_its_layers(elmo: Path, data: Path, tmp_path: Path) -> None:
     from bertine.inference.elmo.states import elmo_states
     from bertine.records.conll import read_sentences
@@ -124,6 +126,7 @@ def test_states_of_an_elmo_are_its_layers(elmo: Path, data: Path, tmp_path: Path
         np.testing.assert_allclose(layer[begin:end].float(), wanted[:, number], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_penalty_keeps_the_layers_at_their_mean(elmo: Path, data: Path, tmp_path: Path) -> None:
     def farthest(penalty: float) -> float:
         settings = {**QUICK, "rows": ["mix"], "epochs": 4, "layer_penalty": penalty}
@@ -135,6 +138,7 @@ def test_a_penalty_keeps_the_layers_at_their_mean(elmo: Path, data: Path, tmp_pa
     assert farthest(1000.0) < 0.005
 
 
+@pytest.mark.slow
 def test_a_chain_answers_valid_tags(elmo: Path, data: Path, tmp_path: Path) -> None:
     settings = {**QUICK, "rows": ["embeddings"], "crf": True}
     made = bertine.feature_based(elmo, data=data, out=tmp_path / "out", **settings)
@@ -152,12 +156,14 @@ def test_a_chain_answers_valid_tags(elmo: Path, data: Path, tmp_path: Path) -> N
     assert not all(may_follow(before, after) for before, after in pairs)
 
 
+@pytest.mark.slow
 def test_vectors_of_words_as_the_model(vectors: Path, data: Path, tmp_path: Path) -> None:
     made = bertine.feature_based(vectors, data=data, out=tmp_path / "out", **QUICK)
     assert list(made.rows) == ["word-vectors"]
     assert made.rows["word-vectors"]["test"]["f1"] > 0.9
 
 
+@pytest.mark.takes(4)
 def test_texts_over_vectors_of_words(vectors: Path, labelled: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     made = bertine.feature_based(
@@ -177,6 +183,7 @@ def test_texts_over_vectors_of_words(vectors: Path, labelled: Path, tmp_path: Pa
         assert right == pytest.approx(row["validation"]["accuracy"])
 
 
+@pytest.mark.slow
 def test_texts_over_an_elmo_and_an_encoder(
     elmo: Path, model: Path, vectors: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +202,7 @@ def test_texts_over_an_elmo_and_an_encoder(
     assert made.rows["embeddings"]["validation"]["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_pairs_are_two_vectors(vectors: Path, tmp_path: Path) -> None:
     toys.write_pairs(tmp_path / "train.csv", rows=160)
     toys.write_pairs(tmp_path / "dev.csv", rows=32, seed=1)
@@ -210,6 +218,7 @@ def test_pairs_are_two_vectors(vectors: Path, tmp_path: Path) -> None:
         assert row["validation"]["accuracy"] > 0.8, name
 
 
+@pytest.mark.slow
 def test_numbers_and_several_labels(vectors: Path, tmp_path: Path) -> None:
     lines = (toys.write_labelled(tmp_path / "a.csv", rows=120)).read_text().splitlines()
     for name, values in (("regression", ("7.5", "2")), ("multi-label", ("animal|old", "dish"))):
@@ -225,6 +234,7 @@ def test_numbers_and_several_labels(vectors: Path, tmp_path: Path) -> None:
             assert row["validation"][made.metric] > 0.9, name
 
 
+@pytest.mark.slow
 def test_a_text_without_words_is_answered(vectors: Path, labelled: Path, tmp_path: Path) -> None:
     for name in ("train", "dev"):
         text = (labelled / f"{name}.csv").read_text()

@@ -197,6 +197,7 @@ def test_biases_and_layer_norms_alone_change(
     assert any("LayerNorm" in name for name in changed)
 
 
+@pytest.mark.takes(4)
 def test_texts_are_learned_kept_and_answered(
     model: Path, held: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,6 +219,7 @@ def test_texts_are_learned_kept_and_answered(
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_the_usual_rate_of_biases_is_not_blamed(model: Path, tmp_path: Path) -> None:
     """It is far above the usual one of all weights, which the page of a run otherwise names."""
     folder = tmp_path / "data"
@@ -246,6 +248,7 @@ def test_the_usual_rate_of_biases_is_not_blamed(model: Path, tmp_path: Path) -> 
     assert "--learning-rate 0.002" in high[0].command
 
 
+@pytest.mark.slow
 def test_a_validation_file_is_judged_on_and_not_learned_from(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -352,6 +355,7 @@ def test_a_folder_with_a_run_is_left_alone(model: Path, tmp_path: Path) -> None:
     assert toys.tree(tmp_path / "run") == before
 
 
+@pytest.mark.slow
 def test_scikit_learns_classifier_learns_from_few_labels(model: Path, tmp_path: Path) -> None:
     with open(toys.write_labelled(tmp_path / "few.csv", rows=16)) as file:
         rows = list(csv.DictReader(file))

@@ -227,6 +227,7 @@ def test_the_best_epoch_is_the_one_of_the_official_metric(
     assert done.metrics["matthews"] == max(entry["matthews"] for entry in done.scores)
 
 
+@pytest.mark.slow
 def test_seeds_differ_and_repeat(data: Path, model: Path, tmp_path: Path) -> None:
     def losses(out: str, seed: int) -> dict[str, float]:
         return bertine.finetune(
@@ -237,6 +238,7 @@ def test_seeds_differ_and_repeat(data: Path, model: Path, tmp_path: Path) -> Non
     assert losses("a2", 2) != losses("b2", 3)
 
 
+@pytest.mark.slow
 def test_fresh_weights_owe_nothing_to_the_model(data: Path, model: Path, tmp_path: Path) -> None:
     other = toys.write_model(tmp_path / "other", seed=5)
 
@@ -274,6 +276,7 @@ def write_scored(path: Path, rows: int) -> Path:
     return path
 
 
+@pytest.mark.takes(8)
 def test_scores_of_ones_own_are_learned_saved_and_predicted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

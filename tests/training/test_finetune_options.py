@@ -48,6 +48,7 @@ def test_a_schedule_by_name_goes_to_the_log(
     assert rates == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_the_momentum_of_a_cycle_reaches_adam(model: Path, labelled: Path, tmp_path: Path) -> None:
     """The same rates with a momentum that stays give other weights."""
     cycle = run(model, labelled, tmp_path / "a", schedule="one-cycle")
@@ -57,6 +58,7 @@ def test_the_momentum_of_a_cycle_reaches_adam(model: Path, labelled: Path, tmp_p
     assert not torch.equal(cycle["classifier.weight"], other["classifier.weight"])
 
 
+@pytest.mark.slow
 def test_a_cycle_goes_on_after_a_kill_bit_for_bit(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_what_is_frozen_stays_bit_for_bit(
     assert "frozen: embeddings and the lowest 1 of 2 layers" in said
 
 
+@pytest.mark.slow
 def test_defaults_are_the_linear_schedule_without_decay(
     model: Path, labelled: Path, tmp_path: Path
 ) -> None:

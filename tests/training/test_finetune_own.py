@@ -64,6 +64,7 @@ def swag(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.takes(10)
 def test_swag_is_learned_saved_evaluated_and_predicted(
     swag: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_row_without_a_last_choice_has_fewer(suffix: str, model: Path, tmp_pat
         bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
 
 
+@pytest.mark.slow
 def test_accumulation_gives_swags_large_batch(swag: Path, model: Path, tmp_path: Path) -> None:
     """Micro-batches that hold two examples' choices, or not even one's."""
 
@@ -178,6 +180,7 @@ def test_a_label_that_is_held_out_with_its_only_row_is_known(tmp_path: Path) -> 
         assert [each.label.sum() for each in features] == [2.0] * len(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [False, True])
 def test_many_labels_are_learned_saved_evaluated_and_predicted(
     columns: bool, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -245,6 +248,7 @@ def test_windows_are_trained_and_answered(
     assert len(predictor.predict([" ".join(["the cat"] * 40), "soup"])) == 2
 
 
+@pytest.mark.slow
 def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> None:
     """Ten texts of one class and ninety of the other, that cannot be told apart: without weights
     the common one is always answered."""

@@ -174,6 +174,7 @@ def test_any_table_is_read(home: Path, tmp_path: Path) -> None:
         assert learner.report.num_examples == 2
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_bit_for_bit(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

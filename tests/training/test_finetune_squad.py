@@ -182,6 +182,7 @@ def test_a_table_is_answered_in_its_own_format(
     assert scored.to_dict()["num_examples"] == 3
 
 
+@pytest.mark.takes(3)
 def test_a_killed_run_goes_on_to_the_same_bits(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_what_was_saved_scores_as_in_training(trained: Learner, data: Path) -> N
     assert (info["text_columns"], info["label_column"]) == (["column 1"], "column 3")
 
 
+@pytest.mark.slow
 def test_json_lines_are_the_same_data(
     trained: Learner, data: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_their_token_classifier_answers_with_us(tmp_path: Path, model: Path) -> 
     np.testing.assert_allclose(answer.probabilities, best.values.numpy(), atol=1e-5)
 
 
+@pytest.mark.takes(3)
 def test_a_tagger_goes_on_from_a_tagger_and_not_from_a_classifier(
     trained: Learner, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

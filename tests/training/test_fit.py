@@ -21,6 +21,7 @@ from bertine.training.loop.fit import FitConfig, fit
 from bertine.training.run import Run
 
 
+@pytest.mark.slow
 def test_pretraining_beats_the_frequencies(store: Path, model: Path, tmp_path: Path) -> None:
     """Most masked words follow from their neighbours."""
     result = pretrain(
@@ -61,6 +62,7 @@ def test_a_model_that_has_not_learnt_is_told_apart(
     assert "to be copied" in said(0.01, kept=1.0)
 
 
+@pytest.mark.slow
 def test_finetuning_separates_what_is_separable(
     model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -95,6 +97,7 @@ def run_fit(folder: Path, batch: Any, **changes: Any) -> list[dict[str, Any]]:
     return toys.log(folder)
 
 
+@pytest.mark.slow
 def test_a_batch_is_learnt_by_heart(store: Path, tmp_path: Path) -> None:
     """Both heads: every masked word, and which segments are next."""
     batch = toys.pretraining_data(store, batch_size=16).batch(0)

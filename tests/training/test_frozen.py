@@ -79,6 +79,7 @@ def test_numbers(model: Path, tmp_path: Path) -> None:
     assert learner.metrics["mean_absolute_error"] < 1.0
 
 
+@pytest.mark.slow
 def test_many_labels_and_choices(model: Path, tmp_path: Path) -> None:
     rows = ["text,labels"]
     for number, topic in enumerate([*toys.TOPICS] * 12):

@@ -224,6 +224,7 @@ def test_pairs_have_a_head_on_both_vectors(model: Path, tmp_path: Path, task: st
     assert states.config.hidden_size == predictor.computing.config.hidden_size
 
 
+@pytest.mark.slow
 def test_they_are_exported_and_explained(model: Path, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
@@ -270,6 +271,7 @@ def test_without_its_task_file_it_cannot_be_read(model: Path, tmp_path: Path) ->
         load_model(folder)
 
 
+@pytest.mark.slow
 def test_the_head_alone_is_saved_where_it_is_better(
     model: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,6 +310,7 @@ def test_the_head_alone_is_saved_where_it_is_better(
     assert "instead_of" not in json.loads((tmp_path / "trained" / "scores.json").read_text())
 
 
+@pytest.mark.slow
 def test_texts_are_compared_and_all_weights_trained(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -329,6 +332,7 @@ def test_texts_are_compared_and_all_weights_trained(
     assert torch.equal(after[counted], toys.weights(tmp_path / "alone" / "model")[counted])
 
 
+@pytest.mark.slow
 def test_a_trained_comparison_is_resumed(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ def test_a_regressions_scores_are_those_of_the_data(model: Path, tmp_path: Path)
     assert report.metrics["mean_squared_error"] < 10_000
 
 
+@pytest.mark.takes(4)
 @pytest.mark.parametrize("finished", [False, True])
 def test_the_worst_predicted_are_those_with_wrong_labels(
     finished: bool, model: Path, tmp_path: Path
@@ -168,7 +169,8 @@ def test_the_worst_predicted_are_those_with_wrong_labels(
         assert (example.texts, example.label) == ((text,), label)
         assert example.answer != label
     losses = [example.loss for example in found.top_losses()]
-    assert losses == sorted(losses, reverse=True)
+    # Those that differ by rounding only stand in the order of their rows.
+    assert losses == pytest.approx(sorted(losses, reverse=True), abs=2e-5)
     assert len(losses) == 10
     assert losses[1] > 2 * losses[2]
     assert [example.place for example in worst[:2]] == [
@@ -178,6 +180,7 @@ def test_the_worst_predicted_are_those_with_wrong_labels(
         found.top_losses(0)
 
 
+@pytest.mark.takes(4)
 def test_wrong_labels_of_the_training_file_are_listed_with_their_lines(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

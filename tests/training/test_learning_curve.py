@@ -187,6 +187,7 @@ def test_a_curve_says_what_to_use_and_what_more_labels_would_bring(
         assert point.answers_per_second > 0
 
 
+@pytest.mark.slow
 def test_a_curve_that_was_stopped_goes_on_where_it_was(
     data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ def test_a_curve_that_was_stopped_goes_on_where_it_was(
     assert [cell.to_dict() for cell in result.cells[:3]] == first
 
 
+@pytest.mark.takes(6)
 def test_models_are_trained_on_the_draws_and_their_folders_are_removed(
     data: Path, model: Path, tmp_path: Path
 ) -> None:

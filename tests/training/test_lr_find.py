@@ -54,6 +54,7 @@ def test_the_rates_rise_by_one_factor_after_the_warm_up(report: LrFindReport) ->
     assert report.curve.losses[0] == pytest.approx(report.curve.losses[10], abs=0.15)
 
 
+@pytest.mark.takes(4)
 def test_the_bracket_trains_and_what_is_far_above_does_not(
     report: LrFindReport, model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_the_bracket_trains_and_what_is_far_above_does_not(
     assert accuracy["above"] < 0.7
 
 
+@pytest.mark.slow
 def test_it_is_the_same_each_time_and_no_weights_are_touched(
     report: LrFindReport, model: Path, labelled: Path, tmp_path: Path
 ) -> None:

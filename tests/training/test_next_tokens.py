@@ -90,6 +90,7 @@ def test_a_sequence_of_one_token_has_no_target(home: Path) -> None:
     assert batch.targets["clm_labels"].tolist() == [8]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_killed_run_goes_on_bit_for_bit(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.takes(4)
 def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path) -> None:
     given = SETTINGS | {"steps": 80, "checkpoint_every": 80}
     result = bertine.pretrain(

@@ -299,6 +299,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.write_model(tmp_path_factory.mktemp("toys") / "model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(("name", "rate"), [("lamb", 3e-2), ("muon", 3e-3)])
 def test_the_loss_goes_down(
@@ -318,6 +319,7 @@ def test_the_loss_goes_down(
     assert losses[-1] < losses[0] - 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(

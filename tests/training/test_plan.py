@@ -128,6 +128,7 @@ def test_with_many_examples_the_standard_error_decides(count: int) -> None:
             assert told is (best > last / count + error)
 
 
+@pytest.mark.takes(6)
 def test_a_run_as_it_comes_learns_from_few_labels(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

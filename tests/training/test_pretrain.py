@@ -79,6 +79,7 @@ def test_the_objective_and_the_format_must_fit(store: Path, model: Path, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_new_weights_may_begin_with_heads_that_look_around(store: Path, tmp_path: Path) -> None:
     """On this toy language, too, neighbours are known sooner than from random heads alone; and
     the run, which remembers its beginning, goes on with that and no other."""
@@ -119,6 +120,7 @@ def test_two_phases_under_one_schedule(store: Path, model: Path, tmp_path: Path)
     assert facts["phase_starts"] == [15]
 
 
+@pytest.mark.slow
 def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
     store: Path,
     held: Path,
@@ -179,6 +181,7 @@ def test_what_will_make_a_run_worthless_is_said_at_the_start(
     assert "warning" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
     store: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -283,6 +286,7 @@ def comes_down(log: list[dict[str, Any]]) -> bool:
     return log[-1]["learning_rate"] < 0.2 * max(line["learning_rate"] for line in log)
 
 
+@pytest.mark.slow
 def test_hours_are_kept_and_the_rate_comes_down_in_them(
     store: Path,
     model: Path,
@@ -378,6 +382,7 @@ def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
     assert ahead == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_the_speed_is_not_that_of_the_first_steps(store: Path) -> None:
     """They compile products for the shapes that they meet."""
 

@@ -172,6 +172,7 @@ def test_the_state_is_carried_from_window_to_window(text: Path) -> None:
             assert one.carried[key].abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_perplexity_is_that_of_each_word_after_those_before_it(text: Path, tmp_path: Path) -> None:
     corpus = words_of(text)
     vocabulary = vocabulary_of(corpus, 7, None)
@@ -267,6 +268,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(
         assert (first["step"], first["loss"]) == (second["step"], second["loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("softmax", [{"softmax": "full"}, {"softmax": "sampled", "negatives": 16}])
 def test_it_learns_both_ways_and_its_model_opens(
     sizes: Path, tmp_path: Path, softmax: dict[str, Any]

@@ -70,6 +70,7 @@ def same(one: Path, other: Path) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(
     store: Path, config: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

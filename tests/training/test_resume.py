@@ -74,6 +74,8 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
     assert [n for n in expected if not torch.equal(found[n], expected[n])] == []
 
 
+@pytest.mark.takes(2)
+@pytest.mark.fast_cases(stops=([4, 7, 8, 10],), precision=("fp32",))
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("stops", [[1], [5], [4, 7, 8, 10], [10, 10, 10]])
 def test_stopped_before_any_step(
@@ -88,6 +90,7 @@ def test_stopped_before_any_step(
     assert [entry["step"] for entry in toys.log(tmp_path / "whole")] == [4, 8, 11]
 
 
+@pytest.mark.slow
 def test_dropout_and_precision_matter_here(store: Path, tmp_path: Path) -> None:
     """Or the tests above would show nothing."""
     base = train(store, tmp_path / "a", precision="fp32")
@@ -100,6 +103,7 @@ def test_dropout_and_precision_matter_here(store: Path, tmp_path: Path) -> None:
         assert not torch.equal(base["heads.mlm.dense.weight"], other["heads.mlm.dense.weight"])
 
 
+@pytest.mark.slow
 def test_checkpoints_are_pruned_and_resumable_ones_kept(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     seen: dict[int, list[str]] = {}
@@ -115,6 +119,7 @@ def test_checkpoints_are_pruned_and_resumable_ones_kept(store: Path, tmp_path: P
     assert os.listdir(tmp_path / "one" / "checkpoints") == ["step-00000010"]
 
 
+@pytest.mark.fast_cases(moment=("rename",))
 @pytest.mark.parametrize("moment", ["weights", "moments", "rename"])
 def test_killed_while_writing_a_checkpoint(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -151,6 +156,7 @@ def test_killed_while_writing_a_checkpoint(
     assert toys.log(run) == toys.log(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(store, run)
@@ -185,6 +191,7 @@ def test_a_changed_digit_of_the_state_is_noticed(store: Path, tmp_path: Path) ->
         train(store, run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "step": 9}'])
 def test_a_damaged_state_is_named(store: Path, tmp_path: Path, text: str) -> None:
     run = tmp_path / "run"
@@ -244,6 +251,7 @@ def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(
     assert toys.log(run) == toys.log(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
@@ -280,6 +288,7 @@ def test_a_run_resumed_when_its_time_is_up_has_an_end(store: Path, tmp_path: Pat
     assert toys.log(run) == [last]
 
 
+@pytest.mark.slow
 def test_what_fails_before_the_first_step_can_be_started_again(store: Path, tmp_path: Path) -> None:
     def bad(step: int) -> None:
         raise BertineError("cannot be")
@@ -372,6 +381,7 @@ def test_finetune_goes_on_only_with_the_same_examples_and_weights(
     life(model, True)
 
 
+@pytest.mark.slow
 def test_the_seed_is_named_and_not_what_it_changes(model: Path, tmp_path: Path) -> None:
     """Other validation examples are held out, and the new head is another."""
     data = toys.write_labelled(tmp_path / "data.csv", rows=24)
@@ -415,6 +425,8 @@ def test_finetune_writes_a_checkpoint_an_epoch_and_removes_them_at_the_end(
     assert (tmp_path / "run" / "model").is_dir()
 
 
+@pytest.mark.takes(3)
+@pytest.mark.fast_cases(workers=([3, 0, 1],))
 @pytest.mark.parametrize("workers", [[1, 1], [0, 3], [3, 0, 1]])
 def test_any_number_of_workers_gives_the_same_bits(
     store: Path, tmp_path: Path, workers: Sequence[int]

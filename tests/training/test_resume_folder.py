@@ -56,6 +56,7 @@ def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) ->
     assert (run / "model" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_two_do_not_train_in_one_folder(
     store: Path, model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

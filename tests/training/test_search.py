@@ -24,6 +24,7 @@ from searches import GRID, NAMES, QUICK, WEIGHTS, copied, logs, scores, searched
 from squad_files import write_squad
 
 
+@pytest.mark.takes(8)
 def test_every_run_is_an_ordinary_one_and_in_the_table(
     serial: tuple[Path, SearchResult], model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_finished_search_is_not_done_again(
     searched(model, labelled, out, resume=True, log_every=3)
 
 
+@pytest.mark.slow
 def test_a_larger_grid_keeps_what_is_done(
     serial: tuple[Path, SearchResult], model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_larger_grid_keeps_what_is_done(
     assert any(note.startswith("4 runs of 5 had no weights to keep") for note in kept.notes)
 
 
+@pytest.mark.slow
 def test_weights_that_are_wanted_again_are_made_again(
     serial: tuple[Path, SearchResult],
     model: Path,
@@ -163,6 +166,7 @@ def test_a_killed_search_goes_on(
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
+@pytest.mark.slow
 def test_held_out_examples_are_the_same_for_every_seed(model: Path, tmp_path: Path) -> None:
     data = toys.write_labelled(tmp_path / "all.csv", rows=48)
 
@@ -198,6 +202,7 @@ def test_a_split_seed_for_data_with_validation_examples(model: Path, tmp_path: P
     assert "split_seed" not in json.loads((run / "run.json").read_text())["settings"]
 
 
+@pytest.mark.slow
 def test_every_kind_of_task(model: Path, tmp_path: Path) -> None:
     glue = write_glue(tmp_path / "glue", "RTE", "STS-B")
     (tmp_path / "tagged").mkdir()

@@ -35,6 +35,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, seed: int, error: Exception) -> None
     monkeypatch.setattr(search_runs, "finetune", failing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -73,6 +74,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert "failed" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_search_in_which_all_collapse_has_no_choice(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_search_in_which_all_collapse_has_no_choice(
     assert json.loads((out / "search.json").read_text())["chosen"] is None
 
 
+@pytest.mark.slow
 def test_a_collapsed_run_is_left_out(model: Path, labelled: Path, tmp_path: Path) -> None:
     """So small a rate learns nothing in 60 steps."""
     grid = {"learning_rates": [1e-6, 3e-3], "epochs": [4], "seeds": [0]}
@@ -105,6 +108,7 @@ def test_a_collapsed_run_is_left_out(model: Path, labelled: Path, tmp_path: Path
     assert not (tmp_path / "out" / found.runs[0].name / WEIGHTS).exists()
 
 
+@pytest.mark.slow
 def test_other_examples_are_not_compared(
     serial: tuple[Path, SearchResult], model: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +121,7 @@ def test_other_examples_are_not_compared(
         searched(model, other, out, resume=True, seeds=[0, 1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [None, 2])
 def test_a_mistake_in_the_data_is_one_line_and_leaves_nothing(
     processes: int | None,

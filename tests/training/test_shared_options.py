@@ -39,6 +39,7 @@ def settings(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_workers_of_fine_tuning_change_no_bit(model: Path, labelled: Path, tmp_path: Path) -> None:
     for workers in (0, 2):
         out = tmp_path / str(workers)
@@ -58,6 +59,7 @@ def test_workers_may_change_on_resume(model: Path, labelled: Path, tmp_path: Pat
         finetune("text", **given, layer_decay=0.5, resume=True)
 
 
+@pytest.mark.slow
 def test_compile_does_nothing_on_a_cpu(
     store: Path, model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_patience_without_text_to_judge_by_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_has_them_too(
     store: Path, model: Path, labelled: Path, tmp_path: Path
 ) -> None:

@@ -278,6 +278,7 @@ def test_the_kind_is_recognized(header: list[str], kind: str, tmp_path: Path) ->
     assert PairRows(path).open_columns().kind == kind
 
 
+@pytest.mark.takes(4)
 def test_scores_are_learned_and_the_directory_opens(
     model: Path, scored: Path, tmp_path: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_scores_are_learned_and_the_directory_opens(
     assert cosine > 0.99999
 
 
+@pytest.mark.slow
 def test_pairs_of_labels_are_drawn_and_searched(model: Path, tmp_path: Path) -> None:
     """Topics of one label find one another, which random weights do not know."""
     kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
@@ -390,6 +392,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_shorter_vectors_are_scored_as_evaluate_scores_them(
     model: Path, scored: Path, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, columns: dict[str, list[Any]], mes
         read_sentences(path)
 
 
+@pytest.mark.takes(4)
 def test_from_parquet_to_a_tagger_and_its_answers(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

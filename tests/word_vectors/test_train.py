@@ -84,6 +84,7 @@ def test_the_command(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "The" in WordVectors.load(out).words
 
 
+@pytest.mark.slow
 def test_mistakes(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(BertineError, match="0 of 18 different words come 99999 times or more"):
         word2vec(corpus, tmp_path / "v", min_count=99_999)

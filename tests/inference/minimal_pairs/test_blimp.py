@@ -74,6 +74,7 @@ class ShorterIsMoreProbable:
         return []
 
 
+@pytest.mark.slow
 def test_blimp_is_in_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """All 67,000 pairs and the 59,875 of BabyLM; the means are those of a count by hand."""
     monkeypatch.setattr(module, "open_log_probability", lambda *_, **__: ShorterIsMoreProbable())

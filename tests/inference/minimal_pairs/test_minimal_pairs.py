@@ -69,6 +69,7 @@ def test_masked_models_as_in_transformers(
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_masked_model_without_token_types(tmp_path: Path) -> None:
     """RoBERTa, with its own special tokens and no second type."""
     words = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
@@ -236,6 +237,7 @@ def test_elmo_reads_from_both_ends(elmo: Path, tmp_path: Path) -> None:
     assert scorer.notes() == ["3 of 13 words are not among the 8 of the softmax and count as <UNK>"]
 
 
+@pytest.mark.slow
 def test_a_bart_writes_what_is_hidden_as_in_transformers(tmp_path: Path) -> None:
     words = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
     config = BART["bart-tiny"].replace(

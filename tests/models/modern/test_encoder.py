@@ -181,6 +181,7 @@ def test_impossible_sizes_are_refused(changes: dict[str, Any], message: str) -> 
         config(**changes)
 
 
+@pytest.mark.slow
 def test_the_gpus_branch_of_every_kind_of_layer_is_compiled_whole() -> None:
     """Traced with shapes alone, forward and backward: global and local layers, with and without the
     first norm, once more at most when the number of rows changes; flash attention gets the

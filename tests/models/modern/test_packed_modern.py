@@ -61,6 +61,7 @@ def inputs(lengths: list[int], places: int, seed: int = 3) -> tuple[Tensor, Tens
     return ids, torch.arange(places)[None] < torch.tensor(lengths)[:, None]
 
 
+@pytest.mark.takes(2)
 @pytest.mark.parametrize(("dtype", "tolerance"), [*DTYPES, BYTES])
 @pytest.mark.parametrize(
     "changes",
@@ -109,6 +110,7 @@ def test_the_same_as_the_model(
                 assert difference(ours[real], theirs[mask]) < tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, pytest.param(torch.int8, marks=int8)]
 )

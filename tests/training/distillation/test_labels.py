@@ -47,6 +47,7 @@ def test_few_labels_are_all_learned_from(
     assert "The validation examples have no labels: the student is judged by" in page
 
 
+@pytest.mark.slow
 def test_steps_without_a_label_have_no_loss_of_labels(teacher: Path, tmp_path: Path) -> None:
     rows = rows_of(texts(tmp_path))
     for row in rows[2:]:
@@ -60,6 +61,7 @@ def test_steps_without_a_label_have_no_loss_of_labels(teacher: Path, tmp_path: P
     assert min(of_labels) > 0.0
 
 
+@pytest.mark.slow
 def test_labels_alone_are_fine_tuning(
     teacher: Path, base: Path, labelled: Path, tmp_path: Path
 ) -> None:

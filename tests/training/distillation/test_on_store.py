@@ -150,6 +150,7 @@ def test_a_preset_of_another_width_begins_at_random(teacher: Path) -> None:
         plan_student(config, "bert-tiny", [0, 1])
 
 
+@pytest.mark.takes(4)
 def test_a_student_is_trained_resumed_and_fine_tuned(
     store: Path, teacher: Path, labelled: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from bertine.training.distillation.result import Distilled
 from distilling import SHORT, rows_of, texts, write_rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["columns", "dictionary", "list"])
 def test_a_file_of_probabilities_teaches(
     teacher: Path, base: Path, labelled: Path, tmp_path: Path, form: str
@@ -49,6 +50,7 @@ def test_a_file_of_probabilities_teaches(
     assert result.teacher.times_as_fast is None
 
 
+@pytest.mark.slow
 def test_certain_probabilities_are_labels(base: Path, labelled: Path, tmp_path: Path) -> None:
     """One for the label and nothing for the others: the same losses as with labels."""
     rows = rows_of(labelled / "train.csv")
@@ -96,6 +98,7 @@ def many_labels(folder: Path, separator: str | None) -> Path:
     return write_rows(folder / "many.csv", rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("separator", [";", None])
 def test_a_file_of_any_number_of_labels_teaches(
     base: Path, tmp_path: Path, separator: str | None
@@ -131,6 +134,7 @@ def test_a_file_of_any_number_of_labels_teaches(
     assert all(min(each.values()) > 0.01 for each in chances)
 
 
+@pytest.mark.slow
 def test_a_file_of_scores_teaches(base: Path, tmp_path: Path) -> None:
     """Of texts without labels: the student scores as the file does."""
     rows = rows_of(texts(tmp_path))

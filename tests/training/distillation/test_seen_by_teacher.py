@@ -30,6 +30,7 @@ def trained(base: Path, data: Path, out: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [True, False])
 def test_rows_of_the_teachers_training_are_counted(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], there: bool
@@ -54,6 +55,7 @@ def test_rows_of_the_teachers_training_are_counted(
     assert f"was trained on {other.teacher.seen} of the 10 validation examples" in page
 
 
+@pytest.mark.slow
 def test_a_training_file_alone_holds_no_new_texts(base: Path, tmp_path: Path) -> None:
     """The teacher was trained on all of it, and judged on a file beside it."""
     data = tmp_path / "data"
@@ -69,6 +71,7 @@ def test_a_training_file_alone_holds_no_new_texts(base: Path, tmp_path: Path) ->
     assert (beside.teacher.seen, beside.teacher.judged) == (0, 20)
 
 
+@pytest.mark.slow
 def test_labelled_rows_of_a_partly_labelled_file(base: Path, tmp_path: Path) -> None:
     """The teacher was trained on these alone, and held out the same of them."""
     data = table(tmp_path / "some.csv", labels=60)

@@ -31,6 +31,7 @@ def soft_rows(rows: list[dict[str, str]], high: float) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.takes(4)
 def test_soft_labels_that_are_certain_are_labels(
     base: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_soft_labels_that_are_certain_are_labels(
     assert loaded.task.labels == ("animal", "dish")
 
 
+@pytest.mark.slow
 def test_soft_labels_are_learned_as_they_are(base: Path, labelled: Path, tmp_path: Path) -> None:
     """A model that has learned them is as sure as they are."""
     data = write_rows(tmp_path / "soft.csv", soft_rows(rows_of(labelled / "train.csv"), 0.8))

@@ -67,6 +67,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], Path], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.fast_cases(kind=("text", "tagging"))
+@pytest.mark.takes(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_task_trains_saves_loads_and_predicts(base: Path, tmp_path: Path, kind: str) -> None:
     task, write, more = KINDS[kind]

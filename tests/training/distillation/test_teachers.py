@@ -39,6 +39,7 @@ def test_a_teacher_alone_gives_its_answers(teacher: Path, labelled: Path, tmp_pa
     assert "against the teacher's answers" in "\n".join(result.lines())
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_same_answers(
     teacher: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_stopped_run_goes_on_with_the_same_answers(
     assert again.teacher.metrics
 
 
+@pytest.mark.slow
 def test_a_teacher_whose_head_was_fitted_alone_gives_its_layers_and_no_head(
     base: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     refused(r"other.csv:6: has another text than .*train.csv:6", **known)
 
 
+@pytest.mark.slow
 def test_options_that_do_nothing_are_said(
     teacher: Path, base: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
