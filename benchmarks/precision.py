@@ -27,6 +27,7 @@ from bertine.modeldir import load_config
 from bertine.models.model import Model
 from bertine.models.precision import cpu_has_bf16, measured_rates, resolve_precision
 from bertine.models.products import products_of
+from bertine.models.threads import using_threads
 from bertine.objectives.base import Loss
 from bertine.presets import preset
 from bertine.system.memory import keep_freed_memory
@@ -85,7 +86,9 @@ def measure(work: Work, turns: int, seconds: float) -> dict[str, Any]:
             step = functools.partial(
                 seconds_per_step, work.model, work.loss, lambda _: work.batch, seconds=seconds
             )
-            speeds[name].append(1 / step(dtype=resolve_precision(precision)))
+            threads = chosen.threads if name == "auto" else torch.get_num_threads()
+            with using_threads(threads):
+                speeds[name].append(1 / step(dtype=resolve_precision(precision)))
     return {
         "rates": rates._asdict(),
         "line": rates.line(),

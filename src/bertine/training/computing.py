@@ -72,7 +72,8 @@ def computing_of_run(
             return measured_computing(asked, model, tokens=tokens, words=words)
         return _as_begun(asked, begun, world.device)
 
-    return Computing(*world.alone(decide))
+    # Not `alone`: who waits there for a first process that has ended waits for ever.
+    return Computing(*world.gather(decide() if world.main else None)[0])
 
 
 def measured_computing(
