@@ -167,7 +167,7 @@ def chinese_tasks(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_chinese_model_in_seconds(tmp_path: Path, chinese_tasks: Path, hour: Hour) -> None:
     corpus, out = tmp_path / "zh.txt", tmp_path / "out"
     sentence = "河流在城市的北边。山在南边。国王听音乐。"
@@ -376,7 +376,7 @@ def story_main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_story_of_seconds(tmp_path: Path) -> None:
     corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=120)
     glue = glue_files.write_glue(tmp_path / "glue", *TASKS)
@@ -537,7 +537,7 @@ def test_a_system_ends_a_tenth_after_its_time(
     assert shown == "56 updates of 100, then stopped"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_story_killed_in_training_goes_on_to_the_same_weights(
     tmp_path: Path, story_main: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

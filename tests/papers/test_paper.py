@@ -113,7 +113,7 @@ def test_a_table_has_all_its_cells(ran: PaperResult) -> None:
     assert len(list(ran.out.glob("pretrained/*/model/*.safetensors"))) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult) -> None:
     out, before = ran.out, records(ran.out)
     with pytest.raises(BertineError, match="holds a table already; add resume=True"):
