@@ -1,8 +1,7 @@
-"""The documentation site: Sphinx with furo, MyST and myst-nb. `make docs` builds it."""
+"""The documentation site: Sphinx with furo and MyST. `make docs` builds it."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,15 +9,6 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS / "_ext"))
 
 import bertine  # noqa: E402
-
-# What the tutorials run: `bertine` of this environment, plain lines, a width that fits the page.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-os.environ.update({"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "82"})
-# They import the same Bertine as this file, also where it is not installed, and tutorial_cells.
-_FOLDERS = [str(Path(bertine.__file__).resolve().parents[1]), str(DOCS / "_ext")]
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [*_FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]
-)
 
 project = "Bertine"
 author = "The Bertine developers"
@@ -29,11 +19,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "myst_nb",
+    "myst_parser",
     "bertine_docs",
 ]
-source_suffix = {".md": "myst-nb"}
-exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build", "_ext"]
 
 # Markdown
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist", "attrs_inline", "attrs_block"]
@@ -41,11 +31,7 @@ myst_heading_anchors = 4
 # The last is that of links to files of the repository: see _ext/repository_links.py.
 myst_url_schemes = ["http", "https", "mailto", "repository"]
 
-# Tutorials are run when their page is built, and must not fail.
-nb_execution_mode = "auto"
-nb_execution_timeout = 900
-nb_execution_raise_on_error = True
-nb_merge_streams = True
+# Of a block with commands and what they print, the commands are copied.
 copybutton_prompt_text = "$ "
 copybutton_exclude = ".linenos, .gp, .go"
 

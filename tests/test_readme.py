@@ -7,7 +7,7 @@ must compile. A ```yaml block marked with a command (```yaml pretrain) must be a
 for it. Relative links must lead to a file, and to a heading of it.
 
 A block marked ``run`` is also run, those of a document one after the other in one folder that has
-the repository's ``examples``. What its output is shown as must be what is printed
+the repository's ``examples``, for a tutorial its data as well. What its output is shown as must be what is printed
 (:mod:`printed`): in a ```console block the lines after each command, for a ```python block the
 lines of the ```text block marked ``printed`` after it. ``within=20%`` after ``run`` or ``printed``
 says how far numbers may be off.
@@ -220,15 +220,22 @@ def check_printed(shown: str, printed: str, tolerance: float, where: str) -> Non
     assert missing is None, f"{where}: not printed: {missing}\n--- printed:\n{printed}"
 
 
-def has_blocks_to_run(path: Path) -> bool:
-    return any("run" in block.words for block in blocks(path.read_text(encoding="utf-8")))
+#: Documents whose commands train for minutes.
+_LONG = {"docs/tutorials/fine-tune.md", "docs/tutorials/questions-entities.md"}
+#: Documents with blocks to run.
+_RUN = [
+    pytest.param(path, marks=pytest.mark.deep if relative(path) in _LONG else pytest.mark.slow)
+    for path in DOCUMENTS
+    if any("run" in block.words for block in blocks(path.read_text(encoding="utf-8")))
+]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", list(filter(has_blocks_to_run, DOCUMENTS)), ids=relative)
+@pytest.mark.parametrize("path", _RUN, ids=relative)
 def test_marked_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path) -> None:
     shell = ["bash", "-euo", "pipefail", "-c"]
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    if path.parent.name == "tutorials":  # their readers begin with a copy of these
+        shutil.copytree(path.parent / "data", tmp_path, dirs_exist_ok=True)
     printed = ""
     for block in blocks(path.read_text(encoding="utf-8")):
         where = f"{relative(path)}:{block.line}"

@@ -1,6 +1,6 @@
 """Plant faults in the package, one at a time, and see whether the tests find them.
 
-    python tools/plant_faults.py cover --numprocesses 2     # which test executes which line
+    python tools/plant_faults.py cover --numprocesses 2 -m "not deep"    # which test executes what
     python tools/plant_faults.py plant --number 100 --jobs 2
     python tools/plant_faults.py report
 
@@ -357,6 +357,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one fault")
     parser.add_argument("--again", action="store_true", help="try those that survived once more")
     given, rest = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ending what was started, as Ctrl-C
     if rest and given.command != "cover":
         parser.error(f"only cover hands arguments on to pytest: {' '.join(rest)}")
     work = given.work.absolute()

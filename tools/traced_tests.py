@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
 import multiprocessing.process
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -85,7 +84,7 @@ class Contexts:
 
     def _cache_calls(self, lru_cache: Callable[..., Any]) -> None:
         """Replace functools' caches of the tree's functions by some that note who calls them."""
-        tree = Path.cwd()
+        tree, process = Path.cwd(), os.getpid()
 
         def cache(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
             code = getattr(function, "__code__", None)
@@ -98,7 +97,8 @@ class Contexts:
             def compute(*args: Any, **kwargs: Any) -> Any:
                 nonlocal results
                 results += 1
-                if results > _RESULTS_THAT_ARE_SHARED:
+                # What a forked process notes, nobody reads.
+                if results > _RESULTS_THAT_ARE_SHARED or os.getpid() != process:
                     return function(*args, **kwargs)
                 with self._context(context):
                     return function(*args, **kwargs)
@@ -220,11 +220,11 @@ class Chosen:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Lift the fast tier's limit of seconds: what is measured, or has a fault, takes longer."""
+    """Have tests/conftest.py see no seconds: under coverage a fast test may be over its limit."""
     file = session.config.rootpath / "tests" / "conftest.py"
     conftest = session.config.pluginmanager.get_plugin(str(file))
-    if REPORTS in os.environ and hasattr(conftest, "LIMIT"):
-        setattr(conftest, "LIMIT", math.inf)  # noqa: B010
+    if REPORTS in os.environ and hasattr(conftest, "_processor_time"):
+        setattr(conftest, "_processor_time", float)  # noqa: B010
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,6 +25,7 @@ from repository_links import ROOT, SCHEME, document_of, page_of, redirected, sou
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.environment.adapters.toctree import TocTree
 
 import bertine
 from bertine.commands import COMMANDS
@@ -77,6 +78,32 @@ def stack_tables(app: Sphinx, doctree: nodes.document, page: str) -> None:
                 table["classes"].append("stacked")
 
 
+def draw_navigation(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Give the theme the tree of all pages, made of their titles.
+
+    Sphinx's own copies the headings of all pages anew for each page, only to drop them: nearly
+    half the time of a build.
+    """
+    open_pages = {page, *TocTree(app.env).get_toctree_ancestors(page)}
+
+    def tree(parent: str, level: int) -> str:
+        entries = []
+        for child in app.env.toctree_includes.get(parent, ()):
+            item = f"toctree-l{level}{' current' if child in open_pages else ''}"
+            link, here = app.builder.get_relative_uri(page, child), ""
+            if child == page:
+                link, here = "#", "current "
+            entries.append(
+                f'<li class="{item}"><a class="{here}reference internal" href="{escape(link)}">'
+                f"{escape(app.env.titles[child].astext())}</a>{tree(child, level + 1)}</li>"
+            )
+        return f"<ul>{''.join(entries)}</ul>" if entries else ""
+
+    context["toctree"] = lambda **_: tree(app.config.root_doc, 1)
+
+
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """A page with the source of every file that was linked to."""
     shown: set[str] = app.bertine_shown
@@ -113,6 +140,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-resolved", resolve_links)
     app.connect("doctree-resolved", inline_pictures)
     app.connect("doctree-resolved", stack_tables)
+    app.connect("html-page-context", draw_navigation, priority=400)  # before the theme's
     app.connect("html-collect-pages", source_pages)
     app.connect("missing-reference", resolve_public_name)
-    return {"parallel_read_safe": True, "parallel_write_safe": False}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -22,6 +22,7 @@ from bertine.datasets.labelled import read_evaluation
 from bertine.inference.compute.choosing import why_not_int8
 from bertine.modeldir import load_model
 from bertine.rng import generator
+from tolerance import assert_close, network_terms, tolerance
 
 from .conftest import Home, Once, Run
 from .conftest import bertine as command
@@ -189,7 +190,7 @@ def test_answers_are_the_same_in_memory_in_files_and_in_transformers(
         expected = logits.T if case.auto == "MultipleChoice" else logits
     if ours.dim() == 3:
         ours, expected = ours[batch.attention_mask], expected[real]
-    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+    assert_close(ours, expected, terms=network_terms(2, 32))
 
 
 def check_classified(folder: Path, predictor: bertine.Predictor, rows: list[Any]) -> None:
@@ -292,7 +293,7 @@ def test_a_server_answers_explains_and_shows_attention(
 
 #: Variants whose graphs are exported: each has layers of its own. tests/inference exports every
 #: kind of head of BERT.
-EXPORTED = ("modernbert", "deberta-v2", "mobilebert", "xlnet", "bart", "openai-gpt")
+EXPORTED = ("modernbert", "deberta-v2", "xlnet", "bart")
 
 
 @pytest.mark.slow
@@ -302,4 +303,5 @@ def test_graphs_are_exported(finetuned: tuple[TaskCase, Path], home: Home, tmp_p
         pytest.skip("texts, with layers of each kind, stand for all")
     pytest.importorskip("onnxruntime")
     report = bertine.export(folder, tmp_path / "graph")
-    assert report.differences["model.onnx"].largest < 1e-4
+    near = report.differences["model.onnx"]
+    assert near.largest < tolerance(near.scale, terms=network_terms(2, 32))

@@ -14,6 +14,7 @@ from bertine.errors import BertineError
 from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
 from bertine.models.elmo.characters import BEGIN, END, character_ids
 from interop import elmos
+from tolerance import assert_close
 
 pytest.importorskip("h5py")
 
@@ -47,9 +48,7 @@ def test_each_layer_and_their_mean_for_each_word(published: Path, texts: Path) -
         for row, text in zip(rows, TEXTS, strict=True):
             all_layers = expected(text)
             right = all_layers.mean(1) if number is None else all_layers[:, number]
-            np.testing.assert_allclose(
-                np.array(row["vectors"]).reshape(right.shape), right, atol=2e-6
-            )
+            assert_close(np.reshape(row["vectors"], right.shape), right, terms=elmos.TERMS)
         assert report.empty == 1
 
 
@@ -63,7 +62,7 @@ def test_a_text_is_the_mean_or_the_greatest_of_its_words(published: Path) -> Non
                 assert not vector.any()
             else:
                 right = words.mean(0) if pooling == "mean" else words.max(0)
-                np.testing.assert_allclose(vector, right, atol=2e-6)
+                assert_close(vector, right, terms=elmos.TERMS)
     unit = ElmoEmbedder.load(published, normalize=True).embed("the bank")
     assert unit.shape == (12,)
     assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-6)
@@ -72,16 +71,16 @@ def test_a_text_is_the_mean_or_the_greatest_of_its_words(published: Path) -> Non
 def test_a_vector_does_not_depend_on_the_other_texts(published: Path) -> None:
     embedder = ElmoEmbedder.load(published)
     alone = np.stack([embedder.embed(text) for text in TEXTS])
-    np.testing.assert_allclose(embedder.embed(TEXTS), alone, atol=1e-6)
+    assert_close(embedder.embed(TEXTS), alone, terms=elmos.TERMS)
     sentences = [text.split() for text in TEXTS]
     for layers, text in zip(embedder.layers(sentences), TEXTS, strict=True):
-        np.testing.assert_allclose(layers, expected(text), atol=2e-6)
+        assert_close(layers, expected(text), terms=elmos.TERMS)
 
 
 def test_a_word_has_another_vector_in_another_sentence(published: Path) -> None:
     embedder = ElmoEmbedder.load(published)
     closed, river = embedder.layers([["the", "bank", "closed"], ["the", "bank", "of", "it"]])
-    np.testing.assert_allclose(closed[1, 0], river[1, 0], atol=1e-6)
+    assert_close(closed[1, 0], river[1, 0], terms=elmos.TERMS)
     assert np.abs(closed[1, 2] - river[1, 2]).max() > 1e-3
 
 

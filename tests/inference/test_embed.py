@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
+from tolerance import assert_close, network_terms
 
 from .test_predictor import random_texts
 
@@ -48,8 +51,10 @@ def test_files_of_every_format_hold_the_vectors(deep: Path, tmp_path: Path, dtyp
     mapped = np.load(written("out.npy"), mmap_mode="r")
     assert mapped.dtype == expected.dtype
     # Chunks put other texts beside a text, which moves its last bits.
-    close = {"rtol": 1e-3 if dtype == "fp16" else 1e-6, "atol": 1e-3 if dtype == "fp16" else 1e-5}
-    np.testing.assert_allclose(mapped, expected, **close)
+    close: Any = {"terms": network_terms(5, 32)}
+    if dtype == "fp16":
+        close = {"terms": 1, "dtype": torch.float16}
+    assert_close(mapped, expected, **close)
     lines = [json.loads(line) for line in written("out.jsonl").read_text().splitlines()]
     assert [(row["id"], row["text"]) for row in lines] == [(str(i), t) for i, t in enumerate(texts)]
     exact = np.array([row["vector"] for row in lines])
@@ -81,9 +86,10 @@ def test_vectors_of_tokens_in_files(deep: Path, tmp_path: Path) -> None:
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     for at, each in enumerate(expected):
-        np.testing.assert_allclose(flat[starts[at] : starts[at + 1]], each.vectors, atol=1e-5)
+        close = functools.partial(assert_close, expected=each.vectors, terms=network_terms(5, 32))
+        close(flat[starts[at] : starts[at + 1]])
         assert rows[at]["tokens"] == lines[at]["tokens"] == each.tokens
-        np.testing.assert_allclose(np.array(rows[at]["vectors"]), each.vectors, atol=1e-5)
+        close(rows[at]["vectors"])
         assert np.array_equal(np.float32(rows[at]["vectors"]), np.float32(lines[at]["vectors"]))
 
 

@@ -29,6 +29,11 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+#: Terms of the sums that follow each other: two layers in six words, each the products of its
+#: inputs and its projection, after the filters and the highways.
+TERMS = 2 * 6 * (12 + 10) + 3 * 3 + 3 * 9
+
+
 def tensors(options: dict[str, Any] = OPTIONS, seed: int = 0) -> dict[str, np.ndarray]:
     """Random weights under the published names."""
     draw = np.random.default_rng(seed)

@@ -31,6 +31,7 @@ from bertine.training.loop.optim import row_gradients
 from bertine.training.pretraining.extend import extend_vocabulary
 from family.parity import close, full_labels, inputs, random_batch, same_gradients
 from family.variants import VARIANTS, scramble
+from tolerance import assert_close, network_terms
 
 MOBILE = VARIANTS["mobilebert"]
 FLAGS = (
@@ -140,7 +141,10 @@ def test_a_word_of_padding_gets_no_gradient_by_its_neighbours_either_way() -> No
         grad = model.backbone.word_weights.grad
         assert grad is not None
         grads.append(grad.to_dense() if grad.is_sparse else grad)
-    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+    # Without layer norms, numbers are as large on the way as the largest gradient.
+    others = [p.grad for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
+    largest = max(float(grad.abs().max()) for grad in others if grad.numel())
+    assert_close(*grads, terms=network_terms(2, 20, gradients=True), size=largest)
     assert not grads[0][model.config.pad_token_id].any()
     assert grads[0].any()
 
