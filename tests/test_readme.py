@@ -7,10 +7,10 @@ must compile. A ```yaml block marked with a command (```yaml pretrain) must be a
 for it. Relative links must lead to a file, and to a heading of it.
 
 A block marked ``run`` is also run, those of a document one after the other in one folder that has
-the repository's ``examples``, for a tutorial its data as well. What its output is shown as must be what is printed
-(:mod:`printed`): in a ```console block the lines after each command, for a ```python block the
-lines of the ```text block marked ``printed`` after it. ``within=20%`` after ``run`` or ``printed``
-says how far numbers may be off.
+the repository's ``examples``, for a tutorial its data as well. What its output is shown as must be
+what is printed (:mod:`printed`): in a ```console block the lines after each command, for a
+```python block the lines of the ```text block marked ``printed`` after it. ``within=20%`` after
+``run`` or ``printed`` says how far numbers may be off.
 """
 
 from __future__ import annotations
