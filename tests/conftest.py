@@ -41,7 +41,7 @@ hypothesis.settings.load_profile("bertine")
 #: Seconds of processor time that a test of the fast tier may take on a quiet machine.
 LIMIT = 1.0
 #: On a busy one, or a slow one, a test takes this many times as long.
-_BUSY = 2.5
+_BUSY = 3.0
 
 
 @pytest.hookimpl(tryfirst=True)

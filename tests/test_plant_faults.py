@@ -158,6 +158,9 @@ def test_tests_that_use_what_is_shared_execute_its_lines(tools: None, tmp_path: 
     for context, line in (("cache", 1), ("fixture", 2), ("other", 2), ("first", 3)):
         data.set_context(of(context))
         data.add_lines({source: [line]})
+    for context in ("", of("other")):  # executed on import, and kept
+        data.set_context(context)
+        data.add_lines({source: [5]})
     data.set_context(f"{of('first')}|{of('other')}")  # a process that a fork server made
     data.add_lines({source: [4]})
     data.write()
@@ -165,9 +168,10 @@ def test_tests_that_use_what_is_shared_execute_its_lines(tools: None, tmp_path: 
     fault = importlib.import_module("faults").Fault
     names = [
         {test.name for test in trace.tests_of(fault("", "rows.py", "", line, "", 0, 0, ""))}
-        for line in (1, 2, 3, 4)
+        for line in (1, 2, 3, 4, 5)
     ]
-    assert names == [{"first", "second"}, {"first", "second", "other"}, {"first"}, {"other"}]
+    everyone = {"first", "second", "other"}
+    assert names == [{"first", "second"}, everyone, {"first"}, {"other"}, everyone]
     assert {test.seconds for test in trace.tests.values()} == {1.0, 2.0}
 
 

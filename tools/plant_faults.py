@@ -93,9 +93,13 @@ class Trace:
         return [test for test in tests if set(test.outcomes) == {"passed"}]
 
     def tests_of(self, fault: Fault) -> list[Test]:
-        """List the tests that execute the line of a fault."""
+        """List the tests that execute the line of a fault. Where importing the file executes it as
+        well, its result is kept there, and all tests that execute a line of the file have it."""
         lines = self._data.contexts_by_lineno(str(self.tree / fault.path))
-        return self._tests(lines.get(fault.line, []))
+        contexts = lines.get(fault.line, [])
+        if "" in contexts:
+            contexts = [context for some in lines.values() for context in some]
+        return self._tests(contexts)
 
     def faults(self) -> list[Fault]:
         """List all faults in lines that tests execute."""
@@ -199,11 +203,14 @@ def cover(work: Path, arguments: list[str]) -> None:
 
 
 _RUNNING_NOW: set[subprocess.Popen[bytes]] = set()
+_STOPPED = threading.Event()
 
 
 def _run(tree: Path, names: list[str], seconds: float, *more: str) -> tuple[int | None, Any]:
     """Run tests in `tree` up to the first failure. Return pytest's exit status, ``None`` if it was
     ended after `seconds`, and the last failure's report or ``None``."""
+    if _STOPPED.is_set():
+        raise InterruptedError
     chosen, reports = tree.with_suffix(".chosen"), tree.with_suffix(".reports")
     chosen.write_text("\n".join(names), "utf-8", "surrogateescape")
     reports.write_text("")
@@ -302,13 +309,13 @@ def plant(work: Path, number: int, seed: int, jobs: int, limit: float, again: bo
         copy = work / f"job{job}"
         shutil.rmtree(copy, ignore_errors=True)
         trees.put(Path(shutil.copytree(trace.tree, copy, ignore=shutil.ignore_patterns("*.pyc"))))
-    stopped, writing = threading.Event(), threading.Lock()
+    writing = threading.Lock()
 
     def attempt(fault: Fault, tests: list[Test]) -> None:
         tree = trees.get()
         row = tried(fault, tree, tests, limit)
         trees.put(tree)
-        if not stopped.is_set():
+        if not _STOPPED.is_set():
             with writing, (work / "results.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(_line(row), flush=True)
@@ -318,7 +325,7 @@ def plant(work: Path, number: int, seed: int, jobs: int, limit: float, again: bo
             for future in [pool.submit(attempt, *each) for each in given]:
                 future.result()
         except BaseException:
-            stopped.set()
+            _STOPPED.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list(_RUNNING_NOW):
                 _end(process)

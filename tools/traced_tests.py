@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import json
 import multiprocessing.process
 import os
+import pkgutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,6 +122,14 @@ class Contexts:
 
         functools.cache = functools.partial(cache, maxsize=None)  # type: ignore[assignment]
         functools.lru_cache = cache_up_to
+
+    def pytest_collection_finish(self) -> None:
+        """Import the whole package, or what an import executes would be that of some test."""
+        package = importlib.import_module("bertine")
+        for module in pkgutil.walk_packages(package.__path__, "bertine."):
+            if not module.name.endswith("__main__"):
+                with suppress(Exception):  # what is not installed
+                    importlib.import_module(module.name)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

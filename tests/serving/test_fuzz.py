@@ -37,6 +37,7 @@ PATHS = {
 }
 
 
+@pytest.mark.takes(3)
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 @pytest.mark.parametrize("path", PATHS)
 def test_requests_made_of_the_openapi(

@@ -248,8 +248,9 @@ def test_all_processes_compute_as_the_first_one(machine: Machine, tmp_path: Path
     """Though each would measure something else."""
 
     class Second(World):
-        def alone(self, work: Any) -> Any:
-            return json.loads(json.dumps(["bf16", {"bf16_speedup": 4.0}]))
+        def gather(self, value: Any) -> list[Any]:
+            assert value is None
+            return json.loads(json.dumps([["bf16", {"bf16_speedup": 4.0}], value]))
 
     machine.has(SLOW_BF16)
     found = computing_of_run(

@@ -217,6 +217,7 @@ def test_dropout_can_be_set_for_a_model_that_has_another(
         assert saved.hidden_dropout_prob == saved.attention_probs_dropout_prob == 0.25
 
 
+@pytest.mark.slow
 def test_tensorboard_by_option(store: Path, model: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1, "model": model}
