@@ -52,7 +52,7 @@ check: setup ## Lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(DOCS_STAMP) ## Build the documentation in build/docs; its tutorials are run
+docs: $(DOCS_STAMP) ## Build the documentation in build/docs
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs build/docs
 	@echo "build/docs/index.html"
 

@@ -125,19 +125,6 @@ def test_pictures_follow_light_and_dark() -> None:
         assert "<title>" in text
 
 
-def test_the_tutorials_commands_are_real() -> None:
-    """Their cells are run when the site is built; that they parse is known before."""
-    from test_readme import check_bertine, commands
-
-    for page in sorted((DOCS / "tutorials").glob("*.md")):
-        cells = re.findall(
-            r"^```\{code-cell\}\n%%bash\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S
-        )
-        for cell in cells:
-            for arguments in commands(cell, "bertine"):
-                check_bertine(arguments)
-
-
 def test_the_tutorials_data_have_their_licence() -> None:
     folder = DOCS / "tutorials" / "data"
     text = (folder / "LICENSE.md").read_text(encoding="utf-8")
