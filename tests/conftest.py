@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ hypothesis.settings.load_profile("bertine")
 LIMIT = 1.0
 #: On a busy one, or a slow one, a test takes this many times as long.
 _BUSY = 3.0
+#: A test that imports more modules than this is not held to the limit.
+_IMPORTED = 20
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,12 +69,14 @@ def _processor_time() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test that is too slow for the fast tier and is not marked."""
-    began = _processor_time()
+    began, known = _processor_time(), len(sys.modules)
     result = yield
     spent = _processor_time() - began
     takes = item.get_closest_marker("takes")
     limit = LIMIT if takes is None else takes.args[0]
-    if spent > _BUSY * limit and item.get_closest_marker("slow") is None:
+    # Importing a library takes seconds, and the first test that needs it is any.
+    imports = len(sys.modules) - known > _IMPORTED
+    if spent > _BUSY * limit and not imports and item.get_closest_marker("slow") is None:
         pytest.fail(f"{spent:.1f} s of processor time: make it cheaper, or mark it slow")
     return result
 

@@ -24,6 +24,7 @@ from bertine.models.model import Model
 from bertine.models.precision import Rates
 from bertine.models.threads import using_threads
 from bertine.tasks.features import Features, pad_features
+from tolerance import assert_close, network_terms
 
 from .test_predictor import random_texts
 
@@ -36,6 +37,7 @@ CONFIG = BertConfig(
     max_position_embeddings=24,
     initializer_range=0.2,
 )
+TERMS = network_terms(2, 32)
 BF16_IS_FASTER = Rates(1e11, 4e11)
 BF16_IS_SLOWER = Rates(179e9, 97e9)
 
@@ -152,7 +154,7 @@ def test_batches_of_all_sizes_need_few_kernels(
                 last = states(engine, features_of(ids), sizes)[-1][:, 3]
                 assert sizes == [count]
                 expected = model.backbone(torch.tensor(ids[-1:])).last_hidden_state
-                assert np.allclose(last, expected[0].detach(), atol=1e-5)
+                assert_close(last, expected[0], terms=TERMS)
     assert {rows.count for rows in met} == set(range(64, 257, 32))
 
 
@@ -172,8 +174,8 @@ def test_full_batches_are_padded_and_others_not(
     with torch.no_grad():
         expected = model.backbone(torch.tensor(ids))
     for row, (first, pooled) in enumerate(found):
-        assert np.allclose(first, expected.last_hidden_state[row, 0], atol=1e-5)
-        assert np.allclose(pooled, expected.pooler_output[row], atol=1e-5)
+        assert_close(first, expected.last_hidden_state[row, 0], terms=TERMS)
+        assert_close(pooled, expected.pooler_output[row], terms=TERMS, size=1.0)
 
 
 def test_a_batch_that_is_cut_already_is_not_cut_again(model: Model) -> None:
@@ -352,7 +354,7 @@ def test_one_text_and_a_stream(classifier: Path) -> None:
     answers = [first, *stream]
     assert [a.label for a in answers] == [e.label for e in expected]
     for ours, theirs in zip(answers, expected, strict=True):
-        assert ours.probability == pytest.approx(theirs.probability, abs=1e-5)
+        assert_close(ours.probability, theirs.probability, terms=TERMS, size=1.0)
     with pytest.raises(BertineError, match="predict_one takes one"):
         next(predictor.stream("a text"))
     with pytest.raises(BertineError, match="hold is 0"):
