@@ -37,10 +37,10 @@ demo: setup ## See what pre-training is worth, on bundled texts (about 5 minutes
 # Compiled modules are kept, whatever the environment says: a hundred processes import them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-test: setup ## Run the fast tests (about 5 minutes)
+test: setup ## Run the fast tests
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: setup ## Run all tests but those for use by hand (about 15 minutes)
+test-all: setup ## Run all tests but those for use by hand
 	$(PYTEST) -m "not deep" $(ARGS)
 
 test-deep: setup ## Run what takes long: tables of papers, 100 kills, 20,000 fuzzed inputs

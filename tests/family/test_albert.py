@@ -128,7 +128,7 @@ def test_a_shared_part_computes_and_learns_as_copies_do_that_are_kept_equal(part
     ours = names.to_canonical(own, config)
     assert ours.keys() == summed.keys() | tied.keys()
     for name, grad in summed.items():
-        close(ours[name], grad, f"gradient of {name}", gradients=True)
+        close(ours[name], grad, f"gradient of {name}")
 
 
 def test_weights_are_as_many_as_the_paper_counts() -> None:
