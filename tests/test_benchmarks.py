@@ -273,6 +273,7 @@ def test_the_loops_spans_are_read_back_from_their_targets(tmp_path: Path) -> Non
     assert odds < 0 < odds_none
 
 
+@pytest.mark.slow
 def test_prepare_prints_its_share_of_the_tokenizers_speed(run: Run, tmp_path: Path) -> None:
     corpus = toys.write_corpus(tmp_path / "corpus.txt")
     tokenizer = toys.tokenizer_folder(tmp_path / "tokenizer")

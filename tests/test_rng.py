@@ -29,6 +29,7 @@ def test_keys_are_the_same_on_every_machine():
     assert generator(0, "masking", 1).integers(1000, size=4).tolist() == [714, 422, 104, 559]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**63), epoch=st.integers(0, 1000))
 @example(size=Permutation.TABLE + 1, seed=0, epoch=0)
@@ -56,6 +57,7 @@ def test_permutations_differ_between_seeds_and_epochs():
     assert len(orders) == 25
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(size=(5,))
 @pytest.mark.parametrize("size", [2, 5, 16, 100])
 def test_every_index_goes_anywhere_equally_often(size: int):

@@ -161,6 +161,7 @@ def killed_after_two(folder: Path, name: str) -> None:
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_killed_preparation_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

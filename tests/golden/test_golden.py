@@ -18,7 +18,7 @@ from golden.compare import TOLERANCES, differences
 #: Start processes, or train for seconds.
 _SLOW = {
     *("two-processes", "finetune-frozen", "finetune-defaults", "finetune-resumed"),
-    *("rates-and-exports", "old-runs"),
+    *("rates-and-exports", "old-runs", "embed", "finetune-windows-bf16"),
 }
 
 

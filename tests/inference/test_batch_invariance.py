@@ -60,6 +60,7 @@ def test_predictions_have_the_same_bits_in_any_company(classifier: Path) -> None
             np.testing.assert_array_equal(output, other)
 
 
+@pytest.mark.slow
 def test_files_have_the_same_rows(classifier: Path, pretrained: Path, tmp_path: Path) -> None:
     whole, half = tmp_path / "whole.txt", tmp_path / "half.txt"
     whole.write_text("".join(f"{text}\n" for text in TEXTS))

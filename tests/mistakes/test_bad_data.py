@@ -273,6 +273,7 @@ def test_a_search_reads_before_it_runs(made: Path, tmp_path: Path, fails: Fails)
     assert f"{path}:3: 1 cell where the header has 2" in message
 
 
+@pytest.mark.slow
 def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) -> None:
     data = tagged.write_columns(tmp_path / "train.conll", 24)
     quick: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32"}

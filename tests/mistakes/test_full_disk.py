@@ -59,6 +59,7 @@ def test_no_room_for_a_vocabulary(
     assert str(out) in message or ".vocab.tmp-" in message
 
 
+@pytest.mark.slow
 def test_no_room_for_a_store(
     tmp_path: Path, made: Path, fails: Fails, full_disk: Callable[[int], Path]
 ) -> None:

@@ -184,6 +184,7 @@ def test_every_scheme_keeps_the_entities(
     assert read == [encode(found, length, "IOB2")]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(sentences_of_entities(), min_size=1), st.sampled_from(["IOB1", "IOB2", "IOBES"]))
 def test_a_detected_scheme_fits(sentences: list[tuple[list[Entity], int]], scheme: Scheme) -> None:

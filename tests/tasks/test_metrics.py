@@ -80,6 +80,7 @@ def test_three_classes_by_their_formulas(pairs: list[tuple[str, str]]) -> None:
 NUMBERS = st.integers(-20, 20).map(lambda number: number / 4)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=30))
 def test_correlations_by_their_formulas(pairs: list[tuple[float, float]]) -> None:

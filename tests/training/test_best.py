@@ -62,6 +62,7 @@ def train(
     return model.state_dict()
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_besides_the_newest(store: Path, tmp_path: Path) -> None:
     train(store, tmp_path / "run")
     folder = tmp_path / "run" / "checkpoints"
@@ -131,6 +132,7 @@ def test_a_damaged_checkpoint_of_the_best_has_its_own_advice(store: Path, tmp_pa
         load_best(folder, toys.pretraining_model())
 
 
+@pytest.mark.slow
 def test_pretrain_writes_the_best_where_asked(store: Path, model: Path, tmp_path: Path) -> None:
     # Ever faster, until it diverges: it is not best at the end.
     given: dict[str, Any] = {"model": model, "steps": 12, "max_seq_length": 32, "batch_size": 4}

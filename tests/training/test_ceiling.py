@@ -132,6 +132,7 @@ def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPa
     assert gauge.facts(0) == {"share_of_ceiling": pytest.approx(wanted / 0.1 / 1e9)}
 
 
+@pytest.mark.slow
 def test_longer_sequences_have_a_rate_of_their_own(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

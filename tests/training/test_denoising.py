@@ -102,6 +102,7 @@ def test_evaluate_corrupts_as_the_run_did(home: Path, tmp_path: Path) -> None:
     assert report.metrics["denoising_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**SETTINGS, "steps": 3, "dropout": 0.0, "checkpoint_every": 9}
     for room in (1000, 48):

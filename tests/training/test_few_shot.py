@@ -84,6 +84,7 @@ def test_pairs_of_a_million_labels_are_counted_without_holding_them() -> None:
     assert "499,999,500,000 possible pairs" in counts.line()
 
 
+@pytest.mark.slow
 @given(label_sets, st.integers(2, 16), st.integers(0, 50))
 def test_a_batch_is_the_same_whenever_it_is_asked_for(
     rows: list[list[bool]], size: int, step: int
@@ -259,6 +260,7 @@ def test_a_validation_file_is_judged_on_and_not_learned_from(model: Path, tmp_pa
     assert learner.metrics["accuracy"] >= 0.9
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bits(model: Path, tmp_path: Path) -> None:
     data = toys.write_labelled(tmp_path / "few.csv", rows=12)
     for name in ("one", "two"):

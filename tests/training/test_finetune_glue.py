@@ -107,6 +107,7 @@ def test_a_collapse_is_named_in_the_table(model: Path, tmp_path: Path) -> None:
         assert "CoLA: collapsed to one answer; train it again with another seed" in done.lines()
 
 
+@pytest.mark.slow
 def test_a_run_over_all_goes_on_where_it_stopped(
     everything: tuple[Path, Learner], data: Path, model: Path, tmp_path: Path
 ) -> None:

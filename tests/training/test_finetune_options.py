@@ -199,6 +199,7 @@ def test_a_run_ends_when_it_gets_no_better(
     assert [line["step"] for line in toys.log(tmp_path / "run") if "loss" in line][-1] == steps
 
 
+@pytest.mark.slow
 def test_a_run_that_had_ended_early_does_not_go_on(store: Path, tmp_path: Path) -> None:
     patient(store, tmp_path / "run", 2)
     assert patient(store, tmp_path / "run", 2) == 0

@@ -64,7 +64,7 @@ def swag(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.takes(10)
+@pytest.mark.slow
 def test_swag_is_learned_saved_evaluated_and_predicted(
     swag: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,6 +237,7 @@ def test_a_curve_that_falls_to_its_end_is_not_said_to_rise(tmp_path: Path) -> No
     assert "beyond it the loss rises" not in page
 
 
+@pytest.mark.slow
 def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> None:
     """Any task has a curve: its loss is what it is trained by."""
     questions = tmp_path / "questions.csv"

@@ -156,6 +156,7 @@ def test_muon_is_the_published_one_with_adamw_beside_it(max_grad_norm: float) ->
         )
 
 
+@pytest.mark.slow
 def test_muon_takes_the_matrices_of_every_familys_layers_and_no_others() -> None:
     for name, preset in PRESETS.items():
         small = name.endswith(("tiny", "small", "xsmall", "base"))

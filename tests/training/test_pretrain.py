@@ -63,6 +63,7 @@ def test_masked_tokens_alone_are_learnt_on_every_format(
     assert f"{input_format} of at most 24 tokens" in report.lines()[0]
 
 
+@pytest.mark.slow
 def test_a_model_without_next_sentences_can_be_fine_tuned_and_trained_on(
     store: Path, model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_new_weights_may_begin_with_heads_that_look_around(store: Path, tmp_path
         pretrain(store, model=sizes, out=tmp_path / "mimetic-0", resume=True, **settings)
 
 
+@pytest.mark.slow
 def test_two_phases_under_one_schedule(store: Path, model: Path, tmp_path: Path) -> None:
     settings = {**FEW, "steps": 20, "log_every": 1, "max_seq_length": 16}
     run = tmp_path / "run"
@@ -319,6 +321,7 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
     assert "the time was enough for 0 of the " in said
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_faster_than_it_was_measured_does_more(
     store: Path,
     model: Path,
@@ -343,6 +346,7 @@ def test_a_machine_that_is_faster_than_it_was_measured_does_more(
     assert again.final["step"] == 20
 
 
+@pytest.mark.slow
 def test_steps_and_hours_are_the_most_steps_in_the_time(
     store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +362,7 @@ def test_steps_and_hours_are_the_most_steps_in_the_time(
     assert comes_down(log)
 
 
+@pytest.mark.slow
 def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
     """Slow batches are made in other processes while the model computes, and take no time of a
     step's."""

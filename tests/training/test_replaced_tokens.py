@@ -190,6 +190,7 @@ def test_a_discriminator_alone_goes_on_with_a_new_generator(
     assert load_model(folders[0] / "generator").config.hidden_size == 16
 
 
+@pytest.mark.slow
 def test_mistakes_with_generators_are_one_line(
     store: Path, config: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -315,6 +316,7 @@ def test_new_pieces_are_new_to_both() -> None:
     assert generator.head.bias[-1].item() == pytest.approx(bias.mean().item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_ceiling_counts_both_models(store: Path) -> None:
     """As PyTorch counts a real step."""
     from torch.utils.flop_counter import FlopCounterMode

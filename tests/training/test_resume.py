@@ -215,6 +215,7 @@ def test_a_checkpoint_of_another_version_is_told(store: Path, tmp_path: Path) ->
         train(store, run)
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_checkpoint_is_left_alone(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Killed):
@@ -360,6 +361,7 @@ def test_finetune_killed_at_the_end_of_an_epoch(
     assert scores[0] == scores[1]
 
 
+@pytest.mark.slow
 def test_finetune_goes_on_only_with_the_same_examples_and_weights(
     model: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -447,6 +449,7 @@ def test_any_number_of_workers_gives_the_same_bits(
     assert toys.log(tmp_path / "run") == toys.log(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_workers_may_change_on_resume(store: Path, model: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"model": model, "steps": 2, "max_seq_length": 32, "batch_size": 2}
     for run, workers in (("a", 0), ("b", 2)):

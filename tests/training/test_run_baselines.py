@@ -84,6 +84,7 @@ def test_the_majority_class_is_that_of_training_beside_the_scores_too(
     assert "majority class in training '0': 20.00%" in report.lines()
 
 
+@pytest.mark.slow
 def test_they_change_nothing_of_the_training(model: Path, labelled: Path, tmp_path: Path) -> None:
     _finetune(model, labelled, tmp_path / "with", frozen=False)
     without = _finetune(model, labelled, tmp_path / "without", baselines=False)
@@ -94,6 +95,7 @@ def test_they_change_nothing_of_the_training(model: Path, labelled: Path, tmp_pa
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_measure_them_again(
     model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

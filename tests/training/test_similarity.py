@@ -104,6 +104,7 @@ def test_what_is_right_too_is_no_wrong_answer() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_parts_give_the_gradients_of_the_whole(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +327,7 @@ def mean_cosine(model: Path | str, texts: list[str]) -> float:
     return float((cosines.sum() - len(texts)) / (len(texts) * (len(texts) - 1)))
 
 
+@pytest.mark.slow
 def test_texts_alone_move_apart(model: Path, tmp_path: Path) -> None:
     """Each is its own match under another dropout, and no match of all others."""
     texts = [text for _, text in sentences()]
@@ -341,6 +343,7 @@ def test_texts_alone_move_apart(model: Path, tmp_path: Path) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_neighbouring_sentences_are_pairs(model: Path, tmp_path: Path) -> None:
     """Topics of one kind, which stand beside each other in the documents, find one another."""
     kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
@@ -368,6 +371,7 @@ def test_neighbouring_sentences_are_pairs(model: Path, tmp_path: Path) -> None:
     assert result.after["ndcg@10"] > result.before["ndcg@10"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
     model: Path, scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

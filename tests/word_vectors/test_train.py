@@ -55,6 +55,7 @@ def test_words_of_a_subject_come_together(
             assert len({*near} & {*topic}) >= 4
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(corpus: Path, tmp_path: Path) -> None:
     made = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):

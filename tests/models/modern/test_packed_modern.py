@@ -162,6 +162,7 @@ def test_the_same_without_packed_products(
         )
 
 
+@pytest.mark.slow
 def test_texts_beyond_the_tables_that_are_kept() -> None:
     """And a file that says that a model reads, and sees, without end makes no endless table."""
     for local_attention in (16, 10**6):

@@ -15,6 +15,7 @@ from bertine.runs.log import read_log
 from distilling import SHORT, rows_of, texts, write_rows
 
 
+@pytest.mark.slow
 def test_rows_without_a_label_are_learned_from_the_teacher(
     teacher: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

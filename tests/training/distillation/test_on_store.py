@@ -269,6 +269,7 @@ def test_another_width_is_projected_or_left_out(
     )
 
 
+@pytest.mark.slow
 def test_options_that_do_nothing_are_said(
     store: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def test_soft_labels_are_scored_as_they_are(
     assert "0.5623 at the least" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_of_soft_labels_knows_their_columns(
     base: Path, labelled: Path, tmp_path: Path
 ) -> None:
