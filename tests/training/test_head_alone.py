@@ -197,6 +197,7 @@ def _finetune(task: str, model: Path, data: Path, out: Path, **options: Any) -> 
     )
 
 
+@pytest.mark.takes(2)
 @pytest.mark.parametrize("task", ["text", "regression", "multi-label"])
 def test_pairs_have_a_head_on_both_vectors(model: Path, tmp_path: Path, task: str) -> None:
     data = _pairs(tmp_path / "pairs.csv")

@@ -66,7 +66,7 @@ def test_the_bracket_trains_and_what_is_far_above_does_not(
     accuracy = {}
     for name, rate in (
         ("advised", report.advice["learning_rate"]),
-        ("above", report.bracket.lowest * 100),
+        ("above", report.bracket.lowest * 1000),
     ):
         out = tmp_path / name
         learner = bertine.finetune(
