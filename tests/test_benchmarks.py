@@ -27,6 +27,7 @@ from bertine.modeldir import save_model
 from bertine.models.bert import BertConfig
 from bertine.models.initial import init_weights
 from bertine.models.model import Model
+from bertine.models.precision import cpu_has_bf16
 from bertine.presets import PRESETS, preset
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -515,3 +516,15 @@ def test_an_hour_of_transformers_in_seconds(
     assert again.endswith(table)
     with pytest.raises(SystemExit, match="other settings; name another folder"):
         run("hour", *options, "--learning-rate", 1e-3)
+
+
+@pytest.mark.slow
+def test_precisions_are_rated_and_trained_with(run: Run) -> None:
+    printed = run(
+        "precision", *ONE, "--works", "bert-mini", "--sequences", 1, "--turns", 1, "--seconds", 0.1
+    )
+    row = printed.splitlines()[-1].split()
+    assert row[0] == "bert-mini"
+    assert all(float(rate) > 0 for rate in row[1:3])
+    assert row[3] in (("fp32", "bf16") if cpu_has_bf16() else ("fp32",))
+    assert all(float(steps) > 0 for steps in row[5:])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+import toys
 from bertine.models.fast import torch_private
+from bertine.models.gpu.compiled import compile_parts
 
 
 def test_what_is_missing_is_made_of_public_functions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +29,15 @@ def test_what_is_missing_is_made_of_public_functions(monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(found(), there)
     assert not torch_private.has_byte_products()
     assert not torch_private.has_flash_forward()
+
+
+def test_without_a_c_compiler_nothing_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch.compile would fail at the first step."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    model = toys.pretraining_model()
+    compile_parts(model)
+    assert all(layer._compiled_call_impl is None for layer in model.backbone.layers)
+    assert "no C compiler" in capsys.readouterr().err
