@@ -220,8 +220,13 @@ def check_printed(shown: str, printed: str, tolerance: float, where: str) -> Non
     assert missing is None, f"{where}: not printed: {missing}\n--- printed:\n{printed}"
 
 
-#: Documents whose commands train for minutes.
-_LONG = {"docs/tutorials/fine-tune.md", "docs/tutorials/questions-entities.md"}
+#: Documents whose commands take a minute or more. The README's do too, but all begin there.
+_LONG = {
+    "docs/guides/twenty-labels.md",
+    "docs/tutorials/fine-tune.md",
+    "docs/tutorials/own-model.md",
+    "docs/tutorials/questions-entities.md",
+}
 #: Documents with blocks to run.
 _RUN = [
     pytest.param(path, marks=pytest.mark.deep if relative(path) in _LONG else pytest.mark.slow)

@@ -12,15 +12,15 @@ import pytest
 
 import bertine
 from bertine.errors import BertineError
+from bertine.inference.compute.choosing import why_not_int8
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.predictor import Predictor
-from bertine.models.precision import cpu_has_int8
 
 from .test_predictor import random_texts
 
 TEXTS = [text or "a cat" for text in random_texts(60, seed=9)]
-PRECISIONS = ["fp32", "bf16", *(["int8"] if cpu_has_int8() else [])]
+PRECISIONS = ["fp32", "bf16", *([] if why_not_int8() else ["int8"])]
 
 
 def parts(count: int, seed: int) -> list[list[int]]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -262,6 +267,18 @@ def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
             # For the first tokens alone.
             found = packed(ids[rows], mask[rows]).pooler_output
             assert difference(found, packed(ids, mask).pooler_output[rows]) < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="about instructions of x86")
+def test_bytes_are_refused_where_products_are_cut_at_16_bits() -> None:
+    """What the processor says is not what oneDNN may use."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    program = "from bertine.inference.compute.choosing import why_not_int8; print(why_not_int8())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    assert "8-bit products" in done.stdout
 
 
 @int8

@@ -81,7 +81,7 @@ def why_not_int8() -> str | None:
     if not torch.backends.mkldnn.is_available():
         return "this build of PyTorch is without oneDNN"
     if not has_byte_products():
-        return "this version of PyTorch has no 8-bit products"
+        return "this version of PyTorch has no 8-bit products that are exact on this CPU"
     return None
 
 

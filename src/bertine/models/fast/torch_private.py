@@ -64,10 +64,21 @@ def linear_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor
 
 
 def has_byte_products() -> bool:
-    """Tell whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` are there;
-    bf16 or fp32 is taken where they are not."""
+    """Tell whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` are there
+    and exact; bf16 or fp32 is taken where they are not."""
     names = ("qlinear_prepack", "qlinear_pointwise")
-    return all(hasattr(torch.ops.onednn, name) for name in names)
+    return all(hasattr(torch.ops.onednn, name) for name in names) and _bytes_are_exact()
+
+
+@functools.cache
+def _bytes_are_exact() -> bool:
+    """Multiply the largest bytes: without VNNI, or where ``ONEDNN_MAX_CPU_ISA`` leaves it out,
+    oneDNN adds two products in 16 bits, and cuts what is too large for them."""
+    x = torch.full((4, 64), 255, dtype=torch.uint8)
+    packed = pack_bytes(torch.full((16, 64), 127, dtype=torch.int8))
+    weight = packed, torch.ones(16), torch.zeros(16, dtype=torch.int64)
+    product = byte_linear(x, 0, weight, torch.zeros(16), (1.0, 0, torch.float32), "none", "")
+    return bool((product == 255 * 127 * 64).all())
 
 
 def pack_bytes(weight: Tensor) -> Tensor:
