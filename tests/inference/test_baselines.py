@@ -88,6 +88,9 @@ def test_a_strong_penalty_is_chosen_where_there_is_nothing_to_learn() -> None:
     matrix = _matrix(90, 40)
     ids = generator(1, "labels").integers(2, size=90)
     assert fit_linear(matrix, ClassTargets(ids, 2), [1e-4, 1.0, 100.0]).strength == 1e-4
+    alone = fit_linear(matrix, ClassTargets(ids, 2), [1.0])
+    assert alone.strength == 1.0
+    assert alone.left_out is None  # nothing was to be chosen
     learnable = (matrix[:, 0] > 0).astype(np.int64)
     assert fit_linear(matrix, ClassTargets(learnable, 2), [1e-4, 1.0, 100.0]).strength >= 1.0
 

@@ -46,6 +46,9 @@ def test_a_long_label_is_wrapped_and_cut_visibly() -> None:
     shown = " ".join(text_of(svg))
     assert "without any" in shown
     assert "…" in shown
+    # One that just fits has one line.
+    whole = plots.comparison([plots.Bar("x" * 20, 0.5)])
+    assert "" not in text_of(whole)
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

@@ -339,6 +339,13 @@ def test_the_task_survives_its_model_directory_entry() -> None:
     assert task_class("choice").from_info(task.task_info(), toys.config()) == task
 
 
+def test_texts_are_one_example_of_two_choices_or_more() -> None:
+    task = MultipleChoice(("question",), ("a", "b", "c"))
+    assert task.group(["q", "one", "two"]) == [("q", "one", "two")]
+    with pytest.raises(BertineError, match="2 texts given, but the model chooses: give 'question'"):
+        task.group(["q", "one"])
+
+
 @pytest.mark.parametrize(
     ("labels", "answer"),
     [(("choice2", "choice0"), "choice1"), (("2", "0"), 1), (("2.0", "choice0"), 1)],

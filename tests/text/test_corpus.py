@@ -328,7 +328,9 @@ def test_a_line_longer_than_a_document_loses_no_character(tmp_path, unit):
         (tmp_path / name).write_text(raw + "\n", encoding="utf-8")
         for limit in (16, 17, 18, 19, 100):
             corpus = Corpus(tmp_path / name, max_document_bytes=limit)
-            assert "".join(d.text for d in corpus) == text
+            parts = [d.text for d in corpus]
+            assert "".join(parts) == text
+            assert all(len(part.encode()) <= limit for part in parts)
             assert corpus.stats.split_documents == 1
             assert corpus.stats.invalid_utf8 == 0
 

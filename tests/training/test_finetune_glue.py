@@ -69,7 +69,10 @@ def test_all_of_glue_is_one_table(everything: tuple[Path, Learner], model: Path)
 
 
 def test_finished_tasks_are_not_run_again(
-    everything: tuple[Path, Learner], data: Path, model: Path
+    everything: tuple[Path, Learner],
+    data: Path,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, result = everything
     before = (out / "RTE" / "log.jsonl").read_bytes()
@@ -81,6 +84,9 @@ def test_finished_tasks_are_not_run_again(
     assert (out / "RTE" / "log.jsonl").read_bytes() == before
     assert again.score == pytest.approx(result.score)
     assert again.lines() == result.lines()
+    said = capsys.readouterr().err
+    assert "CoLA (1 of 9)" in said
+    assert "(9 of 9)" in said
     changed = {**QUICK, "learning_rate": 2e-3}
     with pytest.raises(BertineError, match="the run was started with"):
         bertine.finetune(

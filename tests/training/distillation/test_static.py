@@ -182,6 +182,12 @@ def test_frequent_words_become_pieces_of_their_own() -> None:
     assert row == tokenizer.vocab_size + 1
     parts = tokenizer.parts_of("flibbertigibbet")
     assert parts == tokenizer.encode_plain(["flibbertigibbet"])[0]
+    # All else is divided as before.
+    cased = bertine.Tokenizer.from_vocab(tokenizer.tokens, lowercase=False, strip_accents=False)
+    extended = with_words(cased, words, 5)
+    texts = ["The Élan of THE transformerology", "élan"]
+    assert extended.lowercase is extended.strip_accents is False
+    assert extended.encode_plain(texts[1:]) == cased.encode_plain(texts[1:])
 
 
 def test_a_word_of_its_own_has_the_teachers_vector_of_its_pieces() -> None:
