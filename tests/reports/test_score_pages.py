@@ -205,7 +205,9 @@ def test_a_regression_is_drawn(tmp_path: Path) -> None:
     assert told["points"][0] == [-5.0, -4.5]
     run = write_final(tmp_path / "run", told)
     assert titles(run)[0] == "Predicted and actual scores"
-    assert score_text("mean_squared_error", 24267.3546) == "24,267"
+    values = (24267.3546, 9999.5, 0.12345, None)
+    shown = [score_text("mean_squared_error", value) for value in values]
+    assert shown == ["24,267", "9999.5000", "0.1235", "-"]
     assert f"{len(told['points'])} of 2,500 examples" in words(run)
     assert b"nothing logged" in scatter([])
     assert scatter([(1.0, 1.0)])  # one value has no spread

@@ -114,6 +114,7 @@ def test_its_first_losses_are_those_of_finetune(
 
 def test_the_files_hold_what_was_found(report: LrFindReport, folder: Path) -> None:
     assert report.bracket is not None
+    assert report.lead().startswith("Train between ")
     found = json.loads((folder / "lr-find.json").read_text())
     assert found["bracket"]["low"] == report.bracket.low
     assert found["curve"]["losses"] == report.curve.losses
