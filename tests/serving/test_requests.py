@@ -66,7 +66,9 @@ def test_what_is_not_taken_is_said_in_one_line(
     assert answer.message.count("more)") == said.count("more)")  # each mistake is counted once
 
 
-def test_what_is_at_fault_is_named_for_programs_too(tight: Client) -> None:
+def test_what_is_at_fault_is_named_for_programs_too(
+    tight: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     for path, body, named in (
         ("/predict", {"texts": ["a", ["b", 7]]}, "texts[1][1]"),
         ("/predict", {"texts": ["a"], "model": "x"}, "model"),
@@ -75,6 +77,7 @@ def test_what_is_at_fault_is_named_for_programs_too(tight: Client) -> None:
         ("/predict", b"{", None),
     ):
         assert tight(path, body).json["error"]["param"] == named
+    assert "a fault" not in caplog.text  # the client's mistakes are not the server's
 
 
 def test_the_first_of_many_mistakes_is_enough(tight: Client) -> None:

@@ -16,8 +16,10 @@ from bertine import Predictor, evaluate, finetune, pretrain
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.objectives.mlm_nsp import MlmNsp
+from bertine.training.distributed.world import World
 from bertine.training.loop.display import Display, facts_of
 from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.loop.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH, Stepper
 from bertine.training.run import Run
 
 
@@ -146,6 +148,18 @@ def test_the_gradients_norm_is_that_of_all_of_them(store: Path, tmp_path: Path) 
     with Run.open(tmp_path / "run", {}, resume=False) as run:
         fit(model, MlmNsp(), lambda step: batch, config, run)
     assert toys.log(tmp_path / "run")[0]["grad_norm"] == pytest.approx(norms.norm().item(), 1e-4)
+
+
+def test_a_cpu_computes_few_tokens_at_once(store: Path) -> None:
+    """Its memory is the user's."""
+    batch = toys.pretraining_data(store).batch
+    given: dict[str, Any] = {"world": World(), "dtype": torch.float32}
+    steppers = [
+        Stepper(toys.pretraining_model(), MlmNsp(), batch, **given, **more)
+        for more in ({}, {"max_tokens": 7})
+    ]
+    assert [stepper.max_tokens for stepper in steppers] == [CPU_MICRO_BATCH, 7]
+    assert CPU_MICRO_BATCH < GPU_MICRO_BATCH
 
 
 def test_the_first_loss_is_that_of_a_guess(store: Path, tmp_path: Path) -> None:
