@@ -59,6 +59,19 @@ def documents(store: Path) -> list[list[int]]:
     return [opened.document(i).input_ids.tolist() for i in range(opened.num_documents)]
 
 
+def test_joining_says_how_far_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, int, int]] = []
+    join = preparation.join_parts
+
+    def joined(*given: Any, **more: Any) -> Any:
+        return join(*given, **more | {"report": lambda *progress: said.append(progress)})
+
+    monkeypatch.setattr(preparation, "join_parts", joined)
+    made(folder, "store", processes=1)
+    joining = [progress[1:] for progress in said if progress[0] == "joining"]
+    assert joining == [(number, FILES) for number in range(1, FILES + 1)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("drop", "several"), [(False, (2,)), (True, (2, 3))])
 def test_any_number_of_processes_makes_the_same_store(

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
-from bertine.terminal.console import aligned, counted, progress, visible, visible_list
+from bertine.terminal.console import _TimeLeft, aligned, counted, progress, visible, visible_list
 
 
 def test_one_thing_and_more() -> None:
@@ -78,3 +79,13 @@ def test_a_command_in_a_notebooks_cell_prints_lines(tmp_path: Path) -> None:
     )
     assert "counting characters" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+def test_the_time_left_is_shown_where_the_end_is_known() -> None:
+    column = _TimeLeft()
+    with Progress(column, disable=True) as bar:
+        for total in (10, None):
+            bar.add_task("reading", total=total)
+        counted, endless = (column.render(task).plain for task in bar.tasks)
+    assert counted.startswith("left ")
+    assert endless == ""

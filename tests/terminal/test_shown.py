@@ -101,6 +101,13 @@ def all_results() -> Iterator[type[Shown]]:
                 yield each
 
 
+def test_plain_tags_mark_no_entities() -> None:
+    plain = TaggedText(("we", "go"), ("PRON", "VERB"), (1.0, 1.0))
+    assert plain.entities == []
+    marked = TaggedText(("in", "Paris"), ("O", "B-place"), (1.0, 0.9))
+    assert [mention.type for mention in marked.entities] == ["place"]
+
+
 def test_no_result_is_shown_by_the_fields_of_a_dataclass() -> None:
     kinds = set(all_results())
     assert len(kinds) > 30
