@@ -20,18 +20,11 @@ import numpy as np
 from safetensors.numpy import load_file
 
 import bertine
+from bertine.inference.compute.choosing import why_not_int8
 from golden.made import signs
 
-
-def _multiplies_bytes() -> bool:
-    """Whether this processor has instructions for products of 8-bit integers."""
-    file = Path("/proc/cpuinfo")
-    words = set(file.read_text(encoding="utf-8").split()) if file.exists() else set()
-    return not words.isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
-
-
 #: In which answers are given; not every processor can all.
-PRECISIONS: tuple[Any, ...] = ("fp32", "bf16", *(["int8"] if _multiplies_bytes() else []))
+PRECISIONS: tuple[Any, ...] = ("fp32", "bf16", *([] if why_not_int8() else ["int8"]))
 #: What logs and scores say of the clock and of places on the disk.
 _OF_THE_MACHINE = frozenset(
     {"tokens_per_second", "elapsed", "seconds", "share_of_ceiling", "source", "place", "file"}
