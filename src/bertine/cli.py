@@ -118,8 +118,7 @@ def _run(arguments: list[str]) -> int:
             values = parse_arguments(command, rest)
             if launch.launched() and not command.processes:
                 raise BertineError(f"'bertine {name}' is one process; start it without torchrun")
-            quiet = command.brief(values) or values.get("quiet")
-            shown = launch.is_main() and not quiet
+            shown = launch.is_main() and not command.brief(values)
             if shown and (line := resolved(command, values)):
                 print(printable(line), file=sys.stderr, flush=True)
             if shown and (quota := launch.quota_line()):

@@ -13,7 +13,6 @@ from bertine.inference.compute.running import Computing, run_batch, run_features
 from bertine.records.examples import Examples
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
-from bertine.tasks.unknown_text import with_flags
 from bertine.text.tokenizer import Tokenizer
 
 
@@ -104,11 +103,9 @@ class Answering:
         )
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
-        """Decide: outputs for the features → the answer to each example, flagged where the
-        vocabulary knows little of the text."""
+        """Decide: outputs for the features → the answer to each example."""
         predictions = self.task.decode(outputs, prepared.features)
-        answers = self.task.answers(prepared.examples, predictions)
-        return with_flags(answers, prepared.features, self.tokenizer)
+        return self.task.answers(prepared.examples, predictions)
 
     def answer(self, examples: Examples[Any]) -> tuple[list[Any], Sequence[Features]]:
         """Prepare, compute and finish; return the answers and the features."""

@@ -50,9 +50,8 @@ def _weights(folder: Path, config: Config) -> list[str]:
     tied = names.tied(config)
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
-    tensors = read_facts(folder)
-    for original, name in names.bare_names(tensors).items():
-        facts = tensors[original]
+    for original, facts in read_facts(folder).items():
+        name = original.removeprefix(names.prefix)
         if name.endswith(passive) or name in tied:
             continue
         part = names.part_of(name) or "unknown"

@@ -51,9 +51,8 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 @contextmanager
 def quietly(quiet: bool = True) -> Iterator[None]:
-    """Print no notes and no progress, if `quiet` or within another such; warnings are printed all
-    the same."""
-    token = _quiet.set(quiet or _quiet.get())
+    """Print no notes and no progress, if `quiet`; warnings are printed all the same."""
+    token = _quiet.set(quiet)
     try:
         yield
     finally:
