@@ -47,7 +47,7 @@ _BUSY = 3.0
 #: Seconds that ``_slowness`` computes on a core of the processors that LIMIT was set on.
 _USUAL = 0.03
 #: The plugin of ``tools/plant_faults.py``, under which everything takes longer.
-TRACER = "traced_tests"
+_TRACER = "traced_tests"
 #: A test that imports more modules than this is not held to the limit.
 _IMPORTED = 20
 
@@ -88,7 +88,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     limit = LIMIT if takes is None else takes.args[0]
     # Importing a library takes seconds, and the first test that needs it is any.
     imports = len(sys.modules) - known > _IMPORTED
-    free = imports or item.get_closest_marker("slow") or item.config.pluginmanager.hasplugin(TRACER)
+    free = (
+        imports or item.get_closest_marker("slow") or item.config.pluginmanager.hasplugin(_TRACER)
+    )
     if not free and spent > _BUSY * limit and spent > _BUSY * limit * _slowness():
         pytest.fail(f"{spent:.1f} s of processor time: make it cheaper, or mark it slow")
     return result
