@@ -41,7 +41,8 @@ from model_folders import NAMES, SHAPES, model_folder
 
 from bertine.models.precision import cpu_has_bf16
 from bertine.presets import PRESETS
-from bertine.records.examples import Examples, find_splits, read_examples
+from bertine.records.examples import Examples, read_examples
+from bertine.records.splits import find_splits
 from bertine.runs.log import read_log
 from bertine.system.memory import keep_freed_memory
 from bertine.terminal.console import console

@@ -11,9 +11,10 @@ import torch
 import transformers
 
 import bertine
-from bertine.bundled import BUNDLED, locate
+from bertine.bundled import BUNDLED
 from bertine.cli import main
 from bertine.errors import BertineError
+from bertine.model_folders import locate
 
 FOLDER = locate("bertine-en")
 

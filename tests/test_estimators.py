@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -325,6 +327,40 @@ def test_a_class_may_be_called_nan() -> None:
     """It is a bread; of a list it is known that nothing is missing."""
     assert labels_of(["nan", "rice"], 2).tolist() == ["nan", "rice"]
     assert labels_of(np.array(["nan", "rice"]), 2).tolist() == ["nan", "rice"]
+
+
+class NullableColumn:
+    """What pandas' columns of ``Int64`` and ``boolean`` are to NumPy: objects, if asked for, else
+    floats."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype or float)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [([1, 0], "i"), ([True, False], "b"), ([1.0, 0.0], "f"), ([2.5, 1], "f")]
+)
+def test_whole_numbers_and_truth_values_of_pandas_stay_so(values: list[Any], kind: str) -> None:
+    labels = labels_of(NullableColumn(values), 2)
+    assert labels.tolist() == values
+    assert labels.dtype.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("class_weight", "has no parameter 'class_weight'; did you mean 'class_weights'?"),
+        ("learning_rates", "did you mean 'learning_rate'?"),
+        ("qqq", "has no parameter 'qqq'; it has model, epochs"),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_told_with_the_nearest(name: str, said: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(said)):
+        BertClassifier("model", **{name: 1})
+    assert "class_weights" in inspect.signature(BertClassifier).parameters
 
 
 @pytest.mark.parametrize(

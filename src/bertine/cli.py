@@ -118,7 +118,8 @@ def _run(arguments: list[str]) -> int:
             values = parse_arguments(command, rest)
             if launch.launched() and not command.processes:
                 raise BertineError(f"'bertine {name}' is one process; start it without torchrun")
-            shown = launch.is_main() and not command.brief(values)
+            quiet = command.brief(values) or values.get("quiet")
+            shown = launch.is_main() and not quiet
             if shown and (line := resolved(command, values)):
                 print(printable(line), file=sys.stderr, flush=True)
             if shown and (quota := launch.quota_line()):

@@ -366,22 +366,33 @@ _KINDS = (
 )
 
 
+#: What a pointer of Git LFS begins with, which stands in a clone in the place of a large file that
+#: was not fetched; and its most bytes.
+_POINTER, _MOST_OF_POINTER = b"version https://git-lfs.github.com/spec/", 1024
+
+
 def check_regular(path: str | Path, *, pipes: bool = False) -> None:
-    """Refuse what would be waited for, or read, without end: pipes, devices and sockets. What is
-    missing and what is a folder is left to whoever opens it.
+    """Refuse what would be waited for, or read, without end: pipes, devices and sockets; and a
+    pointer of Git LFS, which is not the file that it is called like. What is missing and what is a
+    folder is left to whoever opens it.
 
     Args:
         path: of what is to be opened for reading; links are followed.
         pipes: let pass what is named on purpose, ``/dev/stdin`` and ``/dev/fd/63``.
 
     Raises:
-        BertineError: it is no regular file.
+        BertineError: it is no regular file, or a pointer.
     """
     if pipes and _ON_PURPOSE.fullmatch(str(path)):
         return
     if kind := _special_kind(path):
         hint = "; pass a pipe as standard input or as <(command)" if pipes else ""
         raise BertineError(f"{path}: is {kind}, not a regular file{hint}")
+    if _is_pointer(path):
+        raise BertineError(
+            f"{path}: is a pointer of Git LFS, not the file itself; run 'git lfs pull' in its "
+            "clone, or get the file with 'hf download'"
+        )
 
 
 def _special_kind(path: str | Path) -> str | None:
@@ -391,6 +402,17 @@ def _special_kind(path: str | Path) -> str | None:
     except (OSError, ValueError):
         return None
     return next((name for test, name in _KINDS if test(mode)), None)
+
+
+def _is_pointer(path: str | Path) -> bool:
+    """Tell whether a file is a pointer of Git LFS."""
+    try:
+        if os.stat(path).st_size > _MOST_OF_POINTER:
+            return False
+        with open(path, "rb") as handle:
+            return handle.read(len(_POINTER)) == _POINTER
+    except (OSError, ValueError):
+        return False
 
 
 def sha256_file(path: str | Path) -> str:

@@ -8,16 +8,15 @@ other way round; ``bertine.json`` says what the model was trained to do.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
-from bertine.bundled import BUNDLED, locate
+from bertine.bundled import BUNDLED
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json, write_text
 from bertine.interop.config_file import CONFIG, ConfigFile
@@ -29,30 +28,28 @@ from bertine.interop.directory import (
     settings_file,
 )
 from bertine.interop.export import ABOUT
-from bertine.interop.family import Family, config_to_huggingface, family_of
+from bertine.interop.family import config_to_huggingface, family_of
 from bertine.interop.mismatch import check_same_family
 from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
+from bertine.interop.saved_task import MULTI_LABEL, TASK, count_outputs, heads_of, task_of
 from bertine.interop.sentence_modules import SentenceModules
 from bertine.interop.sentence_writing import write_sentence_modules
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.model_card import CARD, model_card
+from bertine.model_folders import locate
 from bertine.models.config import Config
-from bertine.models.heads import PAIR_CLASSIFIER, new_head
 from bertine.models.model import Model
-from bertine.models.pooling import Pooling
 from bertine.options.names import option
 from bertine.published import how_to_get
 from bertine.taskinfo import TaskInfo
-from bertine.terminal.console import say
+from bertine.terminal.console import say, visible_list, warn
 from bertine.terminal.shown import Shown
 from bertine.text.kinds import KINDS, holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
 
-TASK = "bertine.json"
-
-#: What transformers calls the classifier of a text that may have many labels.
-_MULTI_LABEL = "multi_label_classification"
+#: Embeddings are filled up to a multiple of one of these, since that computes faster.
+_ROUND = (64, 100, 128)
 
 
 @dataclass(repr=False)
@@ -144,7 +141,7 @@ def save_model(
 
 def _problem_type(task: TaskInfo | None) -> str:
     """Return what transformers calls the task of a classifier."""
-    kinds = {"regression": "regression", "multi-label": _MULTI_LABEL}
+    kinds = {"regression": "regression", "multi-label": MULTI_LABEL}
     return kinds.get("" if task is None else task.name, "single_label_classification")
 
 
@@ -231,10 +228,13 @@ def load_model(
     check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts or names.is_weightless(head)}
-    task = _task(folder, settings, present)
+    # Of a head that is not asked for nothing need be known.
+    asked = present if heads is None else present & heads.keys()
+    outputs = count_outputs(canonical, settings, family, asked)
+    task = task_of(folder, settings, asked, outputs)
     renewed = set(fresh(task) if callable(fresh) else fresh)
     if heads is None:
-        heads = _heads_of_file(source, canonical, settings, family, present, task)
+        heads = heads_of(source, settings, present, task, outputs)
         renewed = set()
     unknown = renewed - set(heads)
     if unknown:
@@ -250,6 +250,10 @@ def load_model(
     adopt(model, {n: t for n, t in canonical.items() if n in report.dropped}, names, report)
     if origin := origin_line(folder, lowercase=tokenizer.lowercase):
         say(origin)
+    if settings.unknown:
+        keys = visible_list(settings.unknown[:10]) + ", …" * (len(settings.unknown) > 10)
+        warn(f"{described_in}: Bertine does not know what it says of {keys}; it is not read")
+    _say_of_spare_ids(folder, config, tokenizer)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
 
@@ -284,7 +288,9 @@ def model_folder(path: str | Path) -> Path:
                 f"{folder}: is a token store, not a model directory; give the folder of a run of "
                 "'bertine pretrain' on it"
             )
-        raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}")
+        inside = sorted(child for child in folder.iterdir() if is_model_directory(child))
+        hint = f"; give one of those in it: {', '.join(map(str, inside[:5]))}" if inside else ""
+        raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}{hint}")
     if (folder / ABOUT).is_file():
         raise BertineError(
             f"{folder}: is an exported model, which other programs run (ONNX Runtime, PyTorch); "
@@ -322,86 +328,14 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
         )
 
 
-def _task(folder: Path, settings: ConfigFile, present: Set[str]) -> TaskInfo | None:
-    """Return the task of ``bertine.json``; else what config.json says of a classifier, or that
-    there is a head for spans."""
-    classifier = "classifier" in present
-    kinds = settings.config.heads
-    named = any(kinds[head].named for head in present)
-    if (folder / TASK).exists():
-        task = TaskInfo.read(folder / TASK)
-        regression = task.name == "regression"
-        if named and settings.labels and task.labels != settings.labels and not regression:
-            raise BertineError(
-                f"{folder / TASK}: its labels are not those of id2label in {CONFIG}; "
-                "one of the two files is from another model"
-            )
-        return task
-    if classifier and len(settings.labels) == 1 and settings.problem_type in (None, "regression"):
-        return TaskInfo(name="regression")
-    if classifier and settings.problem_type == _MULTI_LABEL:
-        return TaskInfo(name="multi-label", labels=settings.labels) if settings.labels else None
-    if classifier and settings.problem_type not in (None, "single_label_classification"):
-        raise BertineError(
-            f"{folder / CONFIG}: problem_type is {settings.problem_type!r}, but a classifier here "
-            "gives each text one label, many labels or a number; correct it"
+def _say_of_spare_ids(where: Path, config: Config, tokenizer: Tokenizer) -> None:
+    """Say that a model has embeddings of ids that are no token: a vocabulary that was filled up to
+    a round number, or one of another model."""
+    tokens, embeddings = tokenizer.vocab_size, config.vocab_size
+    if tokens < embeddings:
+        filled_up = any(embeddings % size == 0 and embeddings - tokens < size for size in _ROUND)
+        (say if filled_up else warn)(
+            f"{where}: the vocabulary has {tokens:,} tokens, the model embeddings of "
+            f"{embeddings:,}; ids from {tokens} on are no token, and no answer has them; make sure "
+            "that the vocabulary is this model's, and whole"
         )
-    if classifier and settings.labels:
-        return TaskInfo(name="text", labels=settings.labels)
-    if "token_classifier" in present and settings.labels:
-        return TaskInfo(name="tagging", labels=settings.labels)
-    if "spans" in present and not classifier:
-        return TaskInfo(name="spans")
-    return TaskInfo(name="choice") if "choice" in present else None
-
-
-#: What a head reads that is a vector of a text → the setting of the task that says which.
-_POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
-
-
-def _heads_of_file(
-    source: Path,
-    tensors: Mapping[str, Tensor],
-    settings: ConfigFile,
-    family: Family,
-    present: Collection[str],
-    task: TaskInfo | None,
-) -> dict[str, nn.Module]:
-    """Make heads without values (on the meta device) for what the file holds."""
-    heads: dict[str, nn.Module] = {}
-    config = settings.config
-    outputs = 0
-    named = next((head for head in present if config.heads[head].named), None)
-    if named is not None:
-        output = family.names.heads[named].output()
-        # The bias; of a head without one the weight, which has a row for each output.
-        name = f"{output}.bias" if f"{output}.bias" in tensors else f"{output}.weight"
-        last = tensors.get(name)
-        outputs = len(settings.labels) or (last.shape[0] if last is not None and last.dim() else 2)
-        if last is not None and last.shape[:1] != (outputs,):
-            raise BertineError(
-                f"{source}: tensor {name} has shape {list(last.shape)}, but id2label in {CONFIG} "
-                f"has {outputs} labels"
-            )
-    with torch.device("meta"):
-        for head in config.heads:
-            if head not in present:
-                continue
-            options: dict[str, Any] = {}
-            if setting := _POOLINGS.get(config.heads[head].reads):
-                pooling = "" if task is None else task.setting(setting, "")
-                if not pooling:
-                    raise BertineError(
-                        f"{source}: the {config.heads[head].title} needs the {setting} of a "
-                        f"{TASK}; copy that file too"
-                    )
-                assert task is not None
-                options["pooling"] = Pooling.named(pooling)
-                if head == PAIR_CLASSIFIER:
-                    options["shared_pieces"] = bool(task.setting("shared_pieces", False))
-            try:
-                count = outputs if config.heads[head].named else 1
-                heads |= new_head(config, head, count, **options)
-            except BertineError as error:
-                raise BertineError(f"{source.parent / TASK}: {error}") from error
-    return heads

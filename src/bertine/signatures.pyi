@@ -440,7 +440,8 @@ def distill(
             instead of mending, or leaving out, and counting them.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
             it, so that answers are right as often as their probability says; not where they have
             fewer than 50 labels, or are judged by the teacher's answers. Answers stay the same,
@@ -616,7 +617,8 @@ def evaluate(
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
@@ -756,7 +758,8 @@ def export(
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: as is usual for the format.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
@@ -831,7 +834,8 @@ def feature_based(
         label_column: the label; None: the usual names.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         epochs: of the BiLSTM, over the training sentences.
@@ -900,6 +904,7 @@ def few_shot(
     precision: Precision = "auto",
     device: str | None = None,
     seed: int = 0,
+    quiet: bool = False,
     resume: bool = False,
 ) -> Learner:
     """Learn from few labels: train the encoder so that texts with the same label have vectors close
@@ -947,6 +952,7 @@ def few_shot(
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
+        quiet: print no notes and no progress; warnings and errors are printed all the same.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
 
     Returns:
@@ -1029,6 +1035,7 @@ def finetune(
     save_best: bool | None = None,
     workers: int = 0,
     compile: bool = False,
+    quiet: bool = False,
     resume: bool = False,
 ) -> Learner:
     """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
@@ -1086,7 +1093,8 @@ def finetune(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
@@ -1169,6 +1177,7 @@ def finetune(
             same with any number.
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
             With ``torch.compile``, for runs of many steps; a CPU does without.
+        quiet: print no notes and no progress; warnings and errors are printed all the same.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
 
     Returns:
@@ -1226,6 +1235,7 @@ def finetune_similarity(
     keep_checkpoints: int = 2,
     log_every: int = 10,
     tensorboard: bool = False,
+    quiet: bool = False,
     resume: bool = False,
     batch_size: int | None = None,
     held_out_pairs: int | None = None,
@@ -1302,6 +1312,7 @@ def finetune_similarity(
         keep_checkpoints: older ones are removed, but for that of the best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
+        quiet: print no notes and no progress; warnings and errors are printed all the same.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
         batch_size: pairs of an update; with ranking all its texts are compared with one another, so
             more are harder; None: 64, with scores 32.
@@ -1633,7 +1644,8 @@ def lr_find(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
@@ -1972,6 +1984,7 @@ def pretrain(
     tensorboard: bool = False,
     workers: int | None = None,
     compile: bool = True,
+    quiet: bool = False,
     resume: bool = False,
     save_best: bool = False,
 ) -> PretrainResult:
@@ -2097,6 +2110,7 @@ def pretrain(
             four. See :func:`bertine.data.loader.default_workers`.
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
             With ``torch.compile``; a CPU does without.
+        quiet: print no notes and no progress; warnings and errors are printed all the same.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
         save_best: write the model of the best evaluation on `held_out`, not of the last step. The
             best has the lowest MLM loss, with objective rtd the lowest sum of both losses. Its
@@ -2343,7 +2357,8 @@ def search(
             averaged. See :mod:`bertine.tasks.long_text`.
         word_column: number of the column of the words in a column file; None: the first.
         tag_column: number of the column of the tags; None: the last.
-        tag_scheme: how the tags mark entities; plain: they do not; None: detected from the tags.
+        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
+            they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.

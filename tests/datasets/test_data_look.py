@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import bertine
+import toys
 from bertine.datasets.data_look import DataLook, look_at
 from bertine.errors import BertineError
 from bertine.records.examples import Example, Examples, read_examples
@@ -15,6 +16,8 @@ from bertine.records.label_sets import JOINT
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.span_examples import Gold, Question, SpanExamples
 from bertine.tasks import TASKS
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.unknown_text import UnknownText
 
 
 def _examples(pairs: list[tuple[str, str]], source: str = "train.csv") -> Examples[Example]:
@@ -152,3 +155,38 @@ def test_a_run_keeps_what_was_seen(tmp_path: Path) -> None:
     assert set(seen["train"]["labels"]) == {"animal", "dish"}
     assert seen["train"]["lengths"]["longest"] == 10
     assert any("among the training examples too" in line for line in seen["findings"])
+
+
+def test_labels_that_look_alike_are_named_with_their_lines() -> None:
+    pairs = [*_many("café", 12), *_many("cafe\u0301", 12), *_many("Café", 12), *_many("thé", 12)]
+    (said,) = [line for line in _look(pairs, []).findings if "look alike" in line]
+    assert said.startswith(
+        r"train.csv: the labels 'café' (line 2), 'cafe\u0301' (line 14), 'Café' (line 26) look"
+    )
+    types = [Sentence(("Ada", "ran"), (f"B-{kind}", "O"), 1) for kind in ("PER", "per")]
+    look = look_at(TASKS["tagging"], Sentences("a.conll", ("w",), "t", types), _examples([]))
+    assert any("the entity types 'PER' (line 1), 'per' (line 1) look" in f for f in look.findings)
+
+
+@pytest.mark.parametrize("label", ["nan", "None", "null", "<NA>"])
+def test_what_programs_write_for_a_missing_label_is_named(label: str) -> None:
+    look = _look([*_many("x", 12), *_many("y", 12), ("a", label), ("b", label)], [])
+    assert (
+        f"2 training examples have the label {label!r}, as programs write what is missing; leave "
+        "it out if that is meant (lines 26, 27 of train.csv)"
+    ) in look.findings
+    assert not any("missing" in line for line in _look(_many("none", 12), []).findings)
+
+
+def test_unknown_text_is_said_once() -> None:
+    known = toys.tokenizer()
+    train = _examples([("the cat sleeps", "x")] * 12)
+    held = _examples([("好 的 吗 " * 5, "x")], "dev.csv")
+    task = TextClassification(("x", "y"))
+    features = [task.featurize(examples, known) for examples in (train, held)]
+    unknown = [UnknownText.of(*each, known) for each in zip((train, held), features, strict=True)]
+    look = look_at(type(task), train, held, *features, unknown=unknown)
+    (said,) = [line for line in look.findings if "unknown to the vocabulary" in line]
+    assert said.startswith("dev.csv: 100% of the pieces of the texts are unknown")
+    assert look.validation["unknown"]["share"] == 1.0
+    assert "unknown" not in look.train

@@ -98,7 +98,7 @@ def test_empty_texts_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("sentence\tlabel\n\t1\nfine\t0\n", encoding="utf-8")
     examples = read_glue_file(path, GLUE["SST-2"])
-    assert examples.notes == [f"{path}: 1 of 2 texts are empty"]
+    assert examples.notes == [f"{path}: 1 of 2 texts are empty (lines 2)"]
 
 
 @pytest.mark.parametrize(

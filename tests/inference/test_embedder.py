@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
+import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,6 +225,31 @@ def test_shorter_vectors_are_the_first_numbers_of_whole_ones(
     assert "the first 20 dimensions" in "\n".join(unit.load_lines)
     with pytest.raises(BertineError, match="33 dimensions are asked for, but vectors have 32"):
         Embedder.load(deep, dimensions=33)
+
+
+def test_shorter_vectors_that_nothing_was_trained_for_are_warned_of(
+    deep: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Embedder.load(deep, precision="fp32", dimensions=32)
+    assert "say no more" not in capfd.readouterr().err
+    embedder = Embedder.load(deep, precision="fp32", dimensions=7)
+    embedder.warn_of_shorter(7)
+    assert capfd.readouterr().err.count("trained for shorter vectors; the first 7 numbers") == 1
+    trained = tmp_path / "trained"
+    shutil.copytree(deep, trained)
+    (trained / "bertine.json").write_text(
+        '{"format": 1, "name": "similarity", "training": {"vector_lengths": [8, 32]}}'
+    )
+    Embedder.load(trained, precision="fp32", dimensions=8)
+    assert "say no more" not in capfd.readouterr().err
+
+
+def test_an_embedder_can_be_pickled_and_copied(deep: Path) -> None:
+    embedder = Embedder.load(deep, precision="fp32", threads=1)
+    expected = embedder(TEXTS)
+    for other in (pickle.loads(pickle.dumps(embedder)), copy.deepcopy(embedder)):
+        assert np.array_equal(other(TEXTS), expected)
+        assert other.name == embedder.name
 
 
 def test_what_is_not_computed_is_refused(sentences: Callable[..., Path], deep: Path) -> None:

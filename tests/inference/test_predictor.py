@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
+import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import bertine.inference.predict as predict_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.evaluate import evaluate
+from bertine.inference.explaining.explain import explain
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
@@ -39,6 +43,14 @@ def random_texts(count: int, seed: int = 0) -> list[str]:
 @pytest.fixture(scope="module")
 def predictor(classifier: Path) -> Predictor:
     return Predictor.load(classifier, "cpu", "fp32")
+
+
+def test_a_predictor_can_be_pickled_and_copied(predictor: Predictor) -> None:
+    texts = random_texts(5)
+    expected = [answer.probabilities for answer in predictor.predict(texts)]
+    for other in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
+        assert [answer.probabilities for answer in other.predict(texts)] == expected
+        assert other.folder == predictor.folder
 
 
 def test_one_by_one_equals_batched_and_the_saved_model(
@@ -357,6 +369,24 @@ def test_what_is_no_text_is_told_by_its_number(predictor: Predictor, classifier:
     embedder = Embedder.load(classifier, device="cpu", precision="fp32")
     with pytest.raises(BertineError, match=r"^input:2: nan "):
         embedder(["a cat", nan])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("kind", [iter, tuple, np.array, lambda texts: dict.fromkeys(texts).keys()])
+def test_texts_may_come_in_any_way(predictor: Predictor, kind: Callable[..., Any]) -> None:
+    given = ["a cat sat", "a dog ran"]
+    expected = predictor(given)
+    found = predictor(kind(given))
+    assert list(found) == list(expected)
+    assert str(found) == str(expected)
+    explained = explain(predictor, texts=kind(given))
+    assert str(explained) == str(explain(predictor, texts=given))
+    frame = [{"text": text, "n": 1} for text in given]
+    columns = {"text": given, "n": [1, 1]}
+    assert list(predictor(columns)) == list(predictor(frame)) == list(expected)
+    assert len(explain(predictor, texts=columns).items) == 2
+    for nothing in (5, b"a cat", None):
+        with pytest.raises(BertineError, match=r"^texts is .*; give a text or a list of texts"):
+            predictor(nothing)  # type: ignore[call-overload]
 
 
 def test_one_string_or_dictionary_gets_one_answer(

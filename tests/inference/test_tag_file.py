@@ -31,6 +31,28 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def test_a_list_of_json_is_tagged_like_lines(predictor: Predictor, tmp_path: Path) -> None:
+    rows = [{"text": "the cat sat"}, {"words": ["a", "dog"]}]
+    lines, whole = tmp_path / "in.jsonl", tmp_path / "in.json"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole.write_text(json.dumps(rows, indent=1))
+    for source in (lines, whole):
+        predict(predictor, source, tmp_path / f"{source.suffix}.jsonl")
+    assert rows_of(tmp_path / ".json.jsonl") == rows_of(tmp_path / ".jsonl.jsonl")
+
+
+def test_what_is_not_read_stays_to_the_byte(predictor: Predictor, tmp_path: Path) -> None:
+    text = "# schön ".encode() + b"\xff\n\nthe\t\xff\tDT\ncat\t" + "ü\tNN\n".encode()
+    (tmp_path / "in.conll").write_bytes(text)
+    predict(predictor, tmp_path / "in.conll", tmp_path / "out.conll")
+    found = (tmp_path / "out.conll").read_bytes().split(b"\n")
+    for line, before in zip(found, text.split(b"\n"), strict=True):
+        assert line.startswith(before)
+    (tmp_path / "in.jsonl").write_bytes(b'{"words": ["the", "cat"], "n": "\xc3\xbc\xff"}\n')
+    predict(predictor, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert b'"n": "\xc3\xbc\xff"' in (tmp_path / "out.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize("row", ['{"words": ["cat", "a\\ud800"]}', '{"text": "cat a\\ud800"}'])
 def test_half_characters_are_mended_and_counted(
     predictor: Predictor, tmp_path: Path, row: str
@@ -131,3 +153,26 @@ def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -
     path.write_text("# a comment with\ta tab\n1\tNew York\tO\n2\tsleeps\tO\n3\t.\tO\n")
     predict(predictor, path, out, word_column=2, show_progress=False)
     assert [line.count("\t") for line in out.read_text().splitlines()] == [1, 3, 3, 3]
+
+
+def test_a_column_that_numbers_the_words_holds_none(predictor: Predictor, tmp_path: Path) -> None:
+    plain, numbered = tmp_path / "plain.conll", tmp_path / "numbered.conll"
+    plain.write_text("the\tDT\ncat\tNN\n\na\tDT\ndog\tNN\n")
+    numbered.write_text("1\tthe\tDT\n2\tcat\tNN\n\n1\ta\tDT\n2\tdog\tNN\n")
+    tags = []
+    for source in (plain, numbered):
+        report = predict(predictor, source, tmp_path / "out.conll")
+        lines = (tmp_path / "out.conll").read_text().split("\n")
+        tags.append([line.split("\t")[-1] for line in lines])
+        assert any("numbers the words" in note for note in report.notes) == (source == numbered)
+    assert tags[0] == tags[1]
+
+
+def test_words_that_the_vocabulary_does_not_know_are_flagged(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"words": ["the", "cat"]}\n{"words": ["好", "的"]}\n')
+    report = predict(predictor, source, out)
+    assert [row.get("unknown") for row in rows_of(out)] == [None, 1.0]
+    assert any("1 of 2 texts is mostly unknown" in note for note in report.notes)

@@ -158,8 +158,8 @@ RENAMED = dataclasses.replace(
         ({"dim": 10, "n_heads": 3}, "dim 10 is not a multiple of n_heads 3$"),
         ({"dim": 12, "activation": "mish"}, "activation 'mish' is not supported"),
         ({"dim": "12"}, "dim is '12'"),
-        ({"hidden_size": 12}, "unknown key 'hidden_size'"),
-        ({"dim": 12, "layer_norm_eps": 1e-5}, "unknown key 'layer_norm_eps'"),
+        ({"hidden_size": 12}, "unknown key 'hidden_size'; did you mean 'dim'"),
+        ({"dim": 12, "layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05 .*only 1e-12 can be loaded"),
         ({"n_heads": 3}, "has no dim"),
     ],
 )

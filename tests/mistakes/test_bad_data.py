@@ -20,7 +20,8 @@ UNREADABLE = [
     (b"", "the file is empty"),
     (b"\xef\xbb\xbf", "the file is empty"),
     ("text,label\nx,a\n".encode("utf-16"), "UTF-16"),
-    ("text,label\nx,a\n".encode("utf-16-le"), "many bytes are NUL, as in UTF-16 without a mark"),
+    ("text,label\nx,a\n".encode("utf-16-le"), "is not UTF-8 but looks like UTF-16 without a mark"),
+    (b"PK\x03\x04\x14\0\x06\0", "is a zip archive, as Excel's workbooks"),
 ]
 TABLES = [
     *(("csv", content, said) for content, said in UNREADABLE),
@@ -35,11 +36,11 @@ TABLES = [
     ("csv", b"text,kind\na,x\n", "cannot tell which column holds the label"),
     ("csv", b"text,label\na,x\nb,x\n", "holds only the label 'x'; classification needs at least"),
     ("txt", b"some text\nmore text\n", "its first line is not a header"),
-    ("jsonl", b'{"text": "a", "label": "x"}\n{"text": null, "label": "y"}\n', ":2: 'text' is null"),
+    ("jsonl", b'{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', ":2: 'text' is a number"),
     ("jsonl", b'{"text": "a", "label": null}\n{"text": "b"}\n', "no row has a label in the"),
     ("jsonl", b'{"text": "a", "text": "b", "label": 1}\n', ":1: the key 'text' is there twice in"),
-    ("json", b'[\n {"text": "a", "label": "x"}\n]\n', ":1: not valid JSON ("),
-    ("json", b'[{"text": "a", "label": "x"}]\n', ":1: a list, but JSON lines have one object"),
+    ("json", b'[\n {"text": "a", "label": "x"}\n\n', ":4: not valid JSON: between the items of a"),
+    ("json", b'[["a", "x"]]\n', ":1: a list, but each line, or each item of a list, must be one"),
     ("parquet", b"PAR1 is not all", "is not a Parquet file"),
 ]
 QUIZ = b"question,choice0,choice1,label\nd,e,f,0\ng,h,i,0\nj,k,l,0\n"
@@ -282,7 +283,7 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
     for name, content, said in (
         ("in.conll", b"", "the file is empty"),
         ("in.jsonl", b'{"words": "a b"}\n{"words": [1]}\n', ":2: 'words' must be a list of texts"),
-        ("in.jsonl", b'{"words": ["a"]}\n[]\n', ":2: a list, but JSON lines have one object"),
+        ("in.jsonl", b'{"words": ["a"]}\n[]\n', ":2: a list, but each line, or each item"),
         ("in.jsonl", b'{"words": [], "words": []}\n', ":1: the key 'words' is there twice in"),
         ("in.parquet", b"PAR1", "is not a Parquet file"),
         ("in.conll", "a O\n".encode("utf-16"), "UTF-16"),

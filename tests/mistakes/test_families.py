@@ -12,8 +12,8 @@ import torch
 
 import toys
 import unigrams
-from bertine.bundled import locate
 from bertine.interop.family import Family, config_to_huggingface, family_of
+from bertine.model_folders import locate
 from bertine.modeldir import save_model
 from bertine.models.config import Config
 from bertine.models.model import Model

@@ -15,7 +15,9 @@ from bertine.names import Masking
 from bertine.options.fields import OptionGroup, declare, declared, free_in, like, names_of
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
+from bertine.options.run import Notes
 from bertine.options.verbs import takes_options
+from bertine.terminal.console import say, warn
 
 
 class Cooking(OptionGroup):
@@ -156,3 +158,20 @@ def test_options_cost_no_heavy_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_quiet_verb_prints_no_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    @takes_options()
+    def speak(*, options: Notes) -> None:
+        """Print a note and a warning."""
+        say("a note")
+        warn("mind this")
+
+    @takes_options()
+    def around(*, options: Notes) -> None:
+        """Call another verb."""
+        speak(quiet=False)
+
+    for verb, quiet, printed in ((speak, False, 2), (speak, True, 1), (around, True, 1)):
+        verb(quiet=quiet)
+        assert len(capsys.readouterr().err.splitlines()) == printed

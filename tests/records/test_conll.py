@@ -311,3 +311,17 @@ def test_the_fingerprint_knows_words_tags_and_documents() -> None:
 )
 def test_column_files_are_told_from_text(head: list[str], columns: bool) -> None:
     assert looks_like_columns(head) is columns
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("a.conll", "über O\nüb Gr\ufffdn\n".encode()),
+        ("a.conll", "über O\nüb ".encode() + b"Gr\xffn\n"),
+        ("a.jsonl", b'{"words": ["a"], "tags": ["O"]}\n{"words": ["b"], "tags": ["\\udcffn"]}\n'),
+    ],
+)
+def test_a_damaged_tag_is_an_error_with_its_line(tmp_path: Path, name: str, raw: bytes) -> None:
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(BertineError, match=r":2: the tag is '.*n', with a damaged character"):
+        read_sentences(tmp_path / name)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bertine.errors import BertineError
-from bertine.records.examples import Example, Examples, find_splits, read_examples
+from bertine.records.examples import Example, Examples, read_examples
+from bertine.records.splits import find_splits
 
 
 def write(path: Path, content: str) -> Path:
@@ -72,21 +73,55 @@ def test_json_labels_become_texts(tmp_path: Path) -> None:
     assert [item.label for item in examples.items] == ["1", "true", "x"]
 
 
-def test_splits_of_a_folder(tmp_path: Path) -> None:
-    train, dev = write(tmp_path / "train.csv", "x"), write(tmp_path / "dev.tsv", "x")
-    splits = find_splits(tmp_path)
-    assert (splits.train, splits.validation, splits.test) == (train, dev, None)
-    assert find_splits(dev).train == dev
-    write(tmp_path / "val.csv", "x")
-    with pytest.raises(BertineError, match=r"both val\.csv and dev\.tsv could be the validation"):
-        find_splits(tmp_path)
+def test_pairs_that_lack_a_text_are_told_by_line(tmp_path: Path) -> None:
+    rows = "".join(f"x{n},{'y' if n % 4 == 0 else ''},{n % 2}\n" for n in range(1, 17))
+    path = write(tmp_path / "a.csv", f"text,text_pair,label\n{rows},z,1\n , ,0\n")
+    notes = read_examples(path).notes
+    assert f"{path}: 1 of 18 texts are empty (lines 19)" in notes
+    assert f"{path}: 1 of 18 rows have no text in 'text' (lines 18)" in notes
+    assert any(
+        "12 of 18 rows have no text in 'text_pair' (lines 2, 3, 4, 6" in note for note in notes
+    )
 
 
-def test_missing_and_useless_folders(tmp_path: Path) -> None:
-    with pytest.raises(BertineError, match="no such file or folder"):
-        find_splits(tmp_path / "absent")
-    with pytest.raises(BertineError, match="found no train, validation or test file"):
-        find_splits(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "content", "known", "labels"),
+    [
+        ("a.csv", "text,label\na,True\nb,False\n", None, ["True", "False"]),
+        ("a.csv", "text,label\na,True\nb,FALSE\n", ["false", "true"], ["true", "false"]),
+        ("a.csv", "text,label\na,true\nb,False\n", ["True", "False"], ["True", "False"]),
+        ("a.csv", "text,label\na, True\nb,true\n", ["True", "true"], ["True", "true"]),
+        ("a.csv", "text,label\na,True\nb,x\n", ["yes", "no"], ["True", "x"]),
+        ("a.jsonl", '{"text": "a", "label": true}\n', None, ["true"]),
+        ("a.jsonl", '{"text": "a", "label": true}\n', ["False", "True"], ["True"]),
+        ("a.jsonl", '{"text": "a", "label": "TRUE"}\n', ["false", "true"], ["true"]),
+        ("a.jsonl", '{"text": "a", "label": true}\n', ["no", "yes"], ["true"]),
+        ("a.csv", "text,label\na,1\n", ["True", "False"], ["1"]),
+    ],
+)
+def test_truth_values_are_the_labels_that_are_known(
+    tmp_path: Path, name: str, content: str, known: list[str] | None, labels: list[str]
+) -> None:
+    examples = read_examples(write(tmp_path / name, content), known=known)
+    assert [item.label for item in examples.items] == labels
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("a.csv", "text,label\na,x\nb,Gr\ufffdn\n".encode()),
+        ("a.csv", "text,label\nüü,x\nb,".encode() + b"gr\xffn\n"),
+        ("a.tsv", "text\tlabel\nüü\tx\nb\t".encode() + b"gr\xffn\n"),
+        ("a.jsonl", b'{"text": "a", "label": "x"}\n{"text": "b", "label": "gr\\ud800n"}\n'),
+    ],
+)
+def test_a_damaged_label_is_an_error_with_its_row(tmp_path: Path, name: str, raw: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(raw)
+    with pytest.raises(BertineError, match=r":[23]: the label in 'label' is '[gG]r.n', with a "):
+        read_examples(path)
+    # A text to be written is no class.
+    assert len(read_examples(path, known=())) == 2
 
 
 def test_hold_out_parts_examples_for_good() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import toys
 from bertine.errors import BertineError
@@ -44,6 +45,27 @@ TEXTS: dict[str, list[Any]] = {
 
 def given(text: Any) -> Any:
     return tuple(text) if isinstance(text, list) else text
+
+
+@pytest.mark.parametrize("kind", ["text", "pairs", "choice", "spans"])
+def test_texts_may_come_by_the_names_of_their_columns(
+    kind: str, ask: Client, models: dict[str, Path]
+) -> None:
+    columns = Predictor.load(models[kind], "cpu", "fp32").task.text_columns
+    texts = TEXTS[kind]
+    parts = [[text] if isinstance(text, str) else text for text in texts]
+    named = [dict(zip(columns, part, strict=False)) for part in parts]
+    named[0]["id"] = "7"  # another key is left out, as in Python
+    if kind == "choice":
+        texts, named = texts[:1], named[:1]  # names there are for as many choices as in training
+    expected = ask("/predict", {"texts": texts, "model": kind})
+    answer = ask(
+        "/predict", {"texts": [dict(reversed(each.items())) for each in named], "model": kind}
+    )
+    assert answer.status == expected.status == 200
+    assert answer.json["predictions"] == expected.json["predictions"]
+    whole = ask("/explain", {"text": parts[0], "model": kind})
+    assert ask("/explain", {"text": named[0], "model": kind}).json == whole.json
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -457,3 +479,29 @@ def test_unsure_answers_are_null(models: dict[str, Path]) -> None:
         running({"regression": models["regression"]}, options=ServeOptions(abstain_below=0.5)),
     ):
         pass
+
+
+def test_numbers_that_are_none_are_an_error_of_one_line(tmp_path: Path) -> None:
+    """Weights that are finite, and overflow when they are computed with."""
+    folder = toys.write_classifier(tmp_path / "m")
+    state = load_file(folder / "model.safetensors")
+    broken = next(name for name in reversed(state) if name.endswith("output.LayerNorm.weight"))
+    state[broken] = torch.full_like(state[broken], 3e38)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    body = {"texts": ["the cat sat"]}
+    with running({"m": folder}) as client:
+        asked = {"/predict": body, "/embed": body, "/v1/embeddings": {"input": "the cat"}}
+        asked["/explain"] = {"text": "the cat sat"}
+        for path, content in asked.items():
+            answer = client(path, {"model": "m", **content})
+            assert (answer.status, "NaN or infinite" in answer.message) == (422, True), path
+
+
+def test_a_text_that_the_vocabulary_does_not_know_is_flagged(ask: Client) -> None:
+    texts = [SENTENCE, "ไม่ดีเลย เสียเวลา"]
+    answer = ask("/predict", {"texts": texts, "model": "text"}).json
+    assert [found.get("unknown") for found in answer["predictions"]] == [None, 1.0]
+    answer = ask("/embed", {"texts": texts, "model": "text"}).json
+    assert answer["unknown"] == [0.0, 1.0]
+    answer = ask("/embed", {"texts": texts[:1], "model": "text"}).json
+    assert "unknown" not in answer

@@ -15,6 +15,7 @@ import bertine
 from bertine.datasets.labelled import read_evaluation, read_labelled
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
+from bertine.records.examples import read_examples
 from bertine.tables.given import GivenParts, GivenTable, as_data, as_table
 
 ROWS = [{"text": f"a cat {n}", "label": "odd" if n % 2 else "even", "n": n} for n in range(20)]
@@ -109,6 +110,22 @@ def test_a_real_data_frame_where_there_is_one() -> None:
     assert list(as_table(frame.convert_dtypes()).rows()) == rows
 
 
+def test_rows_without_a_text_are_read_as_empty_and_counted(tmp_path: Path) -> None:
+    """As in the csv of the same frame."""
+    nan = float("nan")
+    frame = PandasFrame({"text": ["a", None, "c", nan, ""], "label": ["x", "y"] * 2 + ["x"]})
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\na,x\n"",y\nc,x\n"",y\n"",x\n')
+    packed = tmp_path / "a.jsonl"
+    packed.write_text(
+        "".join(json.dumps(row) + "\n" for row in as_table(frame).rows()), encoding="utf-8"
+    )
+    for source in (as_table(frame), path, packed):
+        examples = read_examples(source)
+        assert [item.texts for item in examples.items] == [("a",), ("",), ("c",), ("",), ("",)]
+        assert any("3 of 5 texts are empty" in note for note in examples.notes)
+
+
 def test_a_dictionary_of_tables_has_parts() -> None:
     given = as_data({"train": ROWS[:15], "dev": PandasFrame(COLUMNS)})
     assert isinstance(given, GivenParts)
@@ -167,8 +184,8 @@ def test_what_is_no_table_is_one_line(data: Any, said: str, tmp_path: Path) -> N
 
 
 def test_mistakes_in_a_table_name_the_row() -> None:
-    rows = as_data([{"text": "a", "label": "x"}, {"text": None, "label": "y"}] * 3)
-    with pytest.raises(BertineError, match=r"^data:2: 'text' is null, but must be a text"):
+    rows = as_data([{"text": "a", "label": "x"}, {"text": 5, "label": "y"}] * 3)
+    with pytest.raises(BertineError, match=r"^data:2: 'text' is a number, but must be a text"):
         read_labelled("text", rows, seed=0)
     with pytest.raises(BertineError, match=r"^data: there is no column 'txt' .did you mean 'text'"):
         read_labelled("text", rows, seed=0, reading=Reading(text_columns="txt"))

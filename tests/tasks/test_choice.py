@@ -21,7 +21,8 @@ from bertine.errors import BertineError
 from bertine.inference.files.text_report import TextReport
 from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
-from bertine.records.examples import Example, Examples, Splits
+from bertine.records.examples import Example, Examples
+from bertine.records.splits import Splits
 from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
 from bertine.tasks.options import TableOptions
@@ -112,10 +113,14 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
     ("texts", "label", "message"),
     [
         (("q", "a", "b", "c"), "3", r"train.csv:2: the label is '3', but must be the number"),
-        (("q", "a", "b", ""), "2", r"of a choice, 0 to 1, or its column's name"),
-        (("q", "a", "b", "c"), "b", r"the label is 'b'"),
+        (("q", "a", "b", ""), "2", r"of a choice, 0 to 1, its letter or its column's name"),
+        (("q", "a", "b", "c"), "d", r"the label is 'd'"),
         (("q", "a", "b", "c"), "-1", r"the label is '-1'"),
-        (("q", "a", "b", "c"), "9" * 5000, r"of a choice, 0 to 2, or its column's name"),
+        (
+            ("q", "a", "b", "c"),
+            "9" * 5000,
+            r"of a choice, 0 to 2, its letter or its column's name \(such as 'choice0'\)",
+        ),
         (("q", "", "b", "c"), "1", r"train.csv:2: the choice 'choice0' is empty"),
         (("q", "a", "", ""), "0", r"train.csv:2: has 1 choice, but must have from 2 to 3"),
     ],
@@ -123,6 +128,29 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
 def test_bad_rows_are_named(texts: tuple[str, ...], label: str, message: str) -> None:
     with pytest.raises(BertineError, match=message):
         MultipleChoice.from_examples(own([(texts, label)]), max_length=24)
+
+
+@pytest.mark.parametrize(
+    ("columns", "numbers"),
+    [
+        (("option A", "option B", "option C"), {"A": 0, "b": 1, "(C)": 2, "D": None, "AB": None}),
+        (("A", "B"), {"A": 0, "b": 1, "B.": 1, "C": None}),
+        (("answer_b", "answer_a"), {"a": 1, "B": 0}),  # the letters are the columns' own
+        (("choice1", "choice2"), {"A": 0, "B": 1, "C": None}),
+        (("good end", "bad end"), {"a": 0, "b)": 1}),
+        (("ending0", "ending1"), {"": None, "?": None, "é": None}),
+    ],
+)
+def test_letters_name_choices(columns: tuple[str, ...], numbers: dict[str, int | None]) -> None:
+    task = MultipleChoice(("q",), columns, "label", 24)
+    assert {label: task.number_of(label) for label in numbers} == numbers
+
+
+def test_answers_to_letters_are_columns_and_places_are_noted() -> None:
+    examples = own([(("q", "a", "b", "c"), "A"), (("q", "a", "b", "c"), "c")])
+    task = MultipleChoice.from_examples(examples, max_length=24)
+    assert task.label_of(2) == "choice2"
+    assert any("A is 'choice0'" in note for note in examples.notes)
 
 
 def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
@@ -373,3 +401,27 @@ def test_a_model_that_says_nothing_of_its_labels_answers_by_number() -> None:
     task = task_class("choice").from_info(info, toys.config())
     assert isinstance(task, MultipleChoice)
     assert task.label_of(1) == "1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "first", "said"),
+    [
+        ([str(1 + row % 4) for row in range(12)], 1, "the choices are numbered from 1 on"),
+        ([f"{1 + row % 4}.0" for row in range(12)], 1, "3 rows (lines 5, 9, 13) have the number"),
+        ([str(1 + row % 3) for row in range(40)], 0, "no row has the first choice, number 0"),
+        ([str(row % 4) for row in range(12)], 0, ""),
+        (["1", "2", "3"], 0, ""),  # so few may be so by chance
+    ],
+)
+def test_numbers_of_choices_that_begin_at_1(labels: list[str], first: int, said: str) -> None:
+    columns = ("q", *(f"choice{number}" for number in range(4)))
+    items = [Example(("?", *"abcd"), label, line) for line, label in enumerate(labels, 2)]
+    examples = Examples("train.csv", columns, "label", items)
+    task = MultipleChoice.from_examples(examples)
+    assert task.first_number == first
+    assert task.right_of(items[0], "train.csv") == int(float(labels[0])) - first
+    assert task.label_of(2) == str(2 + first)
+    assert said in "\n".join(examples.notes)
+    assert bool(examples.notes) == bool(said)
+    again = MultipleChoice.from_info(task.task_info(), toys.config())
+    assert again.first_number == first

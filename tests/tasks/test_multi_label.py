@@ -78,12 +78,15 @@ def test_lists_in_json_lines_need_no_separator(tmp_path: Path) -> None:
         read_label_sets(path)
 
 
-@pytest.mark.parametrize("cell", ["\"['a', 'b']\"", '"[1, 2]"', "[]"])
-def test_lists_written_as_texts_are_no_labels(cell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cell", "labels"), [("\"['a', 'b']\"", ["a", "b"]), ('"[1, 2]"', ["1", "2"]), ("[]", [])]
+)
+def test_lists_written_as_texts_are_lists(cell: str, labels: list[str], tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     path.write_text(f"text,labels\none,a\ntwo,{cell}\n", encoding="utf-8")
-    with pytest.raises(BertineError, match=r"train.csv:3: 'labels' is .*, a list written as a"):
-        read_label_sets(path)
+    examples, _ = read_label_sets(path)
+    assert [item.label for item in examples.items] == ["a", joined(labels)]
+    assert any("lists that are written as texts" in note for note in examples.notes)
     examples, _ = read_label_sets(path, separator="/")
     assert [item.label for item in examples.items] == ["a", cell.strip('"')]
 

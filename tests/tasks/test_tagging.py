@@ -18,6 +18,7 @@ from bertine.errors import BertineError
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model
 from bertine.records.sentences import Sentence, Sentences
+from bertine.taskinfo import TaskInfo
 from bertine.tasks import task_class
 from bertine.tasks.tagging.tagged_text import Tags
 from bertine.tasks.tagging.task import IGNORED, Tagging
@@ -282,3 +283,12 @@ def test_what_is_no_task(labels: tuple[str, ...], max_length: int, message: str)
 def test_more_positions_than_the_model_has() -> None:
     with pytest.raises(BertineError, match="max_length is 64, but the model has positions for 32"):
         Tagging(LABELS, max_length=64).heads(CONFIG)
+
+
+@pytest.mark.parametrize("written", ["O B_x M_x E_x S_x", "o b-x i-x e-x s-x", "O B-x I-x L-x U-x"])
+def test_a_model_from_elsewhere_may_spell_its_tags_otherwise(written: str) -> None:
+    task = Tagging.from_info(TaskInfo("tagging", tuple(written.split())), CONFIG)
+    assert task.labels == ("O", "B-x", "I-x", "E-x", "S-x")
+    assert task.has_entities
+    plain = Tagging.from_info(TaskInfo("tagging", ("NOUN", "VERB")), CONFIG)
+    assert (plain.labels, plain.has_entities) == (("NOUN", "VERB"), False)

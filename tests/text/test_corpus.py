@@ -180,19 +180,30 @@ def test_chinese_that_is_not_utf8_is_refused_by_name(tmp_path, kind, encoding):
         # iconv does not read a compressed file.
         packed = tmp_path / "a.txt.gz"
         packed.write_bytes(gzip.compress(file.read_bytes()))
-        assert error_of(packed).endswith("convert it to UTF-8")
-        assert "invalid UTF-8 (byte" in error_of(file, strict=True)
+        assert error_of(packed).endswith("convert it to UTF-8 (iconv -f GB18030 -t UTF-8)")
+        assert error_of(file, strict=True) == message
         file.write_bytes(CHINESE.encode())
         assert texts(file) == [CHINESE]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
-def test_other_text_that_is_not_utf8_is_still_replaced_and_counted(tmp_path, encoding):
-    file = tmp_path / "c.txt"
-    file.write_bytes("Ça a été très décevant, le café était froid".encode(encoding))
-    corpus = Corpus(file)
-    assert [d.text.count("\ufffd") for d in corpus] == [7]
-    assert corpus.stats.invalid_utf8 == 7
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("latin-1", "cp1252"), ("cp850", "cp850"), ("utf-16-le", "UTF-16")]
+)
+@pytest.mark.parametrize("kind", [".txt", ".json", ".csv"])
+def test_a_corpus_in_another_encoding_is_refused(tmp_path, encoding, name, kind):
+    file = tmp_path / f"c{kind}"
+    text = "Ça a été très décevant, le café était froid"
+    written = {".json": f'[\n {{"text": "{text}"}}\n]', ".csv": f'text\n"{text}"\n'}
+    file.write_bytes(written.get(kind, text).encode(encoding))
+    assert f"is not UTF-8 but looks like {name}" in error_of(file)
+
+
+def test_a_list_of_json_is_a_corpus(tmp_path):
+    file = tmp_path / "c.json"
+    file.write_text('[{"text": "one"}, {"text": null},\n\n {"text": "two"}]')
+    assert [(d.text, d.row) for d in Corpus(file)] == [("one", 1), ("two", 3)]
+    file.write_text('[{"text": "one"},\n {"text": }]')
+    assert f"{file}:2: not valid JSON" in error_of(file)
 
 
 def test_nul_bytes_are_removed_and_counted_or_refused(tmp_path):
@@ -221,14 +232,14 @@ def test_lone_surrogates_of_json_are_replaced_or_refused(tmp_path):
     [
         ("{", ":2: not valid JSON"),
         ("[" * 100_000, ":2: not valid JSON"),
-        ('["text"]', ":2: a JSON list; each line must be one object"),
+        ('["text"]', ":2: a list, but each line, or each item of a list, must be one object"),
         (
             '{"txt": "x", "id": 1}',
             ":2: there is no column 'text' (did you mean 'txt'?)",
         ),
         ('{"body": "x"}', "it has 'body'"),
-        ('{"text": 3}', ":2: 'text' is a number; it must be a string"),
-        ('{"text": ["x"]}', ":2: 'text' is a list; it must be a string"),
+        ('{"text": 3}', ":2: 'text' is a number; it must be a text"),
+        ('{"text": ["x"]}', ":2: 'text' is a list; it must be a text"),
     ],
 )
 def test_bad_json_lines_name_file_and_line(tmp_path, line, message):

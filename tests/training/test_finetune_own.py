@@ -20,7 +20,7 @@ from bertine import modeldir
 from bertine.cli import main
 from bertine.datasets.own_data import read_own
 from bertine.errors import BertineError
-from bertine.records.examples import Splits
+from bertine.records.splits import Splits
 from bertine.rng import generator
 from bertine.tasks.options import TableOptions
 from bertine.tasks.texts.multi_label import MultiLabel
@@ -122,8 +122,8 @@ def test_a_row_without_a_last_choice_has_fewer(suffix: str, model: Path, tmp_pat
     assert found[0] > 0.0
     assert found[1:] == [0.0] * 7
     data = tmp_path / "bad.jsonl"
-    data.write_text(json.dumps({**rows[0], "question": None}) + "\n")
-    with pytest.raises(BertineError, match=r"1: 'question' is null, but must be a text"):
+    data.write_text(json.dumps({**rows[0], "question": 5}) + "\n")
+    with pytest.raises(BertineError, match=r"1: 'question' is a number, but must be a text"):
         bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
 
 

@@ -16,7 +16,12 @@ from bertine.errors import BertineError
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model
 from bertine.models.mean_layer import add_mean_layer
+from bertine.options.fields import declared
+from bertine.options.finetuning import OF_TRAINING, FinetuneOptions
+from bertine.tasks.base import Task
+from bertine.tasks.texts.classification import TextClassification
 from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.frozen_head import check_frozen
 from bertine.training.finetuning.learner import Learner
 
 
@@ -124,3 +129,20 @@ def test_what_does_not_go_with_it_is_refused(model: Path, labelled: Path, tmp_pa
         _frozen("text", model, labelled, tmp_path / "run", epochs=3)
     with pytest.raises(BertineError, match="fresh_weights"):
         _frozen("text", model, labelled, tmp_path / "run", fresh_weights=True)
+
+
+@pytest.mark.parametrize("name", sorted(OF_TRAINING))
+def test_every_option_of_training_is_refused(name: str, model: Path) -> None:
+    (entry,) = [each for each in declared(FinetuneOptions) if each.name == name]
+    other = {bool: entry.default is not True, float: 0.5, int: 3}
+    value = entry.choices[-1] if entry.choices else other[entry.kinds[0]]
+    task: Task[Any] = TextClassification(("x", "y"))
+    with pytest.raises(
+        BertineError, match=rf"{name} \(--{name.replace('_', '-')}\) is of training"
+    ):
+        check_frozen(task, FinetuneOptions(frozen=True, **{name: value}), load_model(model).model)
+
+
+def test_what_says_that_nothing_is_trained_goes_with_it(model: Path) -> None:
+    options = FinetuneOptions(frozen=True, save_best=False, lm_weight=0.0, seed=3, quiet=True)
+    check_frozen(TextClassification(("x", "y")), options, load_model(model).model)

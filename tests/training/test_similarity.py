@@ -202,8 +202,8 @@ def test_a_subject_beside_a_title_is_no_label(tmp_path: Path) -> None:
 
 
 def test_mended_text_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "latin.csv"
-    path.write_bytes("query,match\nle café,la tasse\n".encode("latin-1"))
+    path = tmp_path / "damaged.csv"
+    path.write_bytes(b"query,match\nle caf\xff,la tasse\n")
     rows = PairRows(path)
     assert [row.texts[1] for row in rows] == ["la tasse"]
     assert any("invalid UTF-8" in note for note in rows.notes())

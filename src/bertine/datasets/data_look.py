@@ -15,8 +15,11 @@ import numpy as np
 
 from bertine.options.names import option
 from bertine.records.examples import Examples
+from bertine.tables.lines import first_numbers
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
+from bertine.tasks.labels import MISSING, escaped, look_alikes
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, visible, visible_list
 from bertine.terminal.shown import Shown
 
@@ -40,8 +43,10 @@ class DataLook(Shown):
             minimum, maximum, mean, deviation), ``empty`` texts, ``duplicates`` (examples whose
             text came before), ``conflicts`` (different texts that have several labels),
             ``unlabelled`` (rows that were left out), ``lengths`` in pieces (median, 95th
-            percentile, longest) and ``cut`` (texts that are longer than the model reads), where
-            they are known; of validation also ``in_training``.
+            percentile, longest), ``cut`` (texts that are longer than the model reads) and
+            ``unknown`` (the share of pieces that the vocabulary does not know, and what is to be
+            said of it, where these are many), where they are known; of validation also
+            ``in_training``.
         findings: what a person should know, one line each.
     """
 
@@ -79,6 +84,7 @@ def look_at(
     train_features: Sequence[Features] = (),
     validation_features: Sequence[Features] = (),
     *,
+    unknown: Sequence[UnknownText] = (),
     weighed: bool = False,
 ) -> DataLook:
     """Look at the examples of a task.
@@ -87,6 +93,7 @@ def look_at(
         task: its class.
         train, validation: labelled; validation may be empty.
         train_features, validation_features: what was made of them, for the lengths; may be empty.
+        unknown: what the vocabulary does not know of both; may be empty.
         weighed: the classes have weights in training.
     """
     facts = [
@@ -94,7 +101,14 @@ def look_at(
         _facts(task, validation, validation_features),
     ]
     counts = facts[0].get("labels", {}), facts[1].get("labels", {})
-    findings = _of_labels(task, *counts, weighed=weighed)
+    findings: list[str] = []
+    for examples, counted_text, own in zip((train, validation), unknown, facts, strict=False):
+        if note := counted_text.note():
+            own["unknown"] = {"share": round(counted_text.share, 4), "note": note}
+            findings.append(f"{examples.source}: {note}")
+            break  # once is enough
+    findings += _of_names(task, train)
+    findings += _of_labels(task, *counts, weighed=weighed)
     findings += _of_texts(task, train)
     known = {text_key(item): item for item in train.items}
     both = [item for item in validation.items if text_key(item) in known]
@@ -193,6 +207,30 @@ def _of_labels(
         findings.append(
             f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
             f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well{advice}"
+        )
+    return findings
+
+
+def _of_names(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
+    """Say which labels look alike, and which are how programs write a missing one."""
+    if not task.label_noun:
+        return []
+    lines: dict[str, list[int]] = defaultdict(list)
+    for item in train.items:
+        for name in task.names_in(item.label) if item.label is not None else ():
+            lines[name].append(item.line)
+    findings = []
+    for group in look_alikes(lines):
+        shown = [f"{escaped(name)} (line {lines[name][0]})" for name in group[:_SHOWN]]
+        findings.append(
+            f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
+            "apart; write them alike if they are the same"
+        )
+    for name in sorted(lines.keys() & MISSING):
+        findings.append(
+            f"{counted(len(lines[name]), 'training example', 'has', 'have')} the "
+            f"{task.label_noun} {name!r}, as programs write what is missing; leave it out if that "
+            f"is meant ({first_numbers(lines[name])} of {train.source})"
         )
     return findings
 

@@ -21,6 +21,7 @@ from bertine.datasets.readers import (
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.records.splits import unused_note
 from bertine.tables.given import Data, GivenParts, GivenTable
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
@@ -35,6 +36,9 @@ _READERS: dict[str, Reader] = {
     "swag": SwagReader(),
     "tagging": TaggedReader(),
 }
+
+#: The tasks whose data have files of known names, beside which there may be others.
+_OFFICIAL = ("glue", "squad", "swag")
 
 
 def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None = None) -> Labelled:
@@ -68,6 +72,9 @@ def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None =
     labelled = _READERS.get(task, TableReader()).training(
         task, data, seed if reading.split_seed is None else reading.split_seed, reading
     )
+    if task not in _OFFICIAL:
+        used = {labelled.train.source, labelled.validation.source}
+        labelled.train.notes += unused_note(data, used)
     held_out = reading.whole and not has_validation(task, data, reading)
     return labelled.whole() if held_out else labelled
 

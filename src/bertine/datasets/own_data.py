@@ -5,23 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from bertine.datasets.choice_data import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.errors import BertineError
 from bertine.options.names import option
-from bertine.records.examples import (
-    LABEL_COLUMNS,
-    Examples,
-    SoftExample,
-    Splits,
-    as_columns,
-    read_examples,
-)
+from bertine.records.examples import LABEL_COLUMNS, Examples, SoftExample, as_columns, read_examples
 from bertine.records.label_sets import labels_in, read_label_sets
 from bertine.records.probabilities import PREFIX, columns_of_labels, read_soft_examples
-from bertine.tables.given import Source
+from bertine.records.splits import Splits
+from bertine.tables.given import Source, reads_again
 from bertine.tables.layout import quotes_for
 from bertine.tables.table import Table
 from bertine.tasks.base import Task
@@ -133,6 +126,7 @@ class _LabelSetTables(_LabelledTables):
 
     separator: str | None
     labels: tuple[str, ...]
+    one_hot: bool
 
     def _read(self, path: Source, named: dict[str, Any]) -> Examples:
         examples, self.separator = read_label_sets(
@@ -144,11 +138,13 @@ class _LabelSetTables(_LabelledTables):
         self.separator = self.options.label_separator
         train = self._read(path, named)
         # A label that is there but once may be held out with its row, and is one all the same.
-        self.labels = as_columns(self.options.label_columns) or _labels_of(train)
+        columns = as_columns(self.options.label_columns)
+        self.labels = columns or train.class_names or _labels_of(train)
+        self.one_hot = bool(train.class_names)
         return train
 
     def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
-        return self._read(path, {**named, "known": _labels_of(train)})
+        return self._read(path, {**named, "known": self.labels, "one_hot": self.one_hot})
 
     def stratified(self, train: Examples) -> bool:
         # Each set of labels may be there but once.
@@ -163,6 +159,7 @@ class _LabelSetTables(_LabelledTables):
             threshold=options.threshold,
             separator=self.separator or "|",
             one_column_each=bool(as_columns(options.label_columns)),
+            one_hot=self.one_hot,
             long_text=options.long_text,
             positive_weights=task.balanced(train) if options.class_weights else None,
             focal_gamma=options.focal_gamma,
@@ -273,7 +270,7 @@ def read_for(
     }
     if isinstance(task, MultiLabel):
         label_columns = task.labels if task.one_column_each and not label_column else None
-        named["known"] = task.labels
+        named |= {"known": task.labels, "one_hot": task.one_hot or None}
         return read_label_sets(
             path, label_columns=label_columns, separator=task.separator, **named
         )[0]
@@ -302,8 +299,8 @@ def _unnamed_probabilities(
 ) -> tuple[str, ...]:
     """Return the columns of a table with the probability of each of the task's labels; () where it
     has a column called as that of a label usually is, or lacks one of them."""
-    if isinstance(path, str | Path) and not Path(path).is_file():
-        return ()  # a pipe is read once
+    if not reads_again(path):
+        return ()
     how = {name: named[name] for name in ("format", "quotes") if name in named}
     with Table(path, wanted=as_columns(named["text_columns"]), **how) as table:
         if set(LABEL_COLUMNS) & set(table.columns):

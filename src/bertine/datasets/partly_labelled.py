@@ -23,13 +23,13 @@ from bertine.records.examples import (
     Example,
     Examples,
     columns_of_training,
-    find_splits,
     note_empty_texts,
     refuse_both,
     resolve_text_columns,
     row_texts,
 )
 from bertine.records.label_sets import read_label_sets
+from bertine.records.splits import find_splits
 from bertine.tables.column_names import require_columns
 from bertine.tables.given import Data, Source
 from bertine.tables.layout import LINE_COLUMN
@@ -236,5 +236,6 @@ def _read_label_sets(task: MultiLabel, path: Source, reading: Reading) -> Exampl
         label_columns=task.labels if each else None,
         separator=task.separator,
         known=task.labels,
+        one_hot=task.one_hot or None,
         **how,
     )[0]

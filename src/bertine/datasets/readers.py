@@ -24,13 +24,9 @@ from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.records.conll import WordColumns, find_tagged, named_columns, read_sentences
-from bertine.records.examples import (
-    Examples,
-    columns_of_training,
-    find_splits,
-    judged_table,
-)
+from bertine.records.examples import Examples, columns_of_training
 from bertine.records.span_data import read_span_evaluation, read_span_splits, span_files
+from bertine.records.splits import find_splits, judged_table
 from bertine.tables.given import Data, GivenParts, GivenTable
 from bertine.tasks import task_class
 from bertine.tasks.base import Task

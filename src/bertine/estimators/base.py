@@ -6,13 +6,15 @@ They can be cloned, searched over, put at the end of a pipeline and pickled. Wha
 
 from __future__ import annotations
 
+import difflib
+import functools
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -28,6 +30,7 @@ from bertine.models.precision import resolve_device
 from bertine.names import LongText, Precision, ScheduleName, TaskName
 from bertine.records.examples import Example, Examples
 from bertine.tasks.options import TableOptions
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import quietly, warn
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.learner import Learner
@@ -50,6 +53,9 @@ _NEVER = sys.maxsize
 #: New weights and dropout come from streams that a process has once: of fits in several threads
 #: (joblib's "threading") each waits for its turn, and gives what it gives by itself.
 _one_at_a_time = threading.Lock()
+
+
+Estimator = TypeVar("Estimator", bound="BertEstimator")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -165,7 +171,9 @@ class BertEstimator(BaseEstimator):
         columns = self.predictor_.task.text_columns
         examples: Examples[Example] = Examples(_SOURCE, columns, None, items)
         answers, features = self.predictor_.run(examples)
-        for note in self.predictor_.task.notes(features):
+        unknown = UnknownText(self.predictor_.tokenizer)
+        unknown.count(features, texts)
+        for note in (*self.predictor_.task.notes(features), *unknown.lines_for_answers()):
             warn(f"{_SOURCE}: {note}")
         return answers
 
@@ -211,6 +219,24 @@ class BertEstimator(BaseEstimator):
         tags.input_tags.two_d_array = False
         tags.target_tags.required = True
         return tags
+
+
+def hinting(estimator: type[Estimator]) -> type[Estimator]:
+    """Let a class name the nearest parameter where one is given that it has not: scikit-learn's
+    are not all called as `finetune` calls them."""
+    init = estimator.__init__
+
+    @functools.wraps(init)
+    def checked(self: Any, *given: Any, **named: Any) -> None:
+        known = [parameter.name for parameter in fields(self) if parameter.init]
+        for name in named.keys() - {*known}:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
+            raise TypeError(f"{estimator.__name__} has no parameter {name!r}{hint}")
+        init(self, *given, **named)
+
+    estimator.__init__ = checked  # type: ignore[method-assign]
+    return estimator
 
 
 def _number(texts: int) -> str:

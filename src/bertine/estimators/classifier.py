@@ -16,7 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from bertine.datasets.reading import Labelled
-from bertine.estimators.base import LABEL, BertEstimator
+from bertine.estimators.base import LABEL, BertEstimator, hinting
 from bertine.estimators.texts import InputError
 from bertine.names import ClassWeights
 from bertine.records.examples import Example, Examples
@@ -34,6 +34,7 @@ _NOT_FEW_SHOT = (
 )
 
 
+@hinting
 @dataclass(kw_only=True, eq=False, repr=False)
 class BertClassifier(ClassifierMixin, BertEstimator):
     """A classifier of texts, or of pairs of texts, by fine-tuning a BERT (Devlin et al. 2018,

@@ -83,6 +83,9 @@ def labels_of(y: Any, count: int) -> np.ndarray:
             )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("y holds an infinity; it must be finite")
+    if labels.dtype.kind == "f" and all(isinstance(value, bool | int) for value in values):
+        # Columns of pandas that may have gaps (Int64, boolean), which NumPy takes for floats.
+        labels = np.asarray(values)
     return labels
 
 

@@ -13,6 +13,7 @@ from bertine.inference.compute.running import Computing, run_batch, run_features
 from bertine.records.examples import Examples
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
+from bertine.tasks.unknown_text import with_flags
 from bertine.text.tokenizer import Tokenizer
 
 
@@ -103,9 +104,11 @@ class Answering:
         )
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
-        """Decide: outputs for the features → the answer to each example."""
+        """Decide: outputs for the features → the answer to each example, flagged where the
+        vocabulary knows little of the text."""
         predictions = self.task.decode(outputs, prepared.features)
-        return self.task.answers(prepared.examples, predictions)
+        answers = self.task.answers(prepared.examples, predictions)
+        return with_flags(answers, prepared.features, self.tokenizer)
 
     def answer(self, examples: Examples[Any]) -> tuple[list[Any], Sequence[Features]]:
         """Prepare, compute and finish; return the answers and the features."""

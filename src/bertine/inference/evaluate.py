@@ -42,6 +42,7 @@ from bertine.tasks.baseline_scores import baseline_lines
 from bertine.tasks.features import Features
 from bertine.tasks.options import TableOptions
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
+from bertine.tasks.unknown_text import UnknownText
 from bertine.tasks.worst import WorstExamples
 from bertine.terminal.console import progress
 from bertine.text.tokenizer import Tokenizer
@@ -190,7 +191,12 @@ def evaluate_sets(
                 on_batch=lambda done: bar.advance(job, done),
                 worst=0 if reports else worst,
             )
+    unknown = UnknownText(predictor.tokenizer)
+    for word, examples in sets.items():
+        unknown.count(features_of[word], [item.texts for item in examples.items])
     (_, report), *others = reports.items()
+    if note := unknown.note():
+        report.notes.append(f"{report.source}: {note}")
     if isinstance(report, ClassificationReport):
         report.training_majority = predictor.training.get(MAJORITY)
     for word, other in others:

@@ -169,7 +169,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
         BertineError: what loading raises; a maximum length that the model does not take, or that
             leaves no room for text.
     """
-    modules = read_sentence_modules(Path(path))
+    modules = read_sentence_modules(path)
     folder = model_folder(modules.transformer if modules else path)
     bare = vectors.pooling is None and vectors.layer is None and normalize is None
     if modules is None and bare:

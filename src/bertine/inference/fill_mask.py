@@ -11,6 +11,7 @@ import torch
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoded import TextInputs
+from bertine.models.finite import finite
 from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.scores import ranking
@@ -137,7 +138,7 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         places = torch.tensor(positions, device=device)
         logits = loaded.model.read("mlm", encoded, places=places)
         # A model may have more rows than its tokenizer has pieces, to reach a round number.
-        logits = logits[:, : tokenizer.vocab_size].float().cpu()
+        logits = finite(logits[:, : tokenizer.vocab_size].float().cpu())
         probabilities = logits.softmax(-1)
     filled = []
     for at, scores, chances in zip(positions, logits.numpy(), probabilities, strict=True):

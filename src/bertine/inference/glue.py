@@ -18,6 +18,7 @@ from bertine.names import AnswerPrecision
 from bertine.options.types import check_types
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.features import truncation_note
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, say
 from bertine.terminal.shown import Shown
 
@@ -132,9 +133,10 @@ def _predicted(
         else:
             lines.append(f"{index}\t{prediction.label}")
     notes.extend(examples.notes)
-    cut = truncation_note(features, predictor.task.max_length)
-    if cut:
-        notes.append(f"{path}: {cut}")
+    unknown = UnknownText.of(examples, features, predictor.tokenizer)
+    for note in (truncation_note(features, predictor.task.max_length), unknown.note()):
+        if note:
+            notes.append(f"{path}: {note}")
     if clipped and task.score_range:
         low, high = task.score_range
         notes.append(f"{written}: {clipped} scores were clipped to {low:g} … {high:g}")

@@ -49,7 +49,11 @@ from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.tables.layout import TableLayout, written_layout
 from bertine.tables.table import Table, TableRow
 from bertine.tasks.spans.task import SpanExtraction
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, quietly, visible_list, warn
+
+#: The counts of a report that a process takes over from an earlier one.
+_COUNTS = ("rows", "cut", "pieces_lost", "empty", "half_empty", "abstained")
 
 
 @dataclass(repr=False)
@@ -66,13 +70,15 @@ class PredictReport(TextReport):
 
     def counts(self) -> dict[str, int]:
         """Return what was counted so far, for a process that goes on."""
-        names = ("rows", "cut", "pieces_lost", "empty", "abstained")
-        return {name: getattr(self, name) for name in names}
+        unknown = {} if self.unknown is None else self.unknown.counts()
+        return {name: getattr(self, name) for name in _COUNTS} | unknown
 
     def go_on(self, table: UnfinishedTable) -> None:
         """Take over what an earlier process has counted."""
-        for name in self.counts():
+        for name in _COUNTS:
             setattr(self, name, table.counts.get(name, 0))
+        if self.unknown is not None:
+            self.unknown.go_on(table.counts)
         self.rows_before = table.rows_done
 
     def lines(self) -> list[str]:
@@ -289,7 +295,9 @@ class _TablePrediction:
         self.explained, self.nearest = explained, nearest
         names = [*added_columns, *([EXPLANATION] if explained else [])]
         added = [unused(name, table.columns, "predicted_") for name in names]
-        self.report = PredictReport(max_length=task.max_length, columns=added)
+        self._flags = {"unknown": unused("unknown", table.columns, "predicted_")}
+        unknown = UnknownText(predictor.tokenizer)
+        self.report = PredictReport(max_length=task.max_length, columns=added, unknown=unknown)
         if task.reads_questions:
             self.report.max_length = cast(SpanExtraction, task).limits.max_question_length
             self.report.cut_texts = "questions"
@@ -342,10 +350,16 @@ class _TablePrediction:
             if self.explained:
                 texts = row_texts(self.table, row, self.columns)
                 values.append(explanation_values(self.predictor, texts, self.nearest))
-            writer.write(joined(name, row, dict(zip(report.columns, values, strict=True))))
-        report.count(len(rows), features)
+            added = dict(zip(report.columns, values, strict=True))
+            # Rows of JSON may have keys of their own; in other tables the report names the lines.
+            flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}
+            writer.write(joined(name, row, added | flags, self.columns))
+        lines = [item.line for item in items]
+        report.count(len(rows), features, [item.texts for item in items], lines)
         report.abstained += sum(prediction.abstains for prediction in predictions)
-        report.empty += sum(1 for item in items if not any(text.strip() for text in item.texts))
+        there = [[bool(text.strip()) for text in item.texts] for item in items]
+        report.empty += sum(not any(texts) for texts in there)
+        report.half_empty += sum(len(texts) == 2 and sum(texts) == 1 for texts in there)
 
 
 def _named_file(texts: Any) -> str | None:

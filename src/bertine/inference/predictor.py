@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -27,6 +27,7 @@ from bertine.inference.files.given_texts import (
     TextOrDict,
     checked_texts,
     is_one,
+    several,
     with_names,
 )
 from bertine.modeldir import CONFIG, LoadedModel, load_model, model_folder, save_model
@@ -37,7 +38,6 @@ from bertine.options.answering import Deciding
 from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.records.examples import Examples
-from bertine.tables.given import as_table, is_frame
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answers
 from bertine.tasks.base import Task
@@ -86,6 +86,17 @@ class Predictor(Shown):
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
         self.folder: Path | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle or a copy is made of: of the engine its precision."""
+        engine = self.engine and (self.engine.precision, self.engine.threads)
+        return {**self.__dict__, "engine": engine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if state["engine"] is not None:
+            precision, threads = state["engine"]
+            self.engine = _engine(self.model, self.tokenizer, self.task, precision, threads)
 
     @classmethod
     @check_types
@@ -147,8 +158,7 @@ class Predictor(Shown):
         model = loaded.model.to(where).eval()
         engine = None
         if packed:
-            samples = sample_inputs(loaded.tokenizer, task.max_length)
-            engine = Engine(model, precision=precision, threads=threads, samples=samples)
+            engine = _engine(model, loaded.tokenizer, task, precision, threads)
         predictor = cls(model, loaded.tokenizer, task, dtype=dtype, engine=engine)
         predictor.batch_invariant = batch_invariant
         predictor.load_lines = loaded.report.lines()
@@ -264,10 +274,10 @@ class Predictor(Shown):
     @overload
     def predict(self, texts: Single) -> Any: ...
     @overload
-    def predict(self, texts: Sequence[TextOrDict]) -> list[Any]: ...
-    def predict(self, texts: Sequence[TextOrDict] | TextOrDict) -> Any:
+    def predict(self, texts: Iterable[TextOrDict]) -> list[Any]: ...
+    def predict(self, texts: Iterable[TextOrDict] | TextOrDict) -> Any:
         """Answer each text, or each pair of texts, in their order; one string or dictionary gets
-        one answer, a list of them a list.
+        one answer, a list of them (or a generator) a list.
 
         An answer is a
         :class:`~bertine.tasks.texts.classification.Prediction`, of a regression a
@@ -289,9 +299,8 @@ class Predictor(Shown):
         """
         if is_one(texts):
             return self._answers([cast(TextOrDict, texts)], 1)[0]
-        if is_frame(texts):
-            texts = list(as_table(texts, "texts").rows())
-        return Answers(self._answers(texts, 1), cast(Sequence[TextOrDict], texts))
+        examples = several(texts)
+        return Answers(self._answers(examples, 1), examples)
 
     __call__ = predict
 
@@ -303,17 +312,18 @@ class Predictor(Shown):
         self, texts: Iterable[TextOrDict], first: int = 1
     ) -> tuple[list[Any], Sequence[Features]]:
         """Return the answers of :meth:`predict`, and the features they were made of."""
-        checked = checked_texts(map(self.unnamed, texts, count(first)), first)
+        unnamed = (self.unnamed(text, f"input:{at}") for at, text in enumerate(texts, first))
+        checked = checked_texts(unnamed, first)
         lines = range(first, first + len(checked))
         return self.run(self.task.examples_of(checked, lines=lines))
 
-    def unnamed(self, texts: Any, number: int) -> Any:
+    def unnamed(self, texts: Any, where: str) -> Any:
         """Return the texts of a dictionary in the order of the model's columns; anything else as it
-        is."""
+        is. In messages the dictionary is `where`."""
         if not isinstance(texts, Mapping):
             return texts
         columns, optional = self.task.columns_in(texts)
-        return with_names(texts, columns, optional, number)
+        return with_names(texts, columns, optional, where)
 
     def predict_one(self, text: TextOrDict) -> Any:
         """Answer one text, or one pair: :meth:`predict` for a list of it alone."""
@@ -348,7 +358,7 @@ class Predictor(Shown):
             BertineError: an unknown method, label or word; not as many texts as the model takes; a
                 text without words.
         """
-        (example,) = checked_texts([self.unnamed(text, 1)])
+        (example,) = checked_texts([self.unnamed(text, "input:1")])
         parts = (example,) if isinstance(example, str) else example
         return self.explainer().explain(parts, method=method, label=label, word=word)
 
@@ -461,8 +471,12 @@ class Predictor(Shown):
 
     def _with(self, **values: Any) -> Predictor:
         """Return the same model with other fields of its task."""
-        other = copy.copy(self)
-        other.task = dataclasses.replace(cast(Any, self.task), **values)
+        return self._for(dataclasses.replace(cast(Any, self.task), **values))
+
+    def _for(self, task: Task[Any]) -> Predictor:
+        """Return the same model and engine with another task."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, task=task)
         return other
 
     def over(self, columns: Sequence[str]) -> Predictor:
@@ -474,11 +488,7 @@ class Predictor(Shown):
             BertineError: of multiple choice: there are fewer than two choices among them.
         """
         task = self.task.over(columns)
-        if task is self.task:
-            return self
-        other = copy.copy(self)
-        other.task = task
-        return other
+        return self if task is self.task else self._for(task)
 
     def over_pairs(self, columns: tuple[str, str]) -> Predictor:
         """Return the same model over two texts: of a published one that does not say what it reads
@@ -487,8 +497,7 @@ class Predictor(Shown):
         Raises:
             BertineError: it takes one text alone.
         """
-        other = copy.copy(self)
-        other.task = dataclasses.replace(cast(Any, self.task), text_columns=columns)
+        other = self._with(text_columns=columns)
         other.task.heads(self.model.config)
         return other
 
@@ -503,3 +512,11 @@ class Predictor(Shown):
         """Answer `examples`, and the features they were made of (which know what was
         cut)."""
         return self.answering.answer(examples)
+
+
+def _engine(
+    model: Model, tokenizer: Tokenizer, task: Task[Any], precision: str, threads: int | None
+) -> Engine:
+    """Make the engine of a model, compared with it on texts as long as the task reads."""
+    samples = sample_inputs(tokenizer, task.max_length)
+    return Engine(model, precision=precision, threads=threads, samples=samples)

@@ -16,6 +16,7 @@ from bertine.records.squad_files import read_squad
 from bertine.records.table_writer import check_output, is_stream, json_text
 from bertine.tables.parquet import is_parquet
 from bertine.tasks.spans.task import SpanExtraction, n_best_values
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, progress
 
 #: Questions are answered in chunks, so that the scores of few windows are held at once.
@@ -99,7 +100,10 @@ def predict_squad(
     odds: dict[str, float] = {}
     best: dict[str, list[dict[str, Any]]] = {}
     report = SquadPredictReport(
-        notes=examples.notes, max_length=task.limits.max_question_length, cut_texts="questions"
+        notes=examples.notes,
+        max_length=task.limits.max_question_length,
+        cut_texts="questions",
+        unknown=UnknownText(predictor.tokenizer),
     )
     with progress(show=show_progress and not stdout) as bar:
         job = bar.add_task("predict", total=len(examples))
@@ -114,7 +118,8 @@ def predict_squad(
                     odds[item.id] = prediction.null_odds
                 if n_best:
                     best[item.id] = n_best_values(prediction)
-            report.count(len(part), features)
+            texts, lines = zip(*((item.texts, item.line) for item in part.items), strict=True)
+            report.count(len(part), features, texts, lines)
             report.inputs += len(features)
             bar.advance(job, len(part))
     if stdout:

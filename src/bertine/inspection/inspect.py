@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertine.bundled import locate
 from bertine.errors import BertineError
+from bertine.model_folders import locate
 from bertine.options.instances import InspectionOptions, InstanceForm, InstanceSettings
 from bertine.options.verbs import takes_options
 from bertine.terminal.shown import Shown

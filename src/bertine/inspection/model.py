@@ -50,8 +50,9 @@ def _weights(folder: Path, config: Config) -> list[str]:
     tied = names.tied(config)
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
-    for original, facts in read_facts(folder).items():
-        name = original.removeprefix(names.prefix)
+    tensors = read_facts(folder)
+    for original, name in names.bare_names(tensors).items():
+        facts = tensors[original]
         if name.endswith(passive) or name in tied:
             continue
         part = names.part_of(name) or "unknown"

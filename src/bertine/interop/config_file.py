@@ -1,8 +1,9 @@
 """``config.json`` as Hugging Face transformers writes it <-> :class:`bertine.models.config.Config`.
 
 Every key of a file is accounted for: it is ours, or it must have the one value that our model
-implements, or it is on the list of keys that do not touch the model, or it is an error. So a
-typing error in a size can not silently become that size's default.
+implements, or it is on the list of keys that do not touch the model. Any other is an error where it
+looks like one of the first two, so that a typing error in a size can not silently become that
+size's default; else it is named in a warning.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.files import read_json_object
+from bertine.interop.sentence_modules import SETTINGS
 from bertine.models.config import Config
 from bertine.models.layers import ACTIVATIONS
 from bertine.terminal.text import briefly
@@ -23,24 +26,29 @@ from bertine.terminal.text import briefly
 #: The name of the file.
 CONFIG = "config.json"
 
+_OLD_ACTIVATION = "sbert_ce_default_activation_function"
+
 # fmt: off
 #: Keys that say nothing about what a model computes, in files of any type.
 COMMON_IGNORED = frozenset(
     (
         # Where the file came from, and in which type the weights are stored.
         "_name_or_path", "name_or_path", "architectures", "transformers_version", "torch_dtype",
-        "dtype", "tokenizer_class", "language",
+        "dtype", "tokenizer_class", "language", "_commit_hash", "vocab_size_or_config_json_file",
         # How transformers is to compute and to return things.
         "use_cache", "use_bfloat16", "gradient_checkpointing", "output_past",
         "output_attentions", "output_hidden_states", "return_dict", "torchscript",
         "tf_legacy_loss", "attn_implementation", "_attn_implementation",
         "_attn_implementation_autoset", "chunk_size_feed_forward",
-        "cross_attention_hidden_size", "tie_encoder_decoder",
+        "cross_attention_hidden_size", "tie_encoder_decoder", "xla_device", "is_composition",
+        "function_to_apply", "return_all_scores", "model_max_length",
         # Unused in BERT's pooler, but in the files converted from TensorFlow.
         "directionality", "pooler_fc_size", "pooler_num_attention_heads",
         "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
         # Tokens and classes: the tokenizer has the first, :attr:`ConfigFile.labels` the second.
-        "bos_token_id", "eos_token_id", "eos_token_ids", "sep_token_id",
+        "bos_token_id", "eos_token_id", "eos_token_ids", "sep_token_id", "cls_token_id",
+        "unk_token_id", "mask_token_id", "bos_token", "eos_token", "sep_token", "cls_token",
+        "pad_token", "unk_token", "mask_token", "num_choices",
         "decoder_start_token_id", "id2label", "label2id", "num_labels", "_num_labels",
         "problem_type", "finetuning_task", "task_specific_params", "prefix",
         # Text generation, which older versions wrote into every file.
@@ -51,9 +59,17 @@ COMMON_IGNORED = frozenset(
         "output_scores", "return_dict_in_generate", "forced_bos_token_id",
         "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty",
         "suppress_tokens", "begin_suppress_tokens",
+        # Of cross-encoders: :func:`activation_of` reads them.
+        "sentence_transformers", _OLD_ACTIVATION,
     )
 )
 # fmt: on
+#: Keys that would change what is computed, in files of any type; as :attr:`ConfigKeys.only`.
+_COMMON_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "auto_map": ((None, {}), "a program of the model's own"),
+}
+#: How much of a key must be that of a known one for it to be taken for a typing error.
+_MISSPELT = 0.8
 
 
 @dataclass(frozen=True)
@@ -104,11 +120,16 @@ class ConfigKeys:
         nested = {} if self.nest is None else self.nest(config)
         return fields | dict(nested) | {"model_type": config.model_type} | dict(self.written)
 
-    def read(self, path: Path, values: dict[str, Any], kind: type[Config]) -> Config:
+    def read(
+        self, path: Path, values: dict[str, Any], kind: type[Config]
+    ) -> tuple[Config, tuple[str, ...]]:
         """Read a config of the type `kind`.
 
+        Returns:
+            The config, and the keys that are not known and were not read.
+
         Raises:
-            BertineError: a key that is unknown (with the nearest known one), lacking or of the
+            BertineError: a key that looks like a known one (which is named), is lacking or of the
                 wrong type; a value that asks for something that our model does not compute.
         """
         if self.flatten is not None:
@@ -119,19 +140,24 @@ class ConfigKeys:
             if one.name not in self.absent
         }
         known = {self.key(name): name for name in fields}
-        for key, (allowed, meaning) in self.only.items():
+        fixed = {name: ((getattr(kind, name),), "a value of its own") for name in self.absent}
+        only = {**_COMMON_ONLY, **fixed, **self.only}
+        for key, (allowed, meaning) in only.items():
             if key in values and values[key] not in allowed:
                 raise BertineError(
                     f"{path}: {key} is {briefly(values[key])} ({meaning}), which Bertine's "
                     f"{kind.title} does not have; only {allowed[0]!r} can be loaded"
                 )
-        accounted = {"model_type", *known, *self.only, *COMMON_IGNORED, *self.ignored}
-        for key in values:
-            if key not in accounted:
-                near = difflib.get_close_matches(key[:80], sorted(accounted), n=1, cutoff=0.0)[0]
+        read = {"model_type", *known, *only}
+        accounted = read | COMMON_IGNORED | self.ignored
+        unknown = tuple(key for key in values if key not in accounted)
+        # A field that files of this type call otherwise is as good as misspelt.
+        meant = {name: key for key, name in known.items()} | {key: key for key in read}
+        for key in unknown:
+            for near in difflib.get_close_matches(key[:80], sorted(meant), n=1, cutoff=_MISSPELT):
                 raise BertineError(
-                    f"{path}: unknown key {briefly(key)}; did you mean {near!r}? Correct or remove "
-                    "it"
+                    f"{path}: unknown key {briefly(key)}; did you mean {meant[near]!r}? Correct or "
+                    "remove it"
                 )
         for key in self.required:
             if key not in values:
@@ -149,7 +175,7 @@ class ConfigKeys:
                 f"supported; only {', '.join(ACTIVATIONS)} are"
             )
         try:
-            return kind(**values_of_fields)
+            return kind(**values_of_fields), unknown
         except BertineError as error:
             raise BertineError(f"{path}: {self._in_their_words(str(error))}") from error
 
@@ -171,12 +197,17 @@ class ConfigFile:
         architecture: transformers' class of the model that was saved, "" when not said.
         labels: the classes of a classifier in the order of its outputs; empty when not said.
         problem_type: what kind of classifier transformers takes it for; None when not said.
+        activation: what the outputs of a cross-encoder of sentence-transformers go through
+            (:func:`activation_of`); None: it is none.
+        unknown: keys that are not known and were not read.
     """
 
     config: Config
     architecture: str
     labels: tuple[str, ...]
     problem_type: str | None = None
+    activation: str | None = None
+    unknown: tuple[str, ...] = ()
 
 
 def _value(path: Path, name: str, kind: str, value: Any) -> Any:
@@ -194,6 +225,20 @@ def _value(path: Path, name: str, kind: str, value: Any) -> Any:
         if len(entries) == len(value):
             return entries
     raise BertineError(f"{path}: {name} is {briefly(value)}, but must be of type {kind}")
+
+
+def activation_of(path: Path, values: Mapping[str, Any]) -> str | None:
+    """Return what sentence-transformers puts the outputs of a cross-encoder through: the name of a
+    class of PyTorch's, as its versions wrote it, the latest beside ``config.json``; "" where that
+    is left to it; None where nothing says that it is a cross-encoder."""
+    beside = path.with_name(SETTINGS)
+    of_folder = read_json_object(beside) if beside.is_file() else {}
+    if of_folder.get("model_type") == "CrossEncoder":
+        return str(of_folder.get("activation_fn") or "")
+    own, old = values.get("sentence_transformers"), values.get(_OLD_ACTIVATION)
+    if isinstance(own, dict):
+        return str(own.get("activation_fn") or old or "")
+    return None if old is None else str(old)
 
 
 def labels_of(path: Path, values: dict[str, Any]) -> tuple[str, ...]:

@@ -11,8 +11,12 @@ from bertine.interop.openai_files import SHAPES, OpenAIFiles, holds_openai_files
 from bertine.interop.tensorflow.bundle import INDEX_SUFFIX
 from bertine.interop.tensorflow.checkpoint import Checkpoint, tensorflow_config
 
-#: Weights of the other kinds. An old one of them came with Google's configuration.
-_OTHERS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+#: The weights that transformers writes, a file or an index of its parts: what stands first is read.
+#: Google's configuration may be beside old ones.
+WEIGHTS = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
 
 #: The file of transformers' that says how texts are normalized.
 TOKENIZER_SETTINGS = "tokenizer_config.json"
@@ -20,14 +24,19 @@ TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 def is_tensorflow(folder: Path) -> bool:
     """Tell whether the model directory `folder` is one of Google's."""
-    if any((folder / name).exists() for name in (CONFIG, *_OTHERS)) or not folder.is_dir():
+    if any((folder / name).exists() for name in (CONFIG, *WEIGHTS)) or not folder.is_dir():
         return False
     return tensorflow_config(folder) is not None or any(folder.glob("*.data-*-of-*"))
 
 
 def is_openai(folder: Path) -> bool:
     """Tell whether the model directory `folder` is one of OpenAI's, without a configuration."""
-    if any((folder / name).exists() for name in (CONFIG, *_OTHERS)):
+    return not (folder / CONFIG).exists() and has_openai_weights(folder)
+
+
+def has_openai_weights(folder: Path) -> bool:
+    """Tell whether OpenAI's arrays are the weights of `folder`: files of other kinds go first."""
+    if any((folder / name).exists() for name in WEIGHTS):
         return False
     return holds_openai_files(folder)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object
-from bertine.interop.config_file import ConfigFile, ConfigKeys, labels_of
+from bertine.interop.config_file import ConfigFile, ConfigKeys, activation_of, labels_of
 from bertine.interop.names import WeightNames
 from bertine.interop.tensorflow.variables import Variables
 from bertine.models.config import Config
@@ -126,9 +126,8 @@ def read_config(path: Path) -> ConfigFile:
     """Read a ``config.json``.
 
     Raises:
-        BertineError: missing or not JSON; of a type that Bertine does not have; a key that is
-            unknown (with the nearest known one), lacking or of the wrong type; a value that asks
-            for something that our model does not compute.
+        BertineError: missing or not JSON; of a type that Bertine does not have; what
+            :meth:`bertine.interop.config_file.ConfigKeys.read` raises.
     """
     values = read_json_object(path)
     if "model_type" not in values:
@@ -140,11 +139,12 @@ def read_config(path: Path) -> ConfigFile:
     names = values.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
     _check_architecture(path, architecture, family)
-    config = family.keys.read(path, values, family.config)
+    activation, labels = activation_of(path, values), labels_of(path, values)
+    config, unknown = family.keys.read(path, values, family.config)
     problem = values.get("problem_type")
     if problem is not None and not isinstance(problem, str):
         raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
-    return ConfigFile(config, architecture, labels_of(path, values), problem)
+    return ConfigFile(config, architecture, labels, problem, activation, unknown)
 
 
 def _check_architecture(path: Path, architecture: str, family: Family) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,10 @@ from bertine.models.config import Config
 Pairs = tuple[tuple[str, str], ...]
 #: Pairs of a module of a layer, ours, and the canonical ones that it joins along rows.
 LayerRows = tuple[tuple[str, tuple[str, ...]], ...]
+
+#: What the names of a loss's own tensors begin with (the weights of classes, for one), in files of
+#: any type: nothing that answers has them.
+_LOSS = ("loss.", "loss_fct.", "loss_fn.", "loss_func.", "loss_function.", "criterion.")
 
 
 @dataclass(frozen=True)
@@ -161,10 +165,15 @@ class WeightNames:
     buffers: tuple[str, ...] = ()
     above: tuple[LayerStack, ...] = ()
 
+    @property
+    def dropped(self) -> Mapping[str, str]:
+        """What is :attr:`left_out` in files of this type, and in those of any."""
+        return {**dict.fromkeys(_LOSS, "weights of the loss"), **self.left_out}
+
     def part_of(self, canonical: str) -> str | None:
         """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
         head, or what is left out; None when it belongs to no known one."""
-        for begin, title in self.left_out.items():
+        for begin, title in self.dropped.items():
             if canonical.startswith(begin):
                 return title
         if canonical.startswith(self.encoder):
@@ -347,19 +356,28 @@ class WeightNames:
 
         Two kinds of tensors that say nothing of their own are left out: the buffer of position
         numbers, and copies of tensors that they are tied to. A copy that differs (an untied model)
-        keeps its name, and so does every unknown name.
+        keeps its name, and so does every unknown name. What a program has put before all names is
+        taken off.
 
         Args:
             state_dict: the tensors by their names in the file.
             head: which head it is that transformers calls like others, where that is known.
 
         Raises:
-            BertineError: two tensors end up under one name.
+            BertineError: two tensors end up under one name; some names alone have something before
+                them.
         """
         names = None if head is None else self.heads.get(head)
+        wrapper = self._wrapper(state_dict)
         result: dict[str, Tensor] = {}
-        for original, tensor in state_dict.items():
-            name = original.removeprefix(self.prefix)
+        for original, name in self.bare_names(state_dict).items():
+            tensor = state_dict[original]
+            if not original.startswith((wrapper, *_LOSS)):
+                raise BertineError(
+                    f"the names of its layers begin with {wrapper!r}, that of tensor {original} "
+                    "does not: they are of a module of one's own around the model; save the model "
+                    "inside it with save_pretrained"
+                )
             if names is not None:
                 name = names.to_canonical(name)
             for other, usual in self.aliases:
@@ -384,6 +402,20 @@ class WeightNames:
             elif torch.equal(result[copy], result[tied_to]):
                 del result[copy]
         return result
+
+    def _wrapper(self, names: Iterable[str]) -> str:
+        """Return what a module around the model has put before the names of the layers of a file:
+        "module." (data parallel), "_orig_mod." (compiled), "model." (one of one's own); "" for
+        nothing."""
+        layer = r"\d{1,8}".join(map(re.escape, self.layers[1].split("{}")))
+        pattern = re.compile(rf"((?:[^.]+\.)*?)(?:{re.escape(self.prefix)})?{layer}\.")
+        first = next(filter(None, map(pattern.match, names)), None)
+        return "" if first is None else first[1]
+
+    def bare_names(self, names: Collection[str]) -> dict[str, str]:
+        """Return the names of a file without what stands before the backbone's, by name."""
+        wrapper = self._wrapper(names)
+        return {name: name.removeprefix(wrapper).removeprefix(self.prefix) for name in names}
 
     def from_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
         """Rename canonical names to ours.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.interop.config_file import CONFIG
+from bertine.interop.family import family_of
 from bertine.interop.names import WeightNames
 from bertine.models.config import Config
 from bertine.models.initial import init_weights
@@ -60,7 +61,7 @@ class LoadReport(Shown):
         kinds = self.config.heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
-        titles |= {title: title for title in self.names.left_out.values()}
+        titles |= {title: title for title in self.names.dropped.values()}
         held = {self.names.part_of(name) for name in names}
         listed = [
             title + (f" ({notes[part]})" if notes and part in notes else "")
@@ -126,6 +127,11 @@ def sort_tensors(
             )
         elif not tensor.is_floating_point():
             raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
+        elif not _is_finite(tensor):
+            raise BertineError(
+                f"{source}: tensor {name} has a number that is NaN or infinite, so its answers "
+                "would be none; training has diverged, or the file is damaged: take an earlier one"
+            )
         else:
             keep[name] = tensor
             report.loaded.append(name)
@@ -152,6 +158,13 @@ def sort_tensors(
     return keep, report
 
 
+def _is_finite(tensor: Tensor) -> bool:
+    """Tell whether all numbers of a tensor are finite in fp32, as which they are computed with."""
+    values = tensor.float()
+    # One pass without a copy; a sum may overflow where no number does.
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
 def _unexpected(
     source: Path, unexpected: list[str], model: Model, names: WeightNames, described_in: str
 ) -> str:
@@ -164,7 +177,7 @@ def _unexpected(
     return (
         f"{source}: unexpected tensors: {listed}; they are not part of the {title} that "
         f"{described_in} describes. Correct that file, or save the encoder alone with "
-        f"transformers' {title}Model"
+        f"transformers' {family_of(model.config.model_type).class_prefix}Model"
     )
 
 

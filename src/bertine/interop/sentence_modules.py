@@ -16,6 +16,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json, read_json_object
+from bertine.model_folders import locate
 from bertine.models.pooling import PUBLISHED_POOLINGS
 from bertine.terminal.text import briefly
 
@@ -84,8 +85,9 @@ class SentenceModules:
     refused: str | None = None
 
 
-def read_sentence_modules(folder: Path) -> SentenceModules | None:
-    """Return what `folder` says, or None where it is no directory of sentence-transformers.
+def read_sentence_modules(model: Path | str) -> SentenceModules | None:
+    """Return what a model directory says, one that `model` is or names, or that the run's folder
+    `model` holds; None where it is none of sentence-transformers.
 
     A module that is not computed here (``Dense`` for one) does not stop reading, as somebody may
     want the encoder alone: ``refused`` names it.
@@ -94,6 +96,9 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
         BertineError: a file is missing or broken, a key is unknown or asks for what is not
             computed here.
     """
+    folder = locate(model)
+    if (folder / "run.json").is_file():
+        folder = folder / "model"
     path = folder / MODULES
     if not path.is_file():
         return None

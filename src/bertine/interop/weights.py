@@ -1,8 +1,8 @@
 """Read the weights of a model folder, whichever of the usual files they are in.
 
-``model.safetensors``; the shards that ``model.safetensors.index.json`` lists; the old
-``pytorch_model.bin``, read with ``weights_only=True`` so that no code in it can run; a TensorFlow
-checkpoint (:mod:`bertine.interop.tensorflow`) or OpenAI's arrays
+``model.safetensors`` or the shards that ``model.safetensors.index.json`` lists; the old
+``pytorch_model.bin`` or its shards, read with ``weights_only=True`` so that no code in them can
+run; a TensorFlow checkpoint (:mod:`bertine.interop.tensorflow`) or OpenAI's arrays
 (:mod:`bertine.interop.openai_files`), whose tensors have canonical names here.
 """
 
@@ -22,14 +22,16 @@ from torch import Tensor
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors, read_json_object
-from bertine.interop.directory import is_tensorflow
-from bertine.interop.openai_files import OpenAIFiles, holds_openai_files
+from bertine.interop.directory import WEIGHTS, has_openai_weights, is_tensorflow
+from bertine.interop.openai_files import OpenAIFiles
 from bertine.interop.tensorflow.checkpoint import Checkpoint
 from bertine.registry import TENSORFLOW_CONFIGS
 
-SAFETENSORS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-OLD_BIN = "pytorch_model.bin"
+SAFETENSORS = WEIGHTS[0]
+#: The suffix of files that torch writes.
+_OLD = ".bin"
+#: Suffixes of weights that other programs write or want, to be named where there is nothing else.
+_FOREIGN = (".h5", ".msgpack", ".safetensors", _OLD, ".pt", ".pth", ".ckpt", ".onnx", ".gguf")
 
 #: torch's short names in a safetensors header -> the names people know.
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
@@ -58,22 +60,10 @@ def weight_files(folder: Path) -> list[Path]:
     """
     if is_tensorflow(folder):
         return Checkpoint.open(folder).files()
-    if (folder / SAFETENSORS).exists():
-        return [folder / SAFETENSORS]
-    if (folder / INDEX).exists():
-        places = read_json_object(folder / INDEX).get("weight_map")
-        names = list(places.values()) if isinstance(places, dict) else []
-        # A shard is a file of this folder: a path that leads elsewhere is not followed.
-        if not names or any(not isinstance(n, str) or Path(n).name != n for n in names):
-            raise BertineError(f"{folder / INDEX}: lists no shards of this folder in weight_map")
-        names = sorted(set(names))
-        for name in names:
-            if not (folder / name).exists():
-                raise BertineError(f"{folder / name}: missing, but {INDEX} lists it")
-        return [folder / name for name in names]
-    if (folder / OLD_BIN).exists():
-        return [folder / OLD_BIN]
-    if holds_openai_files(folder):
+    for name in WEIGHTS:
+        if (folder / name).exists():
+            return _shards(folder / name) if name.endswith(".json") else [folder / name]
+    if has_openai_weights(folder):
         return OpenAIFiles.open(folder).files()
     if any(folder.glob("*.ckpt*.index")):
         configs = " or ".join(TENSORFLOW_CONFIGS)
@@ -81,16 +71,23 @@ def weight_files(folder: Path) -> list[Path]:
             f"{folder}: has a TensorFlow checkpoint, which is read with the {configs} that belongs "
             "to it, not with config.json; give that file its name back"
         )
-    raise BertineError(
-        f"{folder}: has no weights; expected {SAFETENSORS} (or {INDEX}, or {OLD_BIN})"
-    )
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in _FOREIGN)
+    unread = f"; it has {', '.join(others[:5])}, which Bertine does not read" if others else ""
+    raise BertineError(f"{folder}: has no weights; expected {' or '.join(WEIGHTS)}{unread}")
 
 
-def _is_openai(folder: Path) -> bool:
-    """Tell whether OpenAI's arrays are the weights of `folder`: files of other kinds go first."""
-    return holds_openai_files(folder) and not any(
-        (folder / name).exists() for name in (SAFETENSORS, INDEX, OLD_BIN)
-    )
+def _shards(index: Path) -> list[Path]:
+    """Return the files that the index of a model in parts lists."""
+    places = read_json_object(index).get("weight_map")
+    names = list(places.values()) if isinstance(places, dict) else []
+    # A shard is a file of this folder: a path that leads elsewhere is not followed.
+    if not names or any(not isinstance(n, str) or Path(n).name != n for n in names):
+        raise BertineError(f"{index}: lists no shards of this folder in weight_map")
+    shards = [index.with_name(name) for name in sorted(set(names))]
+    for shard in shards:
+        if not shard.exists():
+            raise BertineError(f"{shard}: missing, but {index.name} lists it")
+    return shards
 
 
 def _broken(path: Path, error: Exception) -> BertineError:
@@ -133,7 +130,7 @@ def _tensors(
     values: dict[str, Value] = {}
     for path in weight_files(folder):
         check_regular(path)
-        if path.name == OLD_BIN:
+        if path.suffix == _OLD:
             values |= {name: of_tensor(tensor) for name, tensor in _read_bin(path).items()}
             continue
         with os_errors(path, "reading it"):
@@ -156,7 +153,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     if is_tensorflow(folder):
         return Checkpoint.open(folder).tensors()
-    if _is_openai(folder):
+    if has_openai_weights(folder):
         return OpenAIFiles.open(folder).tensors()
     return _tensors(folder, lambda file, name: file.get_tensor(name), lambda tensor: tensor)
 
@@ -171,7 +168,7 @@ def read_facts(folder: Path) -> dict[str, TensorFacts]:
     if is_tensorflow(folder):
         entries = Checkpoint.open(folder).entries()
         return {name: TensorFacts(entry.shape, entry.dtype) for name, entry in entries}
-    if _is_openai(folder):
+    if has_openai_weights(folder):
         rows = OpenAIFiles.open(folder).entries()
         return {name: TensorFacts(shape, dtype) for name, shape, dtype in rows}
 

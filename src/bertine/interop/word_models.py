@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bertine.bundled import locate
 from bertine.files import read_json, read_json_object
 from bertine.interop.config_file import CONFIG
 from bertine.interop.elmo.published import published_files
 from bertine.interop.sentence_modules import MODULES
+from bertine.model_folders import locate
 from bertine.registry import WORD_MODELS
 
 #: The model type of a table with a vector for each piece.

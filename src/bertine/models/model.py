@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded, Inputs
+from bertine.models.finite import finite
 
 
 class Model(nn.Module):
@@ -126,12 +127,14 @@ class Model(nn.Module):
 
     def next_scores(self, states: Tensor) -> Tensor:
         """Score the next token by the states before it, [R, H] → [R, V], with the head that the
-        config says texts are written with."""
+        config says texts are written with.
+
+        Raises:
+            BertineError: a score is not finite.
+        """
         name = self.config.writes_with
         module, tied = self.heads[name], self.config.heads[name].tied
-        scores: Tensor
-        scores = module(states, self.backbone.word_weights) if tied else module(states)
-        return scores
+        return finite(module(states, self.backbone.word_weights) if tied else module(states))
 
     def missing_partners(self) -> list[str]:
         """List the heads that others of this model were trained beside and that it lacks, since

@@ -10,7 +10,7 @@ from bertine.options.finetuning import Calibrating, InputLength, Judging
 from bertine.options.machine import Machine
 from bertine.options.optimization import Rate
 from bertine.options.reading import OwnTable, TableColumns, TableReading
-from bertine.options.run import Resuming, Seed
+from bertine.options.run import Notes, Resuming, Seed
 
 
 class FewShotTaskChoice(OptionGroup):
@@ -67,6 +67,7 @@ class FewShotOptions(
     Judging,
     Machine,
     Seed,
+    Notes,
     Resuming,
 ):
     """All options of ``few_shot``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bertine.names import LmSoftmax, PairReading
-from bertine.options.fields import OptionGroup, declare, like
+from bertine.options.fields import OptionGroup, declare, declared, like
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
 from bertine.options.reading import (
@@ -16,7 +16,7 @@ from bertine.options.reading import (
     TableReading,
     TaggedColumns,
 )
-from bertine.options.run import Loading, Resuming, RunOutput, Saving, Seed
+from bertine.options.run import Loading, Notes, Resuming, RunOutput, Saving, Seed
 
 
 class FreshWeights(OptionGroup):
@@ -175,6 +175,17 @@ class Calibrating(OptionGroup):
     )
 
 
+#: The options that say how weights are trained, and nothing of a head that is fitted alone.
+OF_TRAINING = frozenset(
+    entry.name
+    for group in (
+        *(FinetuneRecipe, Rate, WarmUp, Updates, DropoutRate, LanguageModelBeside, Patience),
+        *(Sharding, RunOutput, Saving, FinetuneLoading),
+    )
+    for entry in declared(group)
+) | {"freeze_layers", "freeze_embeddings", "focal_gamma"}
+
+
 class FinetuneOptions(
     FreshWeights,
     GlueChoice,
@@ -202,6 +213,7 @@ class FinetuneOptions(
     RunOutput,
     Saving,
     FinetuneLoading,
+    Notes,
     Resuming,
 ):
     """All options of ``finetune``."""

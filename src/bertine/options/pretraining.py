@@ -11,7 +11,7 @@ from bertine.options.instances import InstanceOptions
 from bertine.options.machine import Machine, Sharding
 from bertine.options.objectives import ObjectiveOptions
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
-from bertine.options.run import Loading, Resuming, RunOutput
+from bertine.options.run import Loading, Notes, Resuming, RunOutput
 
 
 class Length(OptionGroup):
@@ -110,6 +110,7 @@ class PretrainOptions(
     Sharding,
     RunOutput,
     Loading,
+    Notes,
     Resuming,
 ):
     """All options of ``pretrain``."""

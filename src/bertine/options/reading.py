@@ -78,7 +78,10 @@ class TaggedColumns(OptionGroup):
         None, "number of the column of the tags", otherwise="the last", least=1
     )
     tag_scheme: TagScheme | None = declare(
-        None, "how the tags mark entities; plain: they do not", otherwise="detected from the tags"
+        None,
+        "how the tags mark entities (BILOU and BMES are IOBES in other letters); plain: they do "
+        "not",
+        otherwise="detected from the tags",
     )
 
 

@@ -70,6 +70,20 @@ class RunOutput(OptionGroup):
     )
 
 
+class Notes(OptionGroup):
+    """Options that say what a run prints."""
+
+    title = "run"
+
+    quiet: bool = declare(
+        False,
+        "print no notes and no progress; warnings and errors are printed all the same",
+        free=True,
+        each_process=True,
+        not_in=("search", "lr-find"),
+    )
+
+
 class Loading(OptionGroup):
     """Options that say who makes the batches, and whether the model is compiled."""
 

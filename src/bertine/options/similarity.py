@@ -11,7 +11,7 @@ from bertine.options.finetuning import InputLength
 from bertine.options.machine import Machine
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
 from bertine.options.reading import Mending, TableColumns
-from bertine.options.run import Resuming, RunOutput, Seed
+from bertine.options.run import Notes, Resuming, RunOutput, Seed
 
 
 class PairTables(TableColumns, Mending):
@@ -127,6 +127,7 @@ class SimilarityOptions(
     Machine,
     Seed,
     RunOutput,
+    Notes,
     Resuming,
 ):
     """All options of ``finetune_similarity``."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from bertine.options.fields import Declared, OptionGroup, declared
 from bertine.options.types import check_types, resolved_signature
+from bertine.terminal.console import quietly
 
 Result = TypeVar("Result")
 Verb = Callable[..., Result]
@@ -30,7 +31,8 @@ def takes_options(
     The verb has a parameter whose type is an :class:`~bertine.options.fields.OptionGroup`; callers
     give its options one by one, by name, and the verb gets the group, its ranges checked. Its
     signature shows the options, and its documentation describes them: where its "Args:" have an
-    entry for the parameter, those of the options stand. Types are checked.
+    entry for the parameter, those of the options stand. Types are checked, and with ``quiet`` the
+    verb prints warnings alone.
 
     Args:
         others: a group of which the verb takes over the options besides, as they were given, in
@@ -69,7 +71,8 @@ def takes_options(
             for name, listed in members.items():
                 values = {entry.name: arguments.pop(entry.name) for entry in listed}
                 arguments |= {name: groups[name](**values)} if name in groups else values
-            return verb(**arguments)
+            with quietly(any(getattr(value, "quiet", False) for value in arguments.values())):
+                return verb(**arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         setattr(call, GROUPS, (*groups.values(), *([] if others is None else [others])))

@@ -1,5 +1,6 @@
-"""Class names that the `datasets` library writes beside a Parquet table (its ``ClassLabel``), in
-place of the numbers in the column of labels."""
+"""Labels as the column of a table has them: class names that the `datasets` library writes beside
+a Parquet table (its ``ClassLabel``), in place of the numbers in the column; truth values as they
+are spelled in the labels that are known; none with a damaged character."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from bertine.errors import BertineError
 from bertine.tables.lines import first_numbers
 from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import visible_list
+from bertine.terminal.text import briefly
 
 #: The number by which the library marks a row without a label.
 UNLABELLED = -1
@@ -37,30 +39,32 @@ class ClassLabels:
         self._of_file = tuple(name.strip() for name in table.class_names(column))  # as labels are
         fits = known is None or not set(known).isdisjoint(self._of_file)
         self.names = self._of_file if fits else ()
+        #: true and false as the known labels spell them: a frame's True is "True" in its csv.
+        self._truth_values = {
+            label.lower(): label for label in known or () if label.lower() in ("true", "false")
+        }
         self._numbered = False
         self._rows = 0
         self._unlabelled: list[int] = []
 
     def rows(self, rows: Iterable[TableRow]) -> Iterator[TableRow]:
-        """Yield `rows` with the names in place of the numbers, without those that are marked as
-        unlabelled.
+        """Yield `rows` with the names in place of the numbers and truth values as they are known,
+        without those that are marked as unlabelled.
 
         Raises:
-            BertineError: a number has no name; all rows are marked as unlabelled.
+            BertineError: a number has no name; a label has a damaged character; all rows are
+                marked as unlabelled.
         """
-        if not self._of_file:
-            yield from rows
-            return
-        minus = self._known is not None and str(UNLABELLED) in self._known
+        marked = bool(self._of_file) and str(UNLABELLED) not in (self._known or ())
         for row in rows:
             self._rows += 1
             value = row.values.get(self._column)
-            if type(value) is int and value == UNLABELLED and not minus:
+            if marked and type(value) is int and value == UNLABELLED:
                 self._unlabelled.append(row.line)
                 continue
-            if self.names:
-                value = self._named(value, row.line)
-                row = replace(row, values={**row.values, self._column: value})
+            label = self._label(value, row.line)
+            if label is not value:
+                row = replace(row, values={**row.values, self._column: label})
             yield row
         if self._unlabelled and len(self._unlabelled) == self._rows:
             raise BertineError(
@@ -68,11 +72,23 @@ class ClassLabels:
                 f"{self._rows}, by which the datasets library marks what has none"
             )
 
-    def _named(self, value: Any, line: int) -> Any:
+    def _label(self, value: Any, line: int) -> Any:
+        """Return a value as the label that it stands for, a list with each of its own."""
         if isinstance(value, list):
-            return [self._named(inner, line) for inner in value]
-        if type(value) is not int:
+            return [self._label(inner, line) for inner in value]
+        if type(value) is int and self.names:
+            return self._named(value, line)
+        if isinstance(value, bool):
+            return self._truth_values.get(str(value).lower(), value)
+        if not isinstance(value, str) or self._known == ():
             return value
+        text = value.strip()
+        refuse_damaged(text, f"{self._name}:{line}", f"label in {self._column!r}")
+        if text.lower() in self._truth_values and text not in (self._known or ()):
+            return self._truth_values[text.lower()]
+        return value
+
+    def _named(self, value: int, line: int) -> str:
         self._numbered = True
         if not 0 <= value < len(self.names):
             raise BertineError(
@@ -103,3 +119,20 @@ class ClassLabels:
                 f"{UNLABELLED}) and were left out ({first_numbers(self._unlabelled, what='rows')})"
             )
         return notes
+
+
+def refuse_damaged(label: str, where: str, what: str) -> None:
+    """Refuse a label or a tag with a damaged character, by which several would become one.
+
+    Args:
+        where: it stands.
+        what: it is, for the message.
+
+    Raises:
+        BertineError: it has one.
+    """
+    if "\ufffd" in label:
+        raise BertineError(
+            f"{where}: the {what} is {briefly(label)}, with a damaged character (U+FFFD, where "
+            "bytes were not UTF-8); correct it"
+        )

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from bertine.errors import BertineError
-from bertine.records.entities import is_entity_tag
+from bertine.records.tag_spellings import spelling_of
 from bertine.tables.layout import inner_suffix
 from bertine.tables.table import TableRow
 from bertine.terminal.console import counted
@@ -35,7 +35,7 @@ _SPACES = re.compile(r"[ \t]+")
 _COLUMN = re.compile(r"column (\d+)")
 #: How CoNLL-U numbers lines that are no words, and how many columns it has.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
-_CONLLU = 10
+CONLLU = 10
 _LEFT_OUT = "(numbered 3-4 or 8.1), left out"
 #: Comments and blank lines before the first word, which are held until that is met.
 _LONGEST_HEAD = 100_000
@@ -43,8 +43,8 @@ _LONGEST_HEAD = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a column file: its number from 1 on, its text without the line's end, and for
-    words the cells. A "range" is a line of CoNLL-U that is no word."""
+    """One line of a column file: its number from 1 on, its text without the line's end as it was
+    read, and for words the cells. A "range" is a line of CoNLL-U that is no word."""
 
     number: int
     text: str
@@ -65,6 +65,7 @@ class ColumnLines:
         width: number of columns; known after the first word, 0 before.
         comments: lines that were taken for comments, so far.
         ranges: lines of CoNLL-U that are no words, so far.
+        remarks: what else a user should know.
 
     Raises:
         BertineError: while iterating: a word with another number of columns than the first.
@@ -76,6 +77,7 @@ class ColumnLines:
     width: int = 0
     comments: int = 0
     ranges: int = 0
+    remarks: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Line]:
         rows = iter(self.rows)
@@ -97,25 +99,25 @@ class ColumnLines:
             yield self._line(row)
 
     def _line(self, row: TableRow) -> Line:
-        text = _text(row)
+        text, as_read = _text(row), row.as_read["text"]
         if not text.strip(_SPACE):
-            return Line(row.line, text, "blank")
+            return Line(row.line, as_read, "blank")
         if text.startswith(DOCUMENT):
-            return Line(row.line, text, "document")
+            return Line(row.line, as_read, "document")
         cells = self._cells(text)
         if len(cells) != self.width:
             if text.startswith("#"):
                 self.comments += 1
-                return Line(row.line, text, "comment")
+                return Line(row.line, as_read, "comment")
             by = "tabs" if self.tabs else "spaces"
             raise BertineError(
                 f"{self.name}:{row.line}: {counted(len(cells), 'column')} (separated by {by}), "
                 f"but the first word of the file has {self.width}"
             )
-        if self.tabs and self.width >= _CONLLU and _NO_WORD.fullmatch(cells[0]):
+        if self.tabs and self.width >= CONLLU and _NO_WORD.fullmatch(cells[0]):
             self.ranges += 1
-            return Line(row.line, text, "range")
-        return Line(row.line, text, "word", cells)
+            return Line(row.line, as_read, "range")
+        return Line(row.line, as_read, "word", cells)
 
     def _cells(self, text: str) -> tuple[str, ...]:
         if self.tabs:
@@ -123,7 +125,7 @@ class ColumnLines:
         return tuple(_SPACES.split(text.strip(_SPACE)))
 
     def notes(self) -> list[str]:
-        """Say what was taken for something else than words."""
+        """Say what was taken for something else than words, and the remarks."""
         met = [
             (
                 self.comments,
@@ -133,11 +135,12 @@ class ColumnLines:
             ),
             (self.ranges, "of CoNLL-U is not a word", "of CoNLL-U are not words", _LEFT_OUT),
         ]
-        return [
+        lines = [
             f"{self.name}: {counted(count, 'line', one, several)} {what}"
             for count, one, several, what in met
             if count
         ]
+        return [*self.remarks, *lines]
 
 
 def _text(row: TableRow) -> str:
@@ -192,9 +195,8 @@ def looks_like_columns(head: Iterable[str]) -> bool:
     if all(tabs):
         return len({line.count("\t") for line in words}) == 1
     rows = [_SPACES.split(line.strip(_SPACE + "\n")) for line in words]
-    return len({len(row) for row in rows}) == 1 and all(
-        len(row) > 1 and is_entity_tag(row[-1]) for row in rows
-    )
+    last = {row[-1] for row in rows}
+    return len(rows[0]) > 1 and len({*map(len, rows)}) == 1 and spelling_of(last) is not None
 
 
 def refuse_table(path: str | Path, lines: Sequence[str], how: str) -> None:

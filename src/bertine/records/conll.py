@@ -11,17 +11,20 @@ from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.options.names import option, text_option
+from bertine.records.class_labels import refuse_damaged
+from bertine.records.column_places import LOOKED_AT, places
 from bertine.records.columns import (
     ColumnLines,
     Line,
-    column_index,
     column_name,
     column_number,
     refuse_table,
 )
-from bertine.records.entities import OUTSIDE, as_iobes, is_entity_tag, to_iob2
-from bertine.records.examples import Splits, as_columns, find_splits
+from bertine.records.entities import to_iob2
+from bertine.records.examples import as_columns
 from bertine.records.sentences import Sentence, Sentences
+from bertine.records.splits import Splits, find_splits
+from bertine.records.tag_spellings import spelling_of, strange_tags
 from bertine.tables.column_names import listed, missing_column
 from bertine.tables.given import Data, GivenTable, Source
 from bertine.tables.layout import inner_suffix
@@ -39,7 +42,6 @@ TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 HEAD = 100
 
 _OBJECT = re.compile(r'\{\s*"')
-_ENTITY = re.compile(r"[BIESLU]-")
 _JSON = (".jsonl", ".ndjson", ".json")
 #: The official names of the CoNLL-2003 files end in these.
 _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
@@ -224,10 +226,12 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         Sentence(item.words, tuple(new), item.line, item.document)
         for item, new in zip(examples.items, tags, strict=True)
     ]
-    bilou = examples.scheme == "IOBES" and as_iobes(sequences) is not sequences
-    name = "BILOU" if bilou else examples.scheme
-    if name != "IOB2":
-        examples.note(f"{examples.source}: the tags are {name}; they are read as IOB2")
+    spelling = spelling_of({tag for tags in sequences for tag in tags})
+    assert spelling is not None  # plain ones have none
+    name = spelling.letters if spelling.letters != "IOBES" else examples.scheme
+    spelled = f" in another spelling ({spelling.unusual})" if spelling.unusual else ""
+    if name != "IOB2" or spelled:
+        examples.note(f"{examples.source}: the tags are {name}{spelled}; they are read as IOB2")
     if wrong:
         examples.note(
             f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
@@ -238,13 +242,10 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
 def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
     """Say it where most tags mark entities, but one that does not made all of them plain."""
     counts = Counter(tag for tags in given for tag in tags)
-    strange = {tag for tag in counts if tag != OUTSIDE and not _ENTITY.match(tag)}
-    if not strange:  # the letters of IOBES and of BILOU together
-        strange = {tag for tag in counts if not is_entity_tag(tag)}
-    wrong, total = sum(counts[tag] for tag in strange), counts.total()
-    if strange < counts.keys() - {OUTSIDE}:
+    if strange := strange_tags(counts):
+        wrong = sum(counts[tag] for tag in strange)
         examples.note(
-            f"{examples.source}: {wrong} of {total} tags mark no entity (such as "
+            f"{examples.source}: {wrong} of {counts.total()} tags mark no entity (such as "
             f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
             f"tags; mend them, or name the scheme ({option('tag_scheme')})"
         )
@@ -252,14 +253,20 @@ def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
 
 def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> Sentences:
     lines = ColumnLines(name, rows)
-    items: list[Sentence] = []
+    found = blocks(lines)
+    head = list(islice(found, LOOKED_AT))
     word_at = tag_at = -1
-    for block, document in blocks(lines):
-        if word_at < 0:
-            word_at, tag_at = places(lines, columns)
+    if head:
+        of_words, of_tags = columns.word_column, columns.tag_column
+        named = "word_column" in columns.given
+        first = [block for block, _ in head]
+        word_at, tag_at = places(lines, first, of_words, of_tags, named=named)
+    items: list[Sentence] = []
+    for block, document in chain(head, found):
         for line in block:
             if not line.cells[tag_at]:
                 raise BertineError(f"{name}:{line.number}: the tag is empty; every word needs one")
+            refuse_damaged(line.cells[tag_at], f"{name}:{line.number}", "tag")
         items.append(
             Sentence(
                 tuple(line.cells[word_at] for line in block),
@@ -273,28 +280,6 @@ def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> 
     )
     examples.notes.extend(lines.notes())
     return examples
-
-
-def places(lines: ColumnLines, columns: WordColumns) -> tuple[int, int]:
-    """Return the indices (from 0) of the columns of words and tags, once the first word is read.
-
-    Raises:
-        BertineError: the file has no such column, or both are the same; nobody says which column
-            of a CoNLL-U file holds the words, of which the first holds but numbers.
-    """
-    if columns.word_column is None and inner_suffix(lines.name) == ".conllu":
-        raise BertineError(
-            f"{lines.name}: is CoNLL-U, whose first column holds numbers; name the columns "
-            f"({option('word_column', 2)} and {option('tag_column', 4)} for parts of speech)"
-        )
-    word = column_index(lines, columns.word_column or 1, "word")
-    tag = column_index(lines, columns.tag_column or lines.width, "tag")
-    if word == tag:
-        raise BertineError(
-            f"{lines.name}: column {word + 1} would be the word and its tag; has the file a column "
-            f"of tags? (name it with {option('tag_column')})"
-        )
-    return word, tag
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
@@ -332,6 +317,8 @@ def _from_json(table: Table, columns: WordColumns) -> Sentences:
             raise BertineError(
                 f"{table.name}:{row.line}: the tag of word {tags.index('') + 1} is empty"
             )
+        for tag in tags:
+            refuse_damaged(tag, f"{table.name}:{row.line}", "tag")
         examples.items.append(Sentence(words, tags, row.line))
     return examples
 
@@ -384,7 +371,7 @@ def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
 
 def find_tagged(data: Data) -> Splits:
     """Find the files of a data set: one file is training data; a folder as
-    :func:`~bertine.records.examples.find_splits` has it, with the suffixes of column files too, or
+    :func:`~bertine.records.splits.find_splits` has it, with the suffixes of column files too, or
     under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
 
     Raises:

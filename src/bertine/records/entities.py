@@ -15,20 +15,17 @@ from typing import get_args
 
 from bertine.errors import BertineError
 from bertine.names import TagScheme
+from bertine.records.tag_spellings import OUTSIDE as OUTSIDE
+from bertine.records.tag_spellings import spelling_of, strange_tags
 
 #: How entities are written: IOB1 (Ramshaw and Marcus 1995; ``B-`` only between two entities of one
 #: type), IOB2 (``B-`` at every beginning), IOBES (also ``E-`` at ends and ``S-`` for single words;
-#: BILOU is the same in other letters). Plain: no entities, a tag is a tag (parts of speech).
+#: BILOU and BMES are the same in other letters). Plain: no entities, a tag is a tag (parts of
+#: speech).
 Scheme = TagScheme
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-#: The tag of a word that is in no entity.
-OUTSIDE = "O"
-
 _TAG = re.compile(r"O|[BIES](?:-.*)?", re.DOTALL)
-_BILOU = re.compile(r"O|[BILU](?:-.*)?", re.DOTALL)
-#: BILOU's letters in IOBES.
-_LETTERS = {"L": "E", "U": "S"}
 # Of schemes that fit equally well the first is taken.
 _TRIED: tuple[Scheme, ...] = ("IOB2", "IOB1", "IOBES")
 
@@ -133,24 +130,23 @@ def ordered_tags(tags: set[str]) -> list[str]:
 def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
     """Find the scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
 
-    Plain, with none, where a tag is none of an entity. BILOU counts as IOBES.
+    Plain, with none, where a tag is none of an entity. BILOU and BMES count as IOBES.
     """
-    renamed = as_iobes(sequences)
-    if any(not is_entity_tag(tag) for tags in renamed for tag in set(tags)):
+    usual = _as_usual(sequences)
+    if usual is None:
         return "plain", 0
-    counts = {scheme: sum(misfits(tags, scheme) for tags in renamed) for scheme in _TRIED}
+    counts = {scheme: sum(misfits(tags, scheme) for tags in usual) for scheme in _TRIED}
     best = min(_TRIED, key=lambda scheme: counts[scheme])
     return best, counts[best]
 
 
-def as_iobes(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """Return the `sequences` themselves; of BILOU others, with the letters of IOBES."""
-    used = {tag for tags in sequences for tag in tags}
-    bilou = any(tag[:1] in _LETTERS for tag in used)
-    if not bilou or not all(_BILOU.fullmatch(tag) for tag in used):
-        return sequences
-    names = {tag: _LETTERS.get(tag[:1], tag[:1]) + tag[1:] for tag in used}
-    return [[names[tag] for tag in tags] for tags in sequences]
+def _as_usual(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]] | None:
+    """Return the `sequences` in the usual spelling, with the letters of IOBES; None where tags mark
+    no entities."""
+    spelling = spelling_of({tag for tags in sequences for tag in tags})
+    if spelling is None:
+        return None
+    return [[spelling.tags[tag] for tag in tags] for tags in sequences]
 
 
 def to_iob2(
@@ -178,16 +174,18 @@ def to_iob2(
         known, wrong = next(name for name in SCHEMES if name == scheme), 0
     if known == "plain":
         return [list(tags) for tags in sequences], known, 0
-    sequences = as_iobes(sequences)
-    strange = next((tag for tags in sequences for tag in tags if not is_entity_tag(tag)), None)
-    if strange is not None:
+    usual = _as_usual(sequences)
+    if usual is None:
+        counts = Counter(tag for tags in sequences for tag in tags)
+        strange = strange_tags(counts) or {tag for tag in counts if not is_entity_tag(tag)}
+        first = next(tag for tag in counts if tag in strange)
         raise BertineError(
-            f"{source}: the tag {strange!r} is none of {known}; is that the tag column? "
+            f"{source}: the tag {first!r} is none of {known}; is that the tag column? "
             "(for tags that mark no entities name the scheme plain)"
         )
     if scheme is not None:
-        wrong = sum(misfits(tags, known) for tags in sequences)
-    return [encode(entities(tags), len(tags), "IOB2") for tags in sequences], known, wrong
+        wrong = sum(misfits(tags, known) for tags in usual)
+    return [encode(entities(tags), len(tags), "IOB2") for tags in usual], known, wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,20 @@
-"""Labelled examples: which columns of a table hold them, and the files of a data folder."""
+"""Labelled examples, and which columns of a table hold them."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
-from bertine.files import os_errors
 from bertine.options.names import option, text_option
 from bertine.records.class_labels import ClassLabels
 from bertine.rng import generator
 from bertine.tables.column_names import MissingColumn, require_columns, untold
-from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.tables.given import Source
 from bertine.tables.lines import first_numbers
-from bertine.tables.parquet import SUFFIXES as PARQUET
-from bertine.tables.streams import COMPRESSIONS
 from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import counted
 
@@ -32,15 +28,6 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
     ("sentence",),
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
-
-_TABLE_SUFFIXES = (
-    *(
-        kind + packed
-        for kind in (".csv", ".tsv", ".jsonl", ".txt")
-        for packed in ("", *COMPRESSIONS)
-    ),
-    *PARQUET,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,82 +132,6 @@ class Examples(Generic[Item]):
             replace(self, items=kept),
             Examples(source, self.text_columns, self.label_column, held),
         )
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The files of a data set, or its tables in memory; None where there is none."""
-
-    train: Path | GivenTable | None = None
-    validation: Path | GivenTable | None = None
-    test: Path | GivenTable | None = None
-
-
-def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
-    """Find the files of a data set: one file is the training set; in a folder, ``train``,
-    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl,
-    .txt or .parquet. A table in memory is the training set.
-
-    All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
-
-    Raises:
-        BertineError: the path is missing, has none of these files, or two for the same part.
-    """
-    if isinstance(path, GivenTable):
-        return Splits(train=path)
-    if isinstance(path, GivenParts):
-        return Splits(path.train, path.validation, path.test)
-    path = Path(path)
-    with os_errors(path, "looking for its files"):
-        return _find_splits(path, more)
-
-
-def _find_splits(path: Path, more: Sequence[str]) -> Splits:
-    if not path.exists():
-        raise BertineError(f"{path}: no such file or folder")
-    if not path.is_dir():
-        return Splits(train=path)
-    suffixes = [
-        *_TABLE_SUFFIXES,
-        *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)),
-    ]
-    parts: dict[str, Path | None] = {}
-    for part, names in SPLIT_NAMES.items():
-        files = [
-            path / f"{name}{suffix}"
-            for name in names
-            for suffix in suffixes
-            if (path / f"{name}{suffix}").is_file()
-        ]
-        if len(files) > 1:
-            raise BertineError(
-                f"{path}: both {files[0].name} and {files[1].name} could be the {part} part; "
-                "name the file itself"
-            )
-        parts[part] = files[0] if files else None
-    if not any(parts.values()):
-        raise BertineError(
-            f"{path}: found no train, validation or test file "
-            f"({', '.join(('.csv', '.tsv', '.jsonl', '.txt', '.parquet', *more))}) in it"
-        )
-    return Splits(**parts)
-
-
-def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
-    """Choose what a model is judged on: the file or table itself; of a folder or of several parts
-    the one for validation, else the one for testing.
-
-    Raises:
-        BertineError: there is but training data; what `find` raises.
-    """
-    splits = find(data)
-    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
-    table = (splits.validation or splits.test) if parts else splits.train
-    if table is None:
-        raise BertineError(
-            f"{data}: holds only training data; to evaluate on it, name the file itself"
-        )
-    return table
 
 
 def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
@@ -382,7 +293,20 @@ def labelled_rows(
 
 
 def note_empty_texts(examples: Examples) -> None:
-    """Add to the notes how many texts are empty, if any is."""
-    empty = sum(1 for item in examples.items if not any(text.strip() for text in item.texts))
+    """Add to the notes which rows have no text, and which lack one of a pair, or the first of more
+    (of which the last ones, choices, may be fewer)."""
+    there = [(item.line, [bool(text.strip()) for text in item.texts]) for item in examples.items]
+    empty = [line for line, texts in there if not any(texts)]
     if empty:
-        examples.notes.append(f"{examples.source}: {empty} of {len(examples)} texts are empty")
+        examples.notes.append(
+            f"{examples.source}: {len(empty)} of {len(examples)} texts are empty "
+            f"({first_numbers(empty)})"
+        )
+    needed = 2 if len(examples.text_columns) == 2 else 1
+    for number, column in enumerate(examples.text_columns[:needed]):
+        lacking = [line for line, texts in there if any(texts) and not texts[number]]
+        if lacking:
+            examples.notes.append(
+                f"{examples.source}: {len(lacking)} of {len(examples)} rows have no text in "
+                f"{column!r} ({first_numbers(lacking)})"
+            )

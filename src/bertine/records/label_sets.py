@@ -6,8 +6,10 @@ An example's label is then one string, its labels joined by :data:`JOINT`; the e
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bertine.errors import BertineError
@@ -23,6 +25,7 @@ from bertine.records.examples import (
     resolve_text_columns,
     row_texts,
 )
+from bertine.records.label_lists import NO, YES, chosen, listed, numbers_in, one_for_each
 from bertine.tables.column_names import require_columns
 from bertine.tables.given import Source
 from bertine.tables.json_rows import json_kind
@@ -32,9 +35,7 @@ from bertine.tables.table import Table, TableRow
 JOINT = "\x1f"
 #: Separators that are looked for, in this order, where none is named.
 SEPARATORS = ("|", ";", ",")
-_LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
-_YES = frozenset(("1", "1.0", "true", "True", "TRUE"))
-_NO = frozenset(("0", "0.0", "false", "False", "FALSE", ""))
+_LIST = re.compile(r"\s*(?:\[.*\]|\{.*\}|\(.*['\"].*\))\s*", re.DOTALL)
 
 
 def joined(labels: Iterable[str], separator: str = JOINT) -> str:
@@ -55,9 +56,12 @@ def read_label_sets(
     label_columns: Sequence[str] | str | None = None,
     separator: str | None = None,
     known: Sequence[str] | None = None,
+    one_hot: bool | None = None,
     **reading: Any,
 ) -> tuple[Examples, str]:
-    """Read the examples of a table, each with its labels, and the separator.
+    """Read the examples of a table, each with its labels, and the separator. Where the lists in
+    `label_column` hold 0 or 1 for each label, the examples have `class_names`: the `known` labels,
+    if they are as many, else their places from 0 on.
 
     Args:
         label_columns: a column for each label, with 0 or 1.
@@ -65,13 +69,13 @@ def read_label_sets(
             occurs there, which is noted.
         known: the labels that there may be; see
             :class:`~bertine.records.class_labels.ClassLabels`.
+        one_hot: whether lists hold 0 or 1 for each label; None: where they look like it.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`.
 
     Raises:
         BertineError: both kinds of columns are named; a column is missing or cannot be recognized;
-        a
-            cell is neither 0 nor 1, or no text, or (where no separator is named) a list written
-            as one; there is no row.
+            a cell is neither 0 nor 1, or no text, or (where no separator is named) looks like a
+            list and is none; lists of 0 and 1 are not as long as there are labels; there is no row.
     """
     own_columns = as_columns(label_columns)
     if own_columns and label_column:
@@ -80,40 +84,10 @@ def read_label_sets(
     with Table(path, wanted=wanted, **reading) as table:
         texts = resolve_text_columns(table, text_columns)
         if own_columns:
-            require_columns(table.name, table.columns, own_columns)
-            for column in own_columns:
-                refuse_both(table, texts, column)
-            examples: Examples = Examples(table.name, texts, None)
-            for row in table:
-                names = [column for column in own_columns if _present(table, row, column)]
-                examples.items.append(
-                    Example(row_texts(table, row, texts), joined(names), row.line)
-                )
+            examples = _from_columns(table, texts, own_columns)
         else:
             column = resolve_label_column(table, label_column)
-            refuse_both(table, texts, column)
-            examples = Examples(table.name, texts, column)
-            cells: list[str | list[str]] = []
-            names_of_numbers = ClassLabels(table, column, known)
-            for row in names_of_numbers.rows(table):
-                cells.append(_cell(table, row, column))
-                if separator is None:
-                    _refuse_list(table, row, column)
-                examples.items.append(Example(row_texts(table, row, texts), None, row.line))
-            examples.notes += names_of_numbers.notes()
-            used = separator or next(
-                (s for s in SEPARATORS if any(isinstance(c, str) and s in c for c in cells)), None
-            )
-            if separator is None and used is not None:
-                examples.notes.append(
-                    f"{table.name}: the labels in {column!r} are taken to be separated by "
-                    f"{used!r}; name another with {option('label_separator')}"
-                )
-            separator = used
-            examples.items = [
-                Example(item.texts, joined(_split(cell, separator)), item.line)
-                for item, cell in zip(examples.items, cells, strict=True)
-            ]
+            examples, separator = _from_one_column(table, texts, column, separator, known, one_hot)
         if not examples.items:
             raise BertineError(f"{table.name}: has a header, but no rows")
         examples.notes = [*table.stats.notes(table.name), *examples.notes]
@@ -124,51 +98,156 @@ def read_label_sets(
     return examples, separator or SEPARATORS[0]
 
 
-def _split(cell: str | list[str], separator: str | None) -> list[str]:
-    """Return the labels of a cell, each once, without the space around them."""
-    parts = cell if isinstance(cell, list) else cell.split(separator) if separator else [cell]
-    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+def _from_columns(table: Table, texts: tuple[str, ...], columns: Sequence[str]) -> Examples:
+    """Read the rows of a table with a column for each label."""
+    require_columns(table.name, table.columns, columns)
+    for column in columns:
+        refuse_both(table, texts, column)
+    examples: Examples = Examples(table.name, texts, None)
+    for row in table:
+        names = [column for column in columns if _present(table, row, column)]
+        examples.items.append(Example(row_texts(table, row, texts), joined(names), row.line))
+    return examples
 
 
-def _cell(table: Table, row: TableRow, column: str) -> str | list[str]:
-    """Return what the label column holds: a text, or a list of texts and whole numbers, as texts;
-    nothing is an empty text."""
+def _from_one_column(
+    table: Table,
+    texts: tuple[str, ...],
+    column: str,
+    separator: str | None,
+    known: Sequence[str] | None,
+    one_hot: bool | None,
+) -> tuple[Examples, str | None]:
+    """Read the rows of a table with all labels of a text in one column; see
+    :func:`read_label_sets`."""
+    refuse_both(table, texts, column)
+    numbers = ClassLabels(table, column, known)
+    examples: Examples = Examples(table.name, texts, column)
+    cells: list[str | list[Any]] = []
+    for row in numbers.rows(table):
+        cells.append(_cell(table, row, column))
+        examples.items.append(Example(row_texts(table, row, texts), None, row.line))
+    examples.notes += numbers.notes()
+    lines = [item.line for item in examples.items]
+    lists, separator = _lists(examples, cells, separator, known)
+    filled = [(line, labels) for line, labels in zip(lines, lists, strict=True) if labels]
+    width = 0
+    if one_hot or (one_hot is None and not {"0", "1"} <= set(known or ())):
+        width = one_for_each(filled, table.name, column)
+    if one_hot and filled and width != len(known or ()):
+        raise BertineError(
+            f"{table.name}: {column!r} must hold 0 or 1 for each of {len(known or ())} labels, as "
+            f"in training; in line {filled[0][0]} it holds {len(filled[0][1])} values"
+        )
+    if width and known is not None and width != len(known):
+        width = 0
+    if width:
+        places = [str(place) for place in range(width)]
+        examples.class_names = tuple(places if known is None else known)
+        if known is None:
+            examples.note(
+                f"{table.name}: the lists in {column!r} hold 0 or 1 for each of {width} labels, "
+                f"which are called by their places, 0 to {width - 1}"
+            )
+        lists = [labels and chosen(labels, examples.class_names) for labels in lists]
+    else:
+        _refuse_odd(table, column, lines, cells)
+    examples.items = [
+        replace(item, label=joined(dict.fromkeys(filter(None, map(str.strip, labels)))))
+        for item, labels in zip(examples.items, lists, strict=True)
+    ]
+    return examples, separator
+
+
+def _lists(
+    examples: Examples,
+    cells: Sequence[str | list[Any]],
+    separator: str | None,
+    known: Sequence[str] | None,
+) -> tuple[list[list[str]], str | None]:
+    """Return the labels of each cell of a column, as they stand there, and what separates them in
+    texts; say what was found out about that."""
+    source, column = examples.source, examples.label_column
+    lists: list[list[str] | None] = [
+        [_text(label) for label in cell] if isinstance(cell, list) else None for cell in cells
+    ]
+    plain: list[str] = []
+    written = None
+    for at, cell in enumerate(cells):
+        if not isinstance(cell, str):
+            continue
+        # Where a separator is named brackets may belong to a label: to one that is known, or that
+        # is all of the cell.
+        if separator is None or not set(_split(cell, separator)) <= set(known or [cell]):
+            lists[at] = listed(cell)
+            if lists[at] is None and separator is None and _LIST.fullmatch(cell):
+                raise BertineError(
+                    f"{source}:{examples.items[at].line}: {column!r} is {cell[:40]!r}, which looks "
+                    "like a list and is none; put a separator between the labels (a|b), or give "
+                    "JSON lines or Parquet (if the brackets belong to a label, name the separator: "
+                    f"{option('label_separator')})"
+                )
+        if lists[at] is None:
+            plain.append(cell)
+        else:
+            written = written or (examples.items[at].line, cell)
+    if written is not None and known is None:
+        examples.note(
+            f"{source}: {column!r} holds lists that are written as texts ({written[1][:40]!r} in "
+            f"line {written[0]}), which are read as lists"
+        )
+    numbers = None if separator is not None and known is None else numbers_in(plain)
+    if separator is None and numbers is None:
+        separator = next((s for s in SEPARATORS if any(s in cell for cell in plain)), None)
+        if separator is not None:
+            examples.note(
+                f"{source}: the labels in {column!r} are taken to be separated by {separator!r}; "
+                f"name another with {option('label_separator')}"
+            )
+    parts = iter([_split(cell, separator) for cell in plain] if numbers is None else numbers)
+    return [next(parts) if labels is None else labels for labels in lists], separator
+
+
+def _split(cell: str, separator: str | None) -> list[str]:
+    """Return the labels of a cell, without the space around them."""
+    parts = cell.split(separator) if separator else [cell]
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _cell(table: Table, row: TableRow, column: str) -> str | list[Any]:
+    """Return what the label column holds: a text, or a list; nothing is an empty text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     if value is None:
         return ""
-    if isinstance(value, list):
-        wrong = [label for label in value if not isinstance(label, str) and type(label) is not int]
-        if wrong:
-            raise BertineError(
-                f"{table.name}:{row.line}: {column!r} holds {json_kind(wrong[0])}, but a list of "
-                "labels must hold texts or whole numbers"
-            )
-        return [str(label) for label in value]
-    if isinstance(value, str):
-        return value
-    return table.label(row, column)
+    return value if isinstance(value, list | str) else table.label(row, column)
 
 
-def _refuse_list(table: Table, row: TableRow, column: str) -> None:
-    """Refuse a list that is written as a text, as pandas writes one into csv: cut at its commas, it
-    would give labels with brackets, and one for none."""
-    cell = row.values[column]
-    if isinstance(cell, str) and _LIST.fullmatch(cell):
-        raise BertineError(
-            f"{table.name}:{row.line}: {column!r} is {cell[:40]!r}, a list written as a text; put "
-            "a separator between the labels (a|b), or give JSON lines or Parquet (if the brackets "
-            f"belong to a label, name the separator: {option('label_separator')})"
-        )
+def _text(label: Any) -> str:
+    """Return what a list of JSON holds, as a text."""
+    return json.dumps(label) if isinstance(label, bool) else str(label)
+
+
+def _refuse_odd(
+    table: Table, column: str, lines: Sequence[int], cells: Sequence[str | list[Any]]
+) -> None:
+    """Refuse lists of labels that hold something else than texts and whole numbers."""
+    for line, cell in zip(lines, cells, strict=True):
+        for label in cell if isinstance(cell, list) else ():
+            if not isinstance(label, str) and type(label) is not int:
+                raise BertineError(
+                    f"{table.name}:{line}: {column!r} holds {json_kind(label)}, but a list of "
+                    "labels must hold texts or whole numbers"
+                )
 
 
 def _present(table: Table, row: TableRow, column: str) -> bool:
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     text = "" if value is None else str(value).strip()
-    if text not in _YES and text not in _NO:
+    if text and text not in YES and text not in NO:
         raise BertineError(
             f"{table.name}:{row.line}: {column!r} is {value!r}, but a column of a label must hold "
             f"0 or 1; name one column of separated labels with {option('label_column')}"
         )
-    return text in _YES
+    return text in YES

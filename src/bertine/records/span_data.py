@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.records.examples import as_columns, find_splits, judged_table
+from bertine.records.examples import as_columns
 from bertine.records.span_examples import SpanExamples
 from bertine.records.span_tables import read_span_table
+from bertine.records.splits import find_splits, judged_table
 from bertine.records.squad_files import load_squad, read_squad
 from bertine.tables.given import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
 from bertine.tables.layout import inner_suffix, quotes_for

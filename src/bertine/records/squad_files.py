@@ -17,12 +17,11 @@ from bertine.records.span_examples import RawQuestion, SpanExamples, span_exampl
 from bertine.tables.given import GivenTable, Source
 from bertine.tables.json_rows import encodable, json_kind
 from bertine.tables.layout import inner_suffix, is_json_object
+from bertine.tables.lines import MAX_JSON_BYTES
 from bertine.tables.parquet import is_parquet
-from bertine.tables.streams import looks_like_utf16, open_stream, without_bom
+from bertine.tables.streams import EncodingCheck, open_stream, text_begin
 from bertine.terminal.console import counted
 
-#: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.
-_MAX_BYTES = 512 * 2**20
 _COLUMNS = ("question", "context")
 
 
@@ -48,12 +47,14 @@ def _is_squad(content: dict[str, Any]) -> bool:
 def _json_of(path: Path) -> Any:
     """Read the JSON that a file holds; None where it holds JSON lines."""
     with open_stream(path) as stream:
-        raw = without_bom(stream.reader.read(_MAX_BYTES + 1), path)
-    if len(raw) > _MAX_BYTES:
+        raw = text_begin(stream.reader.read(MAX_JSON_BYTES + 1), path)
+    if len(raw) > MAX_JSON_BYTES:
         raise BertineError(
-            f"{path}: one JSON value of more than {_MAX_BYTES >> 20} MiB; give JSON lines"
+            f"{path}: one JSON value of more than {MAX_JSON_BYTES >> 20} MiB; give JSON lines"
         )
     text = raw.decode("utf-8", "replace")
+    if b"\0" in raw or "\ufffd" in text:
+        EncodingCheck(path).damaged(path)
     if not text.strip():
         raise BertineError(f"{path}: the file is empty")
     try:
@@ -64,8 +65,6 @@ def _json_of(path: Path) -> Any:
         place, reason = f"{path}", str(error)
         if isinstance(error, json.JSONDecodeError):
             place, reason = f"{path}:{error.lineno}:{error.colno}", error.msg
-        if looks_like_utf16(raw):
-            reason = f"many bytes are NUL, as in UTF-16 without a mark; {reason}"
         hint = "" if text.rstrip().endswith(("}", "]")) else "; is the file cut off?"
         raise BertineError(
             f"{place}: not valid JSON ({reason}{hint}); a file in SQuAD's format is one object "

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,6 +16,7 @@ from bertine.files import atomic_file, os_errors
 from bertine.tables.given import GivenParts, GivenTable
 from bertine.tables.json_rows import encodable
 from bertine.tables.layout import LINE_COLUMN, TableLayout
+from bertine.tables.lines import mended
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tables.streams import COMPRESSIONS
 from bertine.terminal.console import say
@@ -27,9 +29,16 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return text if encodable(text) else json.dumps(value, indent=indent)
 
 
+#: How a file is opened in which bytes that are not UTF-8 are written as they were read
+#: (:attr:`~bertine.tables.table.TableRow.exact`).
+AS_READ = "surrogateescape"
+
+
 class TableWriter:
     """A writer of rows in a :class:`TableLayout`. A plain-text row is written with its text last,
     after the other columns and tabs, so that it can be cut apart again whatever the text holds.
+    Bytes that are not UTF-8 are written as they were read where the handle is opened for it
+    (:data:`AS_READ`), else as U+FFFD.
 
     Args:
         header: write that of csv and tsv; not where rows are added to some that are there.
@@ -39,17 +48,18 @@ class TableWriter:
         self, handle: TextIO, layout: TableLayout, columns: Sequence[str], *, header: bool = True
     ) -> None:
         self._handle, self.layout, self.columns = handle, layout, list(columns)
+        self._as_read = getattr(handle, "errors", None) == AS_READ
         if header and layout.kind in ("csv", "tsv"):
-            self._write_cells(self.columns)
+            self._write_cells([name if name.strip() else "" for name in self.columns])
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Write one row; csv and tsv need a value for every column, of which None is an empty
         cell."""
         if self.layout.kind == "jsonl":
-            self._handle.write(json_text(values) + "\n")
+            self._write_line(_json_as_read(values))
         elif self.layout.kind == "text":
             added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
-            self._handle.write("\t".join([*added, str(values[LINE_COLUMN])]) + "\n")
+            self._write_line("\t".join([*added, str(values[LINE_COLUMN])]))
         else:
             self._write_cells([_cell(values[name]) for name in self.columns])
 
@@ -66,7 +76,12 @@ class TableWriter:
                         f"{cell[:40]!r} cannot be written without quotes, because it holds the "
                         "separator or a line break; use csv or jsonl"
                     )
-        self._handle.write(delimiter.join(cells) + "\n")
+        self._write_line(delimiter.join(cells))
+
+    def _write_line(self, line: str) -> None:
+        if not self._as_read and not encodable(line):
+            line = mended(line)
+        self._handle.write(line + "\n")
 
 
 @contextlib.contextmanager
@@ -83,8 +98,9 @@ def open_writer(
             is another, or it is a device or a pipe; it cannot be written.
     """
     if str(path) == "-":
-        yield TableWriter(sys.stdout, layout, columns)
-        sys.stdout.flush()
+        with _written_as_read():
+            yield TableWriter(sys.stdout, layout, columns)
+            sys.stdout.flush()
         return
     check_output(path)
     parquet = is_parquet(path)
@@ -96,12 +112,28 @@ def open_writer(
         rows = target.with_name(f"{target.name}.rows") if parquet else target
         if parquet:
             stack.callback(rows.unlink, missing_ok=True)
-        with open(rows, "w", encoding="utf-8", newline="") as handle:
+        errors = None if parquet else AS_READ
+        with open(rows, "w", encoding="utf-8", newline="", errors=errors) as handle:
             yield TableWriter(handle, layout, columns)
         if parquet:
             mixed = write_parquet(rows, target, columns)
             if mixed:
                 say(mixed_note(path, mixed))
+
+
+@contextlib.contextmanager
+def _written_as_read() -> Iterator[None]:
+    """Let stdout, where it is no terminal and in UTF-8, be written to as :data:`AS_READ` says."""
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper) or stream.encoding.lower() != "utf-8":
+        yield
+        return
+    before = stream.errors
+    stream.reconfigure(errors=AS_READ)
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=before)
 
 
 def is_stream(path: str | Path) -> bool:
@@ -123,6 +155,16 @@ def check_output(path: str | Path) -> None:
             f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
             "and compress that"
         )
+
+
+def _json_as_read(values: Mapping[str, Any]) -> str:
+    """Write a row in JSON as :func:`json_text` does, but for bytes that were no UTF-8."""
+    text = json.dumps(values, ensure_ascii=False)
+    try:
+        text.encode("utf-8", AS_READ)
+    except UnicodeEncodeError:
+        return json.dumps(values)
+    return text
 
 
 def _cell(value: Any) -> str:

@@ -5,7 +5,7 @@ Annotations are looked at by FastAPI where these functions are made, which rules
 """
 
 import base64
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from bertine.serving.http.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.rerank import rank, written, written_plainly
-from bertine.serving.served import Embedded, Served
+from bertine.serving.served import AskedText, Embedded, Served
 from bertine.serving.service import Service
 from bertine.version import __version__
 
@@ -159,9 +159,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
         """Answer texts by a fine-tuned model."""
         served = service.model(body.model, "predict")
-        size = sum(
-            len(text) if isinstance(text, str) else sum(map(len, text)) for text in body.texts
-        )
+        size = sum(map(_characters, body.texts))
         prepared = await service.aside(size, served.prepare, body.texts)
         outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
 
@@ -215,6 +213,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
         # As the embedder does with shorter vectors of its own.
         embedder = served.embedder
+        if embedder is not None and table.shape[1] < served.dimensions:
+            embedder.warn_of_shorter(table.shape[1])
         again = dimensions is not None and embedder is not None and embedder.pooling.normalize
         if normalize or again:
             table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
@@ -226,14 +226,15 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         table, embedded = await vectors(served, body.texts, body.normalize, body.dimensions)
 
         def written() -> bytes:
-            return to_json(
-                {
-                    "model": served.name,
-                    "dimensions": table.shape[1],
-                    "vectors": _short(table),
-                    "pieces_cut": [each.pieces_cut for each in embedded],
-                }
-            )
+            content: dict[str, Any] = {
+                "model": served.name,
+                "dimensions": table.shape[1],
+                "vectors": _short(table),
+                "pieces_cut": [each.pieces_cut for each in embedded],
+            }
+            if any(each.unknown for each in embedded):
+                content["unknown"] = [round(each.unknown, 6) for each in embedded]
+            return to_json(content)
 
         content = await service.aside(table.size, written)
         return Response(content, media_type="application/json")
@@ -321,7 +322,9 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         """Return what each word contributes to the answer: what the answer loses without it, or by
         integrated gradients."""
         served = service.model(body.model, "explain")
-        parts = [body.text] if isinstance(body.text, str) else list(body.text)
+        predictor = served.predictor
+        text = body.text if predictor is None else predictor.unnamed(body.text, "text")
+        parts = [text] if isinstance(text, str) else list(text)
         if body.pair is not None:
             parts.append(body.pair)
         explanation = await service.explain(served, parts, body.method, body.label, body.word)
@@ -339,6 +342,12 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
     post = _poster(app, answers, "inside", service)
     post("/explain", "explain", requests.explain, explain, schemas.ExplanationAnswer)
     post("/attention", "attention", requests.attention, attention, schemas.Attention)
+
+
+def _characters(text: AskedText) -> int:
+    if isinstance(text, str):
+        return len(text)
+    return sum(map(len, text.values() if isinstance(text, Mapping) else text))
 
 
 def _poster(

@@ -15,6 +15,7 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.encoded import TextInputs
+from bertine.models.finite import finite
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.long_text import parts_of
@@ -128,7 +129,7 @@ class AttentionReader:
             scores = self.model.backbone.attention_scores(layer, states, whole.token_type_ids)[0]
             if head is not None:
                 scores = scores[[head]]
-            weights = scores.softmax(-1).mean(0)
+            weights = finite(scores.softmax(-1).mean(0))
         return weights.double().cpu().round(decimals=5)
 
 

@@ -7,17 +7,27 @@ Pydantic reads annotations when the classes are made, which rules out
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from bertine.names import ExplanationMethod
 from bertine.serving.http.limits import Limits
+
+#: Of the texts of one example by name; no model takes as many.
+_MOST_KEYS = 64
 
 
 class Strict(BaseModel):
     """A request: unknown keys are mistakes, and nothing is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _of_few_keys(value: Any) -> Any:
+    """Refuse an object of very many keys, before each of them is a mistake of its own."""
+    if isinstance(value, dict) and len(value) > _MOST_KEYS:
+        raise PydanticCustomError("many_keys", f"has more than {_MOST_KEYS} keys")
+    return value
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,11 @@ def request_schemas(limits: Limits) -> Requests:
     Parts = Annotated[
         list[Text], Field(min_length=1, max_length=limits.max_characters, fail_fast=True)
     ]
+    Named = Annotated[
+        dict[Annotated[str, Field(max_length=256)], Text],
+        BeforeValidator(_of_few_keys),
+        Field(min_length=1),
+    ]
     Model = Annotated[
         str | None, Field(max_length=256, description="null: the first that does this")
     ]
@@ -62,10 +77,13 @@ def request_schemas(limits: Limits) -> Requests:
 
     class PredictRequest(Strict):
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
-        pairs, question and context, what is given and the choices, or the words of a sentence."""
+        pairs, question and context, what is given and the choices, or the words of a sentence. The
+        parts may have names, those of the columns that the model was trained on (`text_columns` in
+        /v1/models): {"question": …, "context": …}."""
 
         texts: Annotated[
-            list[Text | Parts], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
+            list[Text | Parts | Named],
+            Field(min_length=1, max_length=limits.max_texts, fail_fast=True),
         ]
         model: Model = None
         all_probabilities: bool = Field(
@@ -95,7 +113,8 @@ def request_schemas(limits: Limits) -> Requests:
             | Annotated[
                 list[ShortText], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
             ]
-        ) = Field(description="a list: the parts of a text, as /predict takes them")
+            | Annotated[dict[str, ShortText], BeforeValidator(_of_few_keys), Field(min_length=1)]
+        ) = Field(description="a list or an object: the parts of a text, as /predict takes them")
         pair: ShortText | None = Field(None, description="the second text of a pair")
         model: Model = None
         method: ExplanationMethod = "leave-one-out"

@@ -31,6 +31,11 @@ PiecesCut = Annotated[
 class AnswerSchema(BaseModel):
     model_config = ConfigDict(extra="forbid")
     pieces_cut: PiecesCut
+    unknown: Probability | None = Field(
+        None,
+        description="where the vocabulary does not know most of the text, so that the answer says "
+        "next to nothing: the share of its pieces that it does not know",
+    )
 
 
 class LabelAnswer(AnswerSchema):
@@ -149,6 +154,11 @@ class VectorsAnswer(BaseModel):
     vectors: list[list[float]] = Field(description="one for each text, in their order")
     pieces_cut: list[int] = Field(
         description="of each text, to keep to the maximum length of the model's vectors"
+    )
+    unknown: list[Probability] | None = Field(
+        None,
+        description="where the vocabulary does not know most of a text: of each text the share of "
+        "its pieces that it does not know, 0 where it knows most of them",
     )
 
 

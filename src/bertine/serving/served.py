@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,10 +34,13 @@ from bertine.serving.examples import reads_chinese_only, sample_text
 from bertine.serving.http.limits import Limits
 from bertine.tasks import TASKS
 from bertine.tasks.features import Features
+from bertine.tasks.unknown_text import mostly_unknown
 from bertine.terminal.console import say
 
 #: Tasks that may read two texts and answer with labels or a number.
 PAIR_TASKS = ("text", "regression", "multi-label")
+#: A text of a request, its parts, or these by the names of their columns.
+AskedText = str | Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,14 @@ class Embedded:
         vector: fp32 [D].
         tokens: that were computed, special tokens and the prompt's among them.
         pieces_cut: of the text, to keep to the maximum length.
+        unknown: the share of the text's pieces that the vocabulary does not know, where these are
+            most of them; else 0.
     """
 
     vector: np.ndarray
     tokens: int
     pieces_cut: int
+    unknown: float = 0.0
 
 
 def asked_of_labels(deciding: Deciding | None, near: NearExamples | None) -> list[str]:
@@ -289,7 +295,7 @@ class Served:
                 raise BertineError(f"texts[{at}]: {reason}")
 
     def prepare(
-        self, texts: Sequence[str | Sequence[str]], judge: Predictor | None = None
+        self, texts: Sequence[AskedText], judge: Predictor | None = None
     ) -> PreparedExamples:
         """Tokenize the texts of a request, as the predictor does; or as `judge` does.
 
@@ -298,9 +304,10 @@ class Served:
         """
         predictor = judge or self.predictor
         assert predictor is not None
+        parts = [predictor.unnamed(text, f"texts[{at}]") for at, text in enumerate(texts)]
         if judge is None:
-            self.check(texts)
-        examples = predictor.task.examples_of(texts, "texts", range(len(texts)))
+            self.check(parts)
+        examples = predictor.task.examples_of(parts, "texts", range(len(parts)))
         return predictor.answering.prepare(examples)
 
     def finish(
@@ -357,9 +364,10 @@ class Served:
         assert self.embedder is not None
         features = self.embedder.features(texts)
         vectors = self.embedder.run_batch(features)
+        unknown = mostly_unknown(features, self.embedder.tokenizer)
         return [
-            Embedded(vector, len(feature.input_ids), feature.num_truncated)
-            for vector, feature in zip(vectors, features, strict=True)
+            Embedded(vector, len(each.input_ids), each.num_truncated, unknown.get(each.row, 0.0))
+            for vector, each in zip(vectors, features, strict=True)
         ]
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
 
 from bertine.errors import BertineError
 from bertine.options.names import option
 from bertine.tables.layout import TableLayout, strip_newline
 from bertine.tables.lines import MAX_LINE_BYTES, TableLines
+from bertine.tables.streams import open_stream
 
 #: Lines of one row of csv, whose cells may hold line breaks. A quote that is not closed has more.
 _MOST_LINES_OF_A_ROW = 100_000
+#: The same where it is not known whether there are quotes at all.
+_MOST_LINES_TRIED = 200
+#: A cell of tsv that is quoted, whole; and one by itself.
+_QUOTED = re.compile(rb'(?<![^\t\n])"[^"]*+(?:""[^"]*+)*+"(?=[\t\r\n]|\Z)')
+_QUOTED_CELL = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
 
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
@@ -34,10 +43,14 @@ def split_cells(
         for line in chain([first], lines):
             line = strip_newline(line)
             if line:
-                yield lines.number, line.split(layout.delimiter)
+                cells = line.split(layout.delimiter)
+                if '""' in line:
+                    lines.count_quoted(sum(map(_looks_quoted, cells)))
+                yield lines.number, cells
             else:
                 lines.skip_blank()
         return
+    before = lines.number - 1  # `first` may not be the first line of the file
     start = 1
 
     def bounded() -> Iterator[str]:
@@ -60,10 +73,51 @@ def split_cells(
             return
         except csv.Error as error:
             raise BertineError(
-                f"{lines.name}:{start}: not valid csv ({error}); double the quotes inside a "
-                f'cell, or read with {option("quotes", False)} if " is an ordinary character'
+                f"{lines.name}:{before + start}: not valid csv ({error}); double the quotes inside "
+                f'a cell, or read with {option("quotes", False)} if " is an ordinary character'
             ) from error
         if cells:
-            yield start, cells
+            yield before + start, cells
         else:
             lines.skip_blank()
+
+
+def _looks_quoted(cell: str) -> bool:
+    return '""' in cell[1:-1] and _QUOTED_CELL.fullmatch(cell) is not None
+
+
+def needs_quotes(path: Path) -> bool:
+    """Tell whether a tsv file can be read with quotes around cells alone: so all of its rows have
+    the cells of the header, and every quote is a part of a quoted cell; without, one row has more
+    or fewer. pandas and Excel quote a cell that holds a tab, a line break or a quote."""
+    with open_stream(path) as stream:
+        header = stream.reader.readline(MAX_LINE_BYTES).count(b"\t")
+        if header == 0 or not _has_quotes(stream.reader, header):
+            return False
+    with open_stream(path) as stream:
+        held, lines = b"", 0
+        while line := stream.reader.readline(MAX_LINE_BYTES):
+            if not held and b'"' not in line:
+                if line.strip(b"\r\n") and line.count(b"\t") != header:
+                    return False
+                continue
+            held, lines = held + line, lines + 1
+            rest = _QUOTED.sub(b"", held)
+            if b'"' not in rest:
+                if rest.count(b"\t") != header:
+                    return False
+                held, lines = b"", 0
+            elif lines > _MOST_LINES_TRIED or len(held) > MAX_LINE_BYTES:
+                return False
+        return not held
+
+
+def _has_quotes(reader: BinaryIO, tabs: int) -> bool:
+    """Tell whether lines have quotes, and one of them another number of tabs."""
+    quotes = other = False
+    while line := reader.readline(MAX_LINE_BYTES):
+        quotes = quotes or b'"' in line
+        other = other or (line.count(b"\t") != tabs and bool(line.strip(b"\r\n")))
+        if quotes and other:
+            return True
+    return False

@@ -46,8 +46,8 @@ def missing_column(name: str, columns: Sequence[str], column: str) -> str:
     """Write the message for a column that is not there: names the nearest one and all there are."""
     if any("\ufffd" in known for known in columns[:MOST_COLUMNS]):
         return (
-            f"{name}: there is no column {column!r}; the header is not UTF-8 ({listed(columns)}): "
-            f"convert the file (GBK, as of Excel in China: iconv -f GB18030 -t UTF-8 {name} > NEW)"
+            f"{name}: there is no column {column!r}; characters of the header are damaged "
+            f"({listed(columns)}), so correct it"
         )
     near = difflib.get_close_matches(column[:_NAME], columns[:MOST_COLUMNS], n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""

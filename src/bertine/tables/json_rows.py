@@ -1,9 +1,11 @@
-"""Rows of JSON lines: parsed, and their values named in messages."""
+"""Rows of JSON lines, or of a list of JSON: parsed, and their values named in messages."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from bertine.errors import BertineError
@@ -26,10 +28,62 @@ def json_row(line: str, where: str) -> dict[str, Any]:
         ) from error
     if not isinstance(values, dict):
         raise BertineError(
-            f"{where}: {json_kind(values)}, but JSON lines have one object "
-            '({"text": ...}) on each line'
+            f"{where}: {json_kind(values)}, but each line, or each item of a list, must be one "
+            'object ({"text": ...})'
         )
     return values
+
+
+#: A file of one list of objects begins so, and a text hardly ever.
+_LIST = re.compile(r"\s*\[\s*(\{|$)")
+_SPACE = re.compile(r"\s*")
+
+
+def begins_list(first: str) -> bool:
+    """Tell whether the first line of a file is that of one list of JSON objects."""
+    return _LIST.match(first) is not None
+
+
+def list_items(text: str, name: str) -> Iterator[tuple[int, str]]:
+    """Divide a list of JSON into the texts of its items, each with the line that it begins on.
+
+    Raises:
+        BertineError: it is broken; names the line.
+    """
+    decoder = json.JSONDecoder()
+    at, line, counted = text.index("[") + 1, 1, 0
+
+    def skip(at: int) -> int:
+        match = _SPACE.match(text, at)
+        return at if match is None else match.end()
+
+    def place(at: int) -> str:
+        return f"{name}:{text.count(chr(10), 0, at) + 1}"
+
+    at = skip(at)
+    while text[at : at + 1] != "]":
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            where = place(error.pos) if isinstance(error, json.JSONDecodeError) else place(at)
+            raise BertineError(
+                f"{where}: not valid JSON ({error}), in a list of objects"
+            ) from error
+        yield line, text[at:end]
+        at = skip(end)
+        if text[at : at + 1] == ",":
+            at = skip(at + 1)
+            if text[at : at + 1] != "]":
+                continue
+        elif text[at : at + 1] == "]":
+            break
+        raise BertineError(
+            f"{place(at)}: not valid JSON: between the items of a list stands one comma, and ] "
+            "ends it; is the file cut off?"
+        )
+    if rest := text[at + 1 :].strip():
+        raise BertineError(f"{place(skip(at + 1))}: {rest[:20]!r} stands behind the list of JSON")
 
 
 class _KeyTwice(ValueError):

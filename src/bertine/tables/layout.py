@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from bertine.errors import BertineError
 from bertine.tables.given import GivenTable, Source
+from bertine.tables.json_rows import begins_list
 from bertine.tables.parquet import is_parquet
 from bertine.tables.streams import COMPRESSIONS
 
@@ -46,16 +47,20 @@ _WRITTEN: dict[Kind, tuple[str, str]] = {
 # Names that tell a header line from a line of text when nobody says which columns to expect.
 _KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
 _KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
+#: Excel takes the line with and without quotes.
+_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;\t]*\r?\n?', re.IGNORECASE)
 _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The layout of a table: its kind, and for csv and tsv the delimiter and the use of quotes."""
+    """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes, and
+    whether it is one list of JSON, and not a line for each row."""
 
     kind: Kind
     delimiter: str = ""
     quotes: bool = False
+    one_list: bool = False
 
 
 def detect_layout(
@@ -77,18 +82,30 @@ def detect_layout(
         raise BertineError(f"unknown format {format!r}; known: {', '.join(get_args(Kind))}")
     kind = format or _SUFFIXES.get(inner_suffix(path))
     if kind is None:
-        if is_json_object(first):
+        if is_json_object(first) or begins_list(first):
             kind = "jsonl"
+        elif separator := named_separator(first):
+            return _delimited(separator, quotes)
         else:
             delimiter = _header_delimiter(first, wanted)
             if delimiter is None:
                 return TableLayout("text")
             return _delimited(delimiter, quotes)
     if kind == "csv":
-        return TableLayout("csv", _csv_delimiter(first, wanted), quotes is not False)
+        delimiter = named_separator(first) or _csv_delimiter(first, wanted)
+        return TableLayout("csv", delimiter, quotes is not False)
     if kind == "tsv":
         return TableLayout("tsv", "\t", bool(quotes))
-    return TableLayout("jsonl") if kind == "jsonl" else TableLayout("text")
+    if kind == "jsonl":
+        return TableLayout("jsonl", one_list=first.lstrip().startswith("["))
+    return TableLayout("text")
+
+
+def named_separator(first: str) -> str | None:
+    """Return the separator that the first line of a csv file names (``sep=;``), by which Excel
+    is told it; None: it names none."""
+    match = _SEPARATOR.fullmatch(first)
+    return match[1] if match else None
 
 
 def named_kind(path: str | Path) -> Kind | None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from bertine.errors import BertineError
-from bertine.tables.streams import looks_like_utf16, reading, refuse_gb18030
+from bertine.options.names import option
+from bertine.tables.streams import EncodingCheck, line_blocks, reading, text_begin
 from bertine.terminal.console import counted
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
 MAX_LINE_BYTES = 16 * 2**20
+#: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.
+MAX_JSON_BYTES = 512 * 2**20
 #: Blank lines in a table: so many, and two for each row.
 _MOST_BLANK_LINES = 100_000
+#: Bytes beyond ASCII of a pipe that are kept, to tell its encoding if it turns out to be damaged.
+_KEPT = 1 << 14
 #: So many lines are named where something is counted.
 _SHOWN = 10
 
@@ -27,6 +33,8 @@ class TableStats:
         damaged: the lines of rows left out.
         lacking: of optional columns, how many rows of JSON lines have no such key, and the first
             of their lines.
+        quoted: whether tsv was read with quotes around cells, as it can be read no other way.
+        quoted_cells: cells of tsv that look quoted, and were read with their quotes.
     """
 
     rows: int = 0
@@ -35,6 +43,8 @@ class TableStats:
     nul_bytes: int = 0
     damaged: list[int] = field(default_factory=list)
     lacking: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+    quoted: bool = False
+    quoted_cells: int = 0
 
     def lack(self, column: str, line: int) -> None:
         """Count a row without the key `column`."""
@@ -54,15 +64,25 @@ class TableStats:
                 f"({first_numbers(self.damaged)})",
             ),
         ]
-        return [
+        notes = [
             f"{name}: {counted(count, what, 'was', 'were')} {how}"
             for count, what, how in mended
             if count
-        ] + [
+        ]
+        notes += [
             f"{name}: {count} of {self.rows} rows have no key {column!r} and are read without it "
             f"({first_numbers(lines, count)})"
             for column, (count, lines) in self.lacking.items()
         ]
+        if self.quoted:
+            notes.append(f'{name}: " quotes cells, as in csv: only so do its rows fit the header')
+        elif self.quoted_cells:
+            cells = counted(self.quoted_cells, "cell", "looks", "look")
+            notes.append(
+                f'{name}: {cells} quoted (" around and "" inside), but the quotes are read as a '
+                f"part of the text; {option('quotes', True)} takes them off"
+            )
+        return notes
 
 
 def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
@@ -72,12 +92,25 @@ def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = 
 
 
 class TableLines:
-    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line."""
+    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line.
+
+    Bytes that are not UTF-8 stay as half surrogate pairs, and NULs as they are, for what is written
+    again as it was; :func:`mended` makes a text of either.
+
+    Attributes:
+        number: of the line that was given last, from 1 on.
+        damaged: whether any line so far was such a one.
+    """
 
     def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
         self._handle, self.name, self._strict, self._stats = handle, name, strict, stats
         self._path = Path(name)
         self.number = 0
+        self.damaged = False
+        self._raw = b""
+        self._once = not self._path.is_file()  # a pipe
+        self._before = b""
+        self._check = EncodingCheck(self._path, self._rest if self._once else None)
 
     def __iter__(self) -> TableLines:
         return self
@@ -89,40 +122,80 @@ class TableLines:
             raise StopIteration
         self.number += 1
         where = f"{self.name}:{self.number}"
-        if len(raw) > MAX_LINE_BYTES:
-            raise BertineError(
-                f"{where}: the line is longer than {MAX_LINE_BYTES // 2**20} MiB; split it"
-            )
         if self.number == 1:
-            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise BertineError(f"{where}: the file is UTF-16 or UTF-32; save it as UTF-8")
-            if looks_like_utf16(raw):
-                raise BertineError(
-                    f"{where}: many bytes are NUL, as in UTF-16 without a mark; save the file as "
-                    "UTF-8"
-                )
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-            if b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
-                raise BertineError(
-                    f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file "
-                    "with \\n"
-                )
+            raw = text_begin(raw, self.name)
+        self._raw = raw
+        if self.number == 1 and len(raw) > MAX_LINE_BYTES and raw.startswith(b"["):
+            return "["  # perhaps a list of JSON, which `whole` reads
+        self.check_length()
+        if self.number == 1 and b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
+            raise BertineError(
+                f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file "
+                "with \\n"
+            )
+        if self._once and not raw.isascii() and len(self._before) < _KEPT:
+            self._before += raw[:_KEPT]
+        return self._decoded(raw, where)
+
+    def check_length(self) -> None:
+        """Refuse a line that is too long."""
+        if len(self._raw) > MAX_LINE_BYTES:
+            raise BertineError(
+                f"{self.name}:{self.number}: the line is longer than {MAX_LINE_BYTES // 2**20} "
+                "MiB; split it"
+            )
+
+    def whole(self) -> str:
+        """Return the first line, which was read already, with all that comes after it: a file that
+        holds one value of JSON.
+
+        Raises:
+            BertineError: it is larger than :data:`MAX_JSON_BYTES`.
+        """
+        with reading(self._path):
+            self._raw += self._handle.read(MAX_JSON_BYTES + 1 - len(self._raw))
+        if len(self._raw) > MAX_JSON_BYTES:
+            raise BertineError(
+                f"{self.name}: one JSON value of more than {MAX_JSON_BYTES >> 20} MiB; give JSON "
+                "lines"
+            )
+        self._stats.invalid_utf8 = self._stats.nul_bytes = 0  # were those of the first line
+        return self._decoded(self._raw, self.name)
+
+    def _decoded(self, raw: bytes, where: str) -> str:
         if b"\0" in raw:
+            self.damaged = True
+            self._check.damaged(where)
             if self._strict:
                 raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
             self._stats.nul_bytes += raw.count(b"\0")
-            raw = raw.replace(b"\0", b"")
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
+            self.damaged = True
+            self._check.damaged(where)
             if self._strict:
                 raise BertineError(
                     f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
                 ) from error
-            refuse_gb18030(raw, where, self._path)
             text = raw.decode("utf-8", errors="replace")
             self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
-            return text
+            return raw.decode("utf-8", errors="surrogateescape")
+
+    def _rest(self) -> Iterator[bytes]:
+        """Give what a pipe has not given yet, behind the lines that were kept of it; it is read on
+        from a temporary file."""
+        yield self._before + self._raw
+        rest = tempfile.TemporaryFile(prefix="bertine-")  # noqa: SIM115 - as long as the lines
+        for block in line_blocks(self._handle):
+            rest.write(block)
+            yield block
+        rest.seek(0)
+        self._handle = cast(BinaryIO, rest)
+
+    def count_quoted(self, cells: int) -> None:
+        """Count cells that look quoted."""
+        self._stats.quoted_cells += cells
 
     def skip_blank(self) -> None:
         """Count a blank line; a file of nothing else would be read for minutes without a sign.
@@ -135,3 +208,10 @@ class TableLines:
             raise BertineError(
                 f"{self.name}: {self._stats.blank_lines:,} lines are blank; remove them (grep .)"
             )
+
+
+def mended(text: str) -> str:
+    """Return a text of :class:`TableLines` with U+FFFD in the place of bytes that are not UTF-8,
+    and without NULs."""
+    raw = text.encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "replace").replace("\0", "")

@@ -1,17 +1,25 @@
-"""Parquet files as tables: read and written a row group's part at a time, so in bounded memory."""
+"""Parquet files as tables: read and written a row group's part at a time, so in bounded memory.
+
+A table may be in several files, its parts, in their order: it is then named by a pattern of
+theirs (``train-*-of-00002.parquet``).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
+from bertine.tables.column_names import listed
 from bertine.tables.given import plain_value
 
 SUFFIXES = (".parquet", ".pq")
+#: How the name of one part of a table ends on the Hugging Face hub, at times with a hash.
+_PART = re.compile(r"-\d{5}-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")
 #: Rows that are turned into Python values at once.
 _ROWS = 1024
 #: Rows of a row group that is written, and characters of their JSON: whichever is reached first.
@@ -33,32 +41,78 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
     Raises:
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
     """
-    import pyarrow as pa
-
-    file = _opened(path)
+    first, *others = _parts_of(path)
+    file = _opened(first)
     columns = list(file.schema_arrow.names)
     for name in columns:
         if columns.count(name) > 1:
-            raise BertineError(f"{path}: two columns are called {name!r}; rename one")
+            raise BertineError(f"{first}: two columns are called {name!r}; rename one")
 
     def rows() -> Iterator[dict[str, Any]]:
-        with file:
-            batches = file.iter_batches(batch_size=_ROWS)
-            while True:
-                try:
-                    batch = next(batches, None)
-                    if batch is None:
-                        return
-                    values = [_values(column) for column in batch.columns]
-                except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                    raise BertineError(
-                        f"{path}: is damaged, or of a kind that cannot be read "
-                        f"({_first_line(error)})"
-                    ) from error
-                for row in zip(*values, strict=True):
-                    yield dict(zip(columns, map(plain_value, row), strict=True))
+        yield from _rows(file, first)
+        for part in others:
+            opened = _opened(part)
+            if (names := opened.schema_arrow.names) != columns:
+                raise BertineError(
+                    f"{part}: has the columns {listed(names)}, but {first.name}, which is of the "
+                    f"same table, {listed(columns)}"
+                )
+            yield from _rows(opened, part)
 
     return columns, rows()
+
+
+def _rows(file: Any, path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    with file:
+        columns = file.schema_arrow.names
+        batches = file.iter_batches(batch_size=_ROWS)
+        while True:
+            try:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                values = [_values(column) for column in batch.columns]
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                raise BertineError(
+                    f"{path}: is damaged, or of a kind that cannot be read ({_first_line(error)})"
+                ) from error
+            for row in zip(*values, strict=True):
+                yield dict(zip(columns, map(plain_value, row), strict=True))
+
+
+def find_parts(folder: Path, name: str) -> Path | None:
+    """Find the Parquet table `name` in a folder as the Hugging Face hub has it: in one or several
+    files ``NAME-00000-of-00002.parquet``, or a folder ``NAME`` of Parquet files.
+
+    Returns:
+        The file, or the pattern of several; None: there is none.
+
+    Raises:
+        BertineError: some of the parts are missing.
+    """
+    files = sorted(folder.glob(f"{name}-?????-of-?????*.parquet"))
+    if not files:
+        files = sorted((folder / name).glob("*.parquet"))
+        return (folder / name / "*.parquet") if len(files) > 1 else files[0] if files else None
+    count = _PART.fullmatch(files[0].name.removeprefix(name))
+    if count is None:
+        return None
+    there = {file.name.removeprefix(name)[1:6] for file in files}
+    missing = [f"{part:05}" for part in range(int(count[1])) if f"{part:05}" not in there]
+    if missing:
+        raise BertineError(
+            f"{folder}: has {len(there)} of the {int(count[1])} parts of {name}; the first that is "
+            f"missing is {name}-{missing[0]}-of-{count[1]}.parquet"
+        )
+    return files[0] if len(files) == 1 else folder / f"{name}-*-of-{count[1]}*.parquet"
+
+
+def _parts_of(path: str | Path) -> list[Path]:
+    """Return the files of a table: those that a pattern names, or the one."""
+    path = Path(path)
+    return (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]
 
 
 def _opened(path: str | Path) -> Any:
@@ -81,8 +135,11 @@ def count_rows(path: str | Path) -> int:
     Raises:
         BertineError: no such file, or not Parquet.
     """
-    with _opened(path) as file:
-        return int(file.metadata.num_rows)
+    count = 0
+    for part in _parts_of(path):
+        with _opened(part) as file:
+            count += int(file.metadata.num_rows)
+    return count
 
 
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
@@ -92,7 +149,7 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     Raises:
         BertineError: no such file, or not Parquet.
     """
-    with _opened(path) as file:
+    with _opened(_parts_of(path)[0]) as file:
         metadata = file.schema_arrow.metadata or {}
     try:
         info = json.loads(metadata.get(b"huggingface", b"{}"))

@@ -12,7 +12,15 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import check_regular
-from bertine.tables.streams import COMPRESSIONS, Place, Repairs, decode, open_stream, reading
+from bertine.tables.streams import (
+    COMPRESSIONS,
+    EncodingCheck,
+    Place,
+    Repairs,
+    decode,
+    open_stream,
+    reading,
+)
 from bertine.tables.text_columns import choose_text_column
 
 #: Rows decoded at a time.
@@ -66,21 +74,22 @@ def parquet_texts(
                 raise BertineError(
                     f"{path}: column {text_column!r} is of type {kind}; it must be string"
                 )
-            row = 0
-            batches = file.iter_batches(batch_size=_ROWS, columns=[text_column])
-            for batch in batches:
-                values = batch.column(0)
-                if pa.types.is_dictionary(kind):
-                    values = values.dictionary_decode()
-                # As bytes: a writer may have put what is not UTF-8 into a string column.
-                for value in values.cast(pa.large_binary()):
-                    row += 1
-                    place = Place(path, row, "row")
-                    raw = value.as_py() or b""
-                    text = decode(raw, place, strict=strict, repairs=repairs)
-                    del raw, value  # a text may be very large
-                    yield text, row, size * row // max(file.metadata.num_rows, 1)
-                    del text
+
+            def values() -> Iterator[bytes]:
+                for batch in file.iter_batches(batch_size=_ROWS, columns=[text_column]):
+                    column = batch.column(0)
+                    if pa.types.is_dictionary(kind):
+                        column = column.dictionary_decode()
+                    # As bytes: a writer may have put what is not UTF-8 into a string column.
+                    for value in column.cast(pa.large_binary()):
+                        yield value.as_py() or b""
+
+            check = EncodingCheck(path, lambda: (value + b"\n" for value in values()))
+            for row, raw in enumerate(values(), 1):
+                text = decode(raw, Place(path, row, "row"), check, strict=strict, repairs=repairs)
+                del raw  # a text may be very large
+                yield text, row, size * row // max(file.metadata.num_rows, 1)
+                del text
         except pa.ArrowException as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise BertineError(

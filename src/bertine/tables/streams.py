@@ -13,7 +13,7 @@ import lzma
 import os
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -23,11 +23,22 @@ import zstandard
 from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
 from bertine.options.names import option
+from bertine.tables.contents import refuse_binary
+from bertine.tables.encodings import Finding, other_encoding
 
 #: Suffixes of compressed files, and what they are called in messages.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
 
 _REPLACEMENT = "\ufffd"
+#: What messages call standard input.
+STDIN = "<stdin>"
+#: Byte order marks; that of UTF-32 begins with one of UTF-16.
+_MARKS = {
+    "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+}
+#: Bytes of a file that are read at once to tell its encoding.
+_BLOCK = 1 << 20
 
 
 class _ZstdReader(io.RawIOBase):
@@ -135,6 +146,77 @@ def open_stream(path: Path) -> Iterator[Stream]:
         yield Stream(reader, cast(BinaryIO, raw))
 
 
+class EncodingCheck:
+    """A check of a file, made when its first damaged byte is met: one in another encoding than
+    UTF-8 is refused, of which replaced characters would leave nothing.
+
+    Args:
+        path: the file, for messages too.
+        blocks: give all of its bytes, in parts that end where lines do; None: they are read from
+            the file.
+    """
+
+    def __init__(
+        self, path: Path | str, blocks: Callable[[], Iterable[bytes]] | None = None
+    ) -> None:
+        self._path, self._blocks, self._made = Path(path), blocks, False
+
+    def damaged(self, where: object, raw: bytes = b"") -> None:
+        """Look through the whole file, unless that is done.
+
+        Args:
+            where: the first damaged place is.
+            raw: bytes of that place, which alone are looked at where a file is read but once.
+
+        Raises:
+            BertineError: it is in another encoding; names it, and how to convert the file.
+        """
+        if self._made:
+            return
+        if self._blocks is None and not self._path.is_file():
+            finding = other_encoding([raw])
+        else:
+            self._made = True
+            finding = other_encoding(self._blocks() if self._blocks else file_blocks(self._path))
+        if finding is not None:
+            raise BertineError(f"{where}: {self._described(finding)}")
+
+    def _described(self, finding: Finding) -> str:
+        share = f"{finding.damaged:,} of {finding.beyond:,} characters beyond ASCII"
+        if finding.mixed:
+            those = f", but look like {finding}" if finding.encodings else ""
+            return (
+                f"{share} of the file are not UTF-8{those}; a file has one encoding, so convert "
+                "that part of it to UTF-8"
+            )
+        if not finding.encodings:
+            return f"is not UTF-8 ({share} are not), and in no other encoding that is known here"
+        how = conversion(finding.encodings[0].iconv, self._path)
+        if self._blocks is not None and str(self._path) != STDIN:
+            how = ""  # Parquet, or data in memory
+        return f"is not UTF-8 but looks like {finding}; convert it to UTF-8{how}"
+
+
+def conversion(encoding: str, path: Path) -> str:
+    """Return how a file is converted to UTF-8, as the end of a message."""
+    command = f"iconv -f {encoding} -t UTF-8"
+    if not path.is_file() or path.suffix.lower() in COMPRESSIONS:  # a pipe; packed
+        return f" ({command})"
+    return f": {command} {shlex.quote(str(path))} > NEW"
+
+
+def file_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked, in parts that end where lines do."""
+    with open_stream(path) as stream:
+        yield from line_blocks(stream.reader)
+
+
+def line_blocks(reader: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a stream in parts that end where lines do, unless these are very long."""
+    while block := reader.read(_BLOCK):
+        yield block if block.endswith(b"\n") else block + reader.readline(_BLOCK)
+
+
 @dataclass
 class Repairs:
     """The counts of what was mended in text while it was decoded.
@@ -167,21 +249,27 @@ class Place:
         return f"{self.path}: {self.unit} {self.number}"
 
 
-def decode(raw: bytes, place: Place, *, strict: bool, repairs: Repairs) -> str:
+def decode(
+    raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repairs: Repairs
+) -> str:
     r"""Decode UTF-8 `raw` as text without NULs and with ``\n`` as the only line end.
 
     Args:
         raw: UTF-8 bytes.
         place: where they stand, for messages.
+        check: of the file's encoding.
         strict: refuse invalid UTF-8 and NULs instead of repairing them.
         repairs: counts what is repaired; changed in place.
 
     Raises:
-        BertineError: `strict`, and the text is not clean.
+        BertineError: the file is in another encoding; `strict`, and the text is not clean.
     """
+    if b"\0" in raw:
+        check.damaged(place, raw)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
+        check.damaged(place, raw)
         if strict:
             before = raw[: error.start]
             offset = error.start - (before.rfind(b"\n") + 1)
@@ -191,7 +279,6 @@ def decode(raw: bytes, place: Place, *, strict: bool, repairs: Repairs) -> str:
                 f"{option('strict', True)} "
                 "to have such bytes replaced"
             ) from error
-        refuse_gb18030(raw, place, place.path)
         text = raw.decode("utf-8", "replace")
         # Characters that already were U+FFFD in the file are not ours to count.
         genuine = raw.count(_REPLACEMENT.encode())
@@ -254,7 +341,7 @@ def blocks(
     part = 0
     while raw := rest if rest.endswith(b"\n") else rest + reader.readline(limit):
         if line == 1 and line_begins and path is not None:
-            raw = without_bom(raw, path)
+            raw = text_begin(raw, path)
         rest = b""
         if len(raw) > limit or (len(raw) == limit and not raw.endswith(b"\n")):
             cut = _last_cut(raw, limit)
@@ -298,57 +385,15 @@ def _last_cut(raw: bytes, limit: int) -> int:
     return limit  # not UTF-8
 
 
-def looks_like_utf16(raw: bytes) -> bool:
-    """Tell whether so many bytes are NUL as in UTF-16 without a byte order mark."""
-    return len(raw) > 3 and 3 * raw.count(b"\0") > len(raw)
-
-
-#: Very frequent characters of Chinese. Many characters of a text are among them; few are of those
-#: that text in other encodings gives when it is read as GB18030.
-_FREQUENT_CHINESE = frozenset(
-    "的一是不了在有人我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过后作里"
-    "用道行所然家种事成方多经去法学如都同现当没动面起看定天分还进好小部其些主样心前已从无物"
-)
-#: In a line that is taken for Chinese at least so many Chinese characters, so many frequent ones,
-#: and that share of frequent ones.
-_FEWEST_CHINESE, _FEWEST_FREQUENT, _FREQUENT_SHARE = 8, 2, 0.12
-_PLAIN_FILES = (".csv", ".tsv", ".txt", ".jsonl")
-
-
-def looks_like_gb18030(raw: bytes) -> bool:
-    """Tell whether bytes that are not UTF-8 seem to be Chinese in GB18030 or its parts GBK and
-    GB 2312, as Excel writes csv files in China."""
-    try:
-        chinese = [c for c in raw.decode("gb18030") if "\u4e00" <= c <= "\u9fff"]
-    except UnicodeDecodeError:
-        return False
-    frequent = sum(c in _FREQUENT_CHINESE for c in chinese)
-    return (
-        len(chinese) >= _FEWEST_CHINESE
-        and frequent >= _FEWEST_FREQUENT
-        and frequent >= _FREQUENT_SHARE * len(chinese)
-    )
-
-
-def refuse_gb18030(raw: bytes, where: object, file: Path) -> None:
-    """Refuse a line that is not UTF-8 but Chinese in GB18030: replaced characters would leave
-    nothing of it.
+def text_begin(raw: bytes, path: Path | str) -> bytes:
+    """Return the first bytes of a file of text without a UTF-8 byte order mark.
 
     Raises:
-        BertineError: it is.
+        BertineError: UTF-16 or UTF-32 by their mark; no text but a workbook, an archive, ….
     """
-    if looks_like_gb18030(raw):
-        how = ""
-        if file.name.endswith(_PLAIN_FILES):
-            how = f": iconv -f GB18030 -t UTF-8 {shlex.quote(str(file))} > NEW"
-        raise BertineError(
-            f"{where}: is not UTF-8 but looks like GB18030 (GBK); convert it to UTF-8{how}"
-        )
-
-
-def without_bom(raw: bytes, path: Path) -> bytes:
-    """Return the first line of a file without a UTF-8 byte order mark; UTF-16 and UTF-32 are
-    refused."""
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
-        raise BertineError(f"{path}: is UTF-16 or UTF-32; convert it to UTF-8 (e.g. with iconv)")
+    for name, marks in _MARKS.items():
+        if raw.startswith(marks):
+            how = conversion(name, Path(path))
+            raise BertineError(f"{path}: is {name}; convert it to UTF-8{how}")
+    refuse_binary(raw, path)
     return raw.removeprefix(b"\xef\xbb\xbf")

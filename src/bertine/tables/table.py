@@ -14,26 +14,28 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertine.errors import BertineError
-from bertine.tables.cells import split_cells
+from bertine.options.names import option
+from bertine.tables.cells import needs_quotes, split_cells
 from bertine.tables.column_names import MOST_COLUMNS, missing_column, require_columns
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.json_rows import encodable, json_kind, json_row
+from bertine.tables.json_rows import encodable, json_kind, json_row, list_items
 from bertine.tables.layout import (
     LINE_COLUMN,
     TableLayout,
     detect_layout,
     inner_suffix,
+    named_separator,
     strip_newline,
 )
-from bertine.tables.lines import TableLines, TableStats
+from bertine.tables.lines import TableLines, TableStats, mended
 from bertine.tables.parquet import class_names, is_parquet, open_parquet
-from bertine.tables.streams import Stream, open_stream
+from bertine.tables.streams import STDIN, EncodingCheck, Stream, open_stream
 from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
 
@@ -43,26 +45,39 @@ class TableRow:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
     Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
-    Parquet, `line` is the number of the row.
+    Parquet, `line` is the number of the row. `exact` are the values of a row of text that was
+    mended before it was, with bytes that are not UTF-8 as half surrogate pairs: to be written as
+    they stood. None: there is no difference.
     """
 
     line: int
     values: dict[str, Any]
+    exact: dict[str, Any] | None = None
+
+    @property
+    def as_read(self) -> dict[str, Any]:
+        """The values as they stand in the file."""
+        return self.exact or self.values
 
 
 class Table:
     """A table opened for reading: iterate once over its :class:`TableRow`; use it in ``with``.
+
+    A column without a name is no obstacle: the further ones are called by blanks, and written
+    without a name again.
 
     Args:
         path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
         format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise detected from the suffix, and for
             other suffixes and stdin by the first line: a JSON object, or a header that holds
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
-            plain text, one text a line, in the column ``text``. Parquet is recognized by the suffix
-            (.parquet, .pq); what is written in its layout is JSON lines.
+            plain text, one text a line, in the column ``text``. JSON lines may be one list of
+            objects. Parquet is recognized by the suffix (.parquet, .pq); what is written in its
+            layout is JSON lines.
         wanted: columns that must be there, except in plain text, which has but one. They also
             help to tell a header and its delimiter.
-        quotes: whether ``"`` quotes cells; None means yes, but no where a tab separates.
+        quotes: whether ``"`` quotes cells; None means yes, but where a tab separates no, unless
+            the file can be read only so.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
         header: the names of the columns of a csv or tsv file whose first line is a row already.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
@@ -96,7 +111,7 @@ class Table:
         skip_damaged: bool = False,
         optional: Sequence[str] = (),
     ) -> None:
-        self.name = "<stdin>" if str(path) == "-" else str(path)
+        self.name = STDIN if str(path) == "-" else str(path)
         self.stats = TableStats()
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
@@ -126,6 +141,13 @@ class Table:
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
             self.layout = detect_layout(path, first, format, self._wanted, quotes)
+            if self.layout.kind == "csv" and named_separator(first):
+                first = next(self._lines, "")
+            if self.layout.kind != "jsonl":
+                self._lines.check_length()
+            if self.layout.kind == "tsv" and quotes is None and Path(path).is_file():
+                self.stats.quoted = needs_quotes(Path(path))
+                self.layout = replace(self.layout, quotes=self.stats.quoted)
             if quotes is not None and self.layout.kind not in ("csv", "tsv"):
                 what = "JSON lines" if self.layout.kind == "jsonl" else "plain text"
                 raise BertineError(
@@ -144,16 +166,24 @@ class Table:
         if format is not None or quotes is not None:
             raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
         self.class_names = lambda column: class_names(path, column)
-        self._start_typed(*open_parquet(path))
+        self._start_typed(*open_parquet(path), lambda: open_parquet(path)[1])
 
     def _open_given(self, given: GivenTable, format: str | None, quotes: bool | None) -> None:
         for name, value in (("format", format), ("quotes", quotes)):
             if value is not None:
                 raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
         self.class_names = lambda column: given.class_names.get(column, ())
-        self._start_typed(list(given.columns), given.rows())
+        self._start_typed(list(given.columns), given.rows(), given.rows)
 
-    def _start_typed(self, columns: list[str], rows: Iterator[dict[str, Any]]) -> None:
+    def _start_typed(
+        self,
+        columns: list[str],
+        rows: Iterator[dict[str, Any]],
+        again: Callable[[], Iterator[dict[str, Any]]],
+    ) -> None:
+        self._check = EncodingCheck(
+            self.name, lambda: chain.from_iterable(_bytes_in(list(row.values())) for row in again())
+        )
         self.layout = TableLayout("jsonl")
         self.columns = columns
         self._rows = (
@@ -228,11 +258,13 @@ class Table:
         require_columns(self.name, self.columns, wanted)
 
     def text(self, row: TableRow, column: str) -> str:
-        """Return the value of `column`, which must be there and be a string; "" of an optional
-        column with nothing in it."""
+        """Return the value of `column`, which must be there (unless it is optional) and be a
+        string, or nothing (null): an empty text, as an empty cell is."""
         if column in self._optional and row.values.get(column) is None:
             return ""
         value = self._value(row, column)
+        if value is None:
+            return ""
         if not isinstance(value, str):
             raise BertineError(
                 f"{self.name}:{row.line}: {column!r} is {json_kind(value)}, but must be a text"
@@ -297,33 +329,52 @@ class Table:
                 f"{self.name}:1: the header has {len(header):,} columns (separator "
                 f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
             )
-        repeated = sorted(name for name, count in Counter(header).items() if count > 1)
+        names = [mended(name) for name in header] if self._lines.damaged else header
+        self.columns = _distinct(names)
+        repeated = sorted(name for name, count in Counter(self.columns).items() if count > 1)
         if repeated:
             raise BertineError(
                 f"{self.name}:1: two columns are called {briefly(repeated[0])}; rename one"
             )
-        self.columns = header
         return self._cell_rows(cells)
 
     def _plain_rows(self, first: str) -> Iterator[TableRow]:
         for line in chain([first], self._lines):
-            yield TableRow(self._lines.number, {LINE_COLUMN: strip_newline(line)})
+            yield self._text_row(self._lines.number, {LINE_COLUMN: strip_newline(line)})
 
     def _json_rows(self, first: str) -> Iterator[TableRow]:
+        if self.layout.one_list:
+            for number, item in list_items(self._lines.whole(), self.name):
+                yield self.json_row(number, item)
+            return
         for line in chain([first], self._lines):
-            number = self._lines.number
-            if not line.strip():
+            if line.strip():
+                yield self.json_row(self._lines.number, line)
+            else:
                 self._lines.skip_blank()
-                continue
-            yield TableRow(number, self.json_object(line, number))
 
-    def json_object(self, line: str, number: int) -> dict[str, Any]:
-        """Parse the object that a line of JSON holds; half surrogate pairs are mended and counted.
+    def json_row(self, number: int, text: str) -> TableRow:
+        """Make a row of the object that a line of JSON holds; half surrogate pairs are mended and
+        counted.
 
         Raises:
             BertineError: it holds none, or lists in lists too deeply; in strict reading also half a
                 surrogate pair.
         """
+        if not self._lines.damaged or (clean := mended(text)) == text:
+            return TableRow(number, self._json_object(text, number))
+        # An escape could not be told from a byte that is kept as half a pair.
+        exact = None if "\\u" in text else json_row(text.replace("\0", ""), self.name)
+        return TableRow(number, self._json_object(clean, number), exact)
+
+    def _text_row(self, number: int, values: dict[str, Any]) -> TableRow:
+        if self._lines.damaged:
+            clean = {name: mended(value) for name, value in values.items()}
+            if clean != values:
+                return TableRow(number, clean, values)
+        return TableRow(number, values)
+
+    def _json_object(self, line: str, number: int) -> dict[str, Any]:
         values = json_row(line, f"{self.name}:{number}")
         if "\\u" in line:  # half a character can only come from an escape
             try:
@@ -342,6 +393,8 @@ class Table:
             raise BertineError(
                 f"{self.name}:{number}: {what} in a text; mend it, or read without strict"
             )
+        if self._typed and _BYTES.search(value):
+            self._check.damaged(f"{self.name}:{number}")
         self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
         return re.sub("[\ud800-\udfff]", "�", value)
 
@@ -353,8 +406,38 @@ class Table:
                     self.stats.damaged.append(line)
                     continue
                 hint = "; quote the cells that hold it" if self.layout.quotes else ""
+                if not hint and any('"' in cell for cell in values):
+                    hint = f"; if cells are quoted, read with {option('quotes', True)}"
                 raise BertineError(
                     f"{self.name}:{line}: {counted(len(values), 'cell')} where the header "
                     f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
-            yield TableRow(line, dict(zip(self.columns, values, strict=True)))
+            yield self._text_row(line, dict(zip(self.columns, values, strict=True)))
+
+
+#: What stands in a text for a byte that is not UTF-8.
+_BYTES = re.compile("[\udc80-\udcff]")
+
+
+def _bytes_in(value: Any) -> Iterator[bytes]:
+    """Yield the texts in a value as the bytes that they were, each with a line end."""
+    if isinstance(value, str):
+        yield (
+            value.encode("utf-8", "surrogateescape" if _BYTES.search(value) else "replace") + b"\n"
+        )
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _bytes_in(inner)
+    elif isinstance(value, dict):
+        yield from _bytes_in(list(value.values()))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return the names of columns with blanks for those that have none, one more for each."""
+    distinct: list[str] = []
+    for name in names:
+        blank = not name.strip()
+        while blank and name in distinct:
+            name += " "
+        distinct.append(name)
+    return distinct

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bertine.scores import ranking
@@ -14,10 +15,18 @@ from bertine.terminal.text import printable
 _CHANCES, _TEXT, _ANSWERS = 5, 80, 50
 
 
+@dataclass(frozen=True, repr=False)
 class Answer(Shown):
-    """Base of what models answer: one line of text, and in notebooks what else was likely."""
+    """Base of what models answer: one line of text, and in notebooks what else was likely.
+
+    Attributes:
+        unknown: the share of the text's pieces that the vocabulary does not know, where these are
+            most of them, so that the answer says next to nothing; else 0.
+    """
 
     __slots__ = ()
+
+    unknown: float = field(default=0.0, kw_only=True)
 
     def cells(self) -> tuple[str, str]:
         """Return the answer, and its probability or nothing, as text."""
@@ -32,7 +41,7 @@ class Answer(Shown):
     #: Those of `written` that are left open where it abstains.
     left_open: ClassVar[tuple[str, ...]] = ()
     #: Whether its probability is below the bound from which on the model is to answer.
-    abstains: bool = False
+    abstains = False
 
     @classmethod
     def names(cls, details: bool) -> tuple[str, ...]:
@@ -42,7 +51,11 @@ class Answer(Shown):
     def to_json(self, details: bool) -> dict[str, Any]:
         """Return the answer as JSON values; with `details` also the probability of everything
         that was not chosen."""
-        return {name: self.value_of(name) for name in self.names(details)}
+        return {name: self.value_of(name) for name in self.names(details)} | self.flags()
+
+    def flags(self) -> dict[str, Any]:
+        """Return what marks an answer that says next to nothing, as JSON values: ``unknown``."""
+        return {"unknown": json_value(self.unknown)} if self.unknown else {}
 
     def value_of(self, name: str) -> Any:
         """Return one of the attributes that are written as a JSON value; None for what it decides
@@ -73,9 +86,15 @@ class Answer(Shown):
         return []
 
     def lines(self) -> list[str]:
-        """Return the answer in one line."""
+        """Return the answer in one line, and what marks it in another."""
         answer, sure = self.cells()
-        return [f"{answer} ({sure})" if sure else answer]
+        return [f"{answer} ({sure})" if sure else answer, *self.flag_lines()]
+
+    def flag_lines(self) -> list[str]:
+        """Return what marks an answer that says next to nothing, for a person."""
+        if not self.unknown:
+            return []
+        return [f"{self.unknown:.0%} of the pieces of the text are unknown to the vocabulary"]
 
     def shown_lines(self) -> list[str]:
         """Return the answer, and the most probable ones in a table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -10,6 +11,7 @@ from bertine.errors import BertineError
 from bertine.models.config import Config
 from bertine.options.names import option
 from bertine.records.examples import Example, Examples
+from bertine.tables.lines import first_numbers
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import short
 from bertine.tasks.base import Prediction, Task, setting
@@ -19,6 +21,13 @@ from bertine.terminal.console import counted
 #: The columns of SWAG: what was seen, the beginning of what comes, and how it may go on.
 SWAG_PROMPT = ("sent1", "sent2")
 SWAG_CHOICES = ("ending0", "ending1", "ending2", "ending3")
+
+#: A letter by itself, and one at the end of a column's name.
+_LETTER = re.compile(r"\(?([A-Za-z])[).]?")
+_LAST = re.compile(r"(?:.*[^A-Za-z])?([A-Za-z])")
+#: Choices are numbered from 1 on where a label says so, and that none is 0 is no more probable by
+#: chance than the first; without such a label, the second, it is but said.
+_CHANCES = (0.1, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -31,15 +40,16 @@ class ChoiceColumns(Task[Prediction]):
             (SWAG's ``sent2``).
         choice_columns: a column for each choice. Where the last ones are empty, or in JSON lines
             and Parquet null, an example has fewer choices.
-        label_column: the column of the right choice, its number from 0 on or its column's name;
-            None when not known.
+        label_column: the column of the right choice, its number or its column's name; None when
+            not known.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged.
         dataset: the public data set it is, "swag"; None for one's own.
         named_choices: whether the columns of the choices were named, and not recognized by their
             usual names; then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
-            training file are, and not its number.
+            training file are, or letters, and not its number.
+        first_number: of the first choice, as the labels of the training file count: 0 or 1.
         abstain_below: an answer with a lower probability abstains.
         coverage, least_probability: of the sets of choices that are given too, and the probability
             from which on a choice is in one; None: no sets are.
@@ -59,6 +69,7 @@ class ChoiceColumns(Task[Prediction]):
     dataset: str | None = None
     named_choices: bool = setting(False)
     answers_by_column: bool = setting(False)
+    first_number: int = setting(0)
     abstain_below: float = 0.0
     coverage: float | None = None
     least_probability: float | None = None
@@ -98,16 +109,59 @@ class ChoiceColumns(Task[Prediction]):
         choices = columns[1:] if labels is None else tuple(labels)
         prompts = columns[: len(columns) - len(choices)]
         task = cls(prompts, choices, examples.label_column, max_length)
+        task = replace(task, first_number=task._first_number(examples))
         for example in examples.items:
             task.right_of(example, examples.source)
         names = {example.label for example in examples.items} - {None}
-        return replace(task, answers_by_column=bool(names) and names <= {*choices})
+        letters = sorted(names - {*choices}) if names else []
+        by_column = bool(names) and all(map(_letter, letters))
+        if by_column and letters and not _letters_of(choices):
+            examples.note(
+                f"{examples.source}: the label {letters[0]} is a letter, by which choices are "
+                f"counted in the order of their columns: A is {choices[0]!r}"
+            )
+        return replace(task, answers_by_column=by_column)
+
+    def _first_number(self, examples: Examples) -> int:
+        """Return the number that the labels of examples give the first choice: 1 where none is 0
+        and some are how many choices there are, which is noted; so is that none is 0 where that is
+        no chance.
+
+        Raises:
+            BertineError: what :meth:`choices_of` raises.
+        """
+        numbers: list[int] = []
+        last: list[int] = []
+        chance = 1.0
+        for example in examples.items:
+            count = len(self.choices_of(example, examples.source))
+            if example.label is None:
+                continue
+            number = whole_number(example.label)
+            if number is None or not 1 <= number <= count or example.label in self.choice_columns:
+                return 0
+            numbers.append(number)
+            last += [example.line] if number == count else []
+            chance *= 1 - 1 / count
+        if last and chance < _CHANCES[0]:
+            examples.note(
+                f"{examples.source}: the choices are numbered from 1 on: no label is 0, and "
+                f"{counted(len(last), 'row')} ({first_numbers(last)}) "
+                f"{'has' if len(last) == 1 else 'have'} the number of choices there are"
+            )
+            return 1
+        if numbers and not last and chance < _CHANCES[1]:
+            examples.note(
+                f"{examples.source}: no row has the first choice, number 0, for its label; if "
+                "numbers begin at 1 there, write numbers from 0 on"
+            )
+        return 0
 
     def label_of(self, choice: int) -> str:
-        """Return the choice of this number as the training file writes it."""
+        """Return the choice of this number, from 0 on, as the training file writes it."""
         if self.answers_by_column and choice < len(self.choice_columns):
             return self.choice_columns[choice]
-        return str(choice)
+        return str(choice + self.first_number)
 
     @classmethod
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
@@ -162,19 +216,28 @@ class ChoiceColumns(Task[Prediction]):
         if number is None or number >= choices:
             raise BertineError(
                 f"{source}:{example.line}: the label is {example.label!r}, but must be the number "
-                f"of a choice, 0 to {choices - 1}, or its column's name"
+                f"of a choice, {self.first_number} to {choices - 1 + self.first_number}, its "
+                f"letter or its column's name (such as {self.choice_columns[0]!r})"
             )
         return number
 
     def number_of(self, label: str) -> int | None:
-        """Return the number of the choice that a label names; None where there is no such
-        column."""
+        """Return the number, from 0 on, of the choice that a label names; None where there is no
+        such column."""
         if label in self.choice_columns:
             return self.choice_columns.index(label)
-        label = label.removesuffix(".0")  # a column with gaps is one of floats to some programs
-        if not (label.isascii() and label.isdigit() and len(label) < 10):
-            return None
-        return int(label) if int(label) < len(self.choice_columns) else None
+        number = whole_number(label)
+        if number is None:
+            return self._place(_letter(label))
+        place = number - self.first_number
+        return place if 0 <= place < len(self.choice_columns) else None
+
+    def _place(self, letter: str) -> int | None:
+        """Return the number of the choice that a letter names: whose column ends in it, where all
+        end in letters; else A is the first one."""
+        letters = _letters_of(self.choice_columns) or "ABCDEFGHIJ"[: len(self.choice_columns)]
+        place = letters.find(letter) if letter else -1
+        return place if place >= 0 else None
 
     def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return those of `columns`, what is given and then any number of choices, that may be
@@ -252,3 +315,22 @@ class ChoiceColumns(Task[Prediction]):
     def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
         """Return the text of each choice with its probability."""
         return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
+
+
+def _letter(label: str) -> str:
+    """Return the letter, as a capital, that a label such as ``B`` or ``(b)`` is; "" of another."""
+    match = _LETTER.fullmatch(label)
+    return match[1].upper() if match else ""
+
+
+def _letters_of(columns: Sequence[str]) -> str:
+    """Return the letters, as capitals, that the names of choices end in; "" where not all end in
+    one, each in another."""
+    ends = [match[1].upper() if (match := _LAST.fullmatch(name)) else "" for name in columns]
+    return "".join(ends) if all(ends) and len({*ends}) == len(ends) else ""
+
+
+def whole_number(label: str) -> int | None:
+    """Return the whole number that a label is; None of another text."""
+    label = label.removesuffix(".0")  # a column with gaps is one of floats to some programs
+    return int(label) if label.isascii() and label.isdigit() and len(label) < 10 else None

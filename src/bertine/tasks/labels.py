@@ -1,11 +1,12 @@
 """Labels of a task: their numbers; in messages one that is not known, several that are the same
-number."""
+number or look alike."""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections import Counter
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from bertine.errors import BertineError
@@ -13,6 +14,10 @@ from bertine.terminal.console import visible_list
 
 #: So many labels are named in a message.
 _SHOWN = 20
+#: How programs write what is missing: pandas, Python, JSON, SQL, Excel.
+MISSING = frozenset(("nan", "NaN", "NaT", "<NA>", "None", "null", "NULL", "#N/A"))
+#: Small letters of Cyrillic and Greek, dashes and quotes, and the usual signs that they look like.
+_USUAL = str.maketrans("авеікмнорстухјѕοαικνρτυχ‐‒–—−’‘", "abeikmhopctyxjsoaiknptux-----''")
 
 
 def check_labels(task: str, labels: Sequence[str], what: str = "label") -> None:
@@ -42,13 +47,53 @@ def label_id(label: str, ids: Mapping[str, int], where: str) -> int:
 
 def known_labels(label: str, labels: Sequence[str]) -> str:
     """Write the end of the message for a `label` that is none of `labels`: the one that may be
-    meant (the same number, as 1.0 is 1, or a similar text), and the first of all."""
-    number = _number(label)
+    meant (the same number, as 1.0 is 1, one that looks alike, or a similar text), and the first of
+    all."""
+    number, look = _number(label), _look(label)
     same = [name for name in labels if number is not None and _number(name) == number]
-    near = same or difflib.get_close_matches(label, labels, n=1)
+    alike = [] if same else [name for name in labels if _look(name) == look]
+    near = same or alike or difflib.get_close_matches(label, labels, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
+    if alike and label.lower() != alike[0].lower():
+        hint = f" ({escaped(label)}; did you mean {escaped(alike[0])}, which looks alike?)"
     more = ", …" if len(labels) > _SHOWN else ""
     return f"{hint}; the known ones are {visible_list(labels[:_SHOWN])}{more}"
+
+
+def look_alikes(labels: Iterable[str]) -> list[list[str]]:
+    """Find groups of labels that print alike but are told apart: in other forms of Unicode, with
+    characters that are not seen, with letters of another alphabet, in capitals."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for label in labels:
+        groups[_look(label)].append(label)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _look(label: str) -> str:
+    """Return what labels have in common that look alike."""
+    seen = "".join(c for c in unicodedata.normalize("NFKC", label) if not _unseen(c))
+    return " ".join(seen.split()).lower().translate(_USUAL)
+
+
+def _unseen(character: str) -> bool:
+    """Tell whether a character is not seen where it stands."""
+    return unicodedata.category(character) in ("Cf", "Cc") or character in "\ufe0e\ufe0f"
+
+
+def escaped(label: str) -> str:
+    """Return a label in quotes, with escapes in the place of what does not look as it is: accents
+    by themselves, unusual blanks, letters of another alphabet."""
+
+    def shown(character: str) -> str:
+        odd = (
+            _unseen(character)
+            or "\u0300" <= character <= "\u036f"
+            or character.lower().translate(_USUAL) != character.lower()
+            or unicodedata.normalize("NFKC", character) != character
+        )
+        return f"\\u{ord(character):04x}" if odd else character
+
+    return f"'{''.join(map(shown, label))}'"
 
 
 def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:

@@ -115,8 +115,10 @@ class UserSide:
         return dict(zip(columns, texts, strict=True)) | self.values_of(answer, details)
 
     def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
-        """Return what a file of answers holds of one, by the name of the column."""
-        return {name: value(answer) for name, value in self.output_columns(details).items()}
+        """Return what a file of answers holds of one, by the name of the column, and what marks
+        it."""
+        values = {name: value(answer) for name, value in self.output_columns(details).items()}
+        return values | (answer.flags() if isinstance(answer, Answer) else {})
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return the columns that a file of answers gets, more of them with `details`: by name,

@@ -51,8 +51,9 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 @contextmanager
 def quietly(quiet: bool = True) -> Iterator[None]:
-    """Print no notes and no progress, if `quiet`; warnings are printed all the same."""
-    token = _quiet.set(quiet)
+    """Print no notes and no progress, if `quiet` or within another such; warnings are printed all
+    the same."""
+    token = _quiet.set(quiet or _quiet.get())
     try:
         yield
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import io
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,16 +20,20 @@ from bertine.errors import BertineError
 from bertine.files import os_errors
 from bertine.options.names import option
 from bertine.tables.column_names import require_columns
+from bertine.tables.json_rows import json_kind, json_row, list_items
+from bertine.tables.lines import MAX_JSON_BYTES
 from bertine.tables.parquet_texts import parquet_texts
 from bertine.tables.streams import (
     COMPRESSIONS,
+    EncodingCheck,
     Place,
     Repairs,
+    Stream,
     blocks,
     clean,
     decode,
     open_stream,
-    without_bom,
+    text_begin,
 )
 from bertine.tables.text_columns import choose_text_column, table_texts
 from bertine.terminal.console import counted, human_bytes
@@ -131,10 +134,10 @@ class Corpus:
     """The documents of files and folders, in order; can be iterated any number of times.
 
     Plain text (.txt, .text, .md or no suffix) has a blank line between documents, unless
-    `document_per_file`. In JSON lines (.jsonl, .ndjson, .json) an object on each line holds a
-    document under the key `text_column`; in Parquet (.parquet, .pq), csv (.csv) and tsv (.tsv,
-    .tab) each row does, in the column of that name. Each may be compressed as a whole (.gz, .zst,
-    .xz). Folders are read recursively, in the order of their sorted paths, links in
+    `document_per_file`. In JSON lines (.jsonl, .ndjson, .json) an object on each line, or in one
+    list, holds a document under the key `text_column`; in Parquet (.parquet, .pq), csv (.csv) and
+    tsv (.tsv, .tab) each row does, in the column of that name. Each may be compressed as a whole
+    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths, links in
     them followed; hidden files and files of other formats in them are skipped and counted.
 
     Args:
@@ -277,6 +280,7 @@ class Corpus:
     # Each reader yields (text, row, bytes of the file on disk that have been read).
 
     def _plain(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        check = EncodingCheck(path)
         with open_stream(path) as stream:
             documents = blocks(
                 stream.reader,
@@ -289,30 +293,17 @@ class Corpus:
                 # One copy at a time of what may be a very large document.
                 raw = raw.rstrip(b"\r\n")
                 place = Place(path, line)
-                text = decode(raw, place, strict=self.strict, repairs=stats).strip("\n")
+                text = decode(raw, place, check, strict=self.strict, repairs=stats).strip("\n")
                 del raw
                 yield text, line, stream.position
                 del text
 
     def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         with open_stream(path) as stream:
-            number = 0
             column = self.text_column
-            while raw := stream.reader.readline(MAX_JSON_LINE):
-                number += 1
+            for number, line in self._json_texts(path, stream, stats):
                 place = Place(path, number)
-                if len(raw) == MAX_JSON_LINE and not raw.endswith(b"\n"):
-                    raise BertineError(
-                        f"{place}: a line of more than {MAX_JSON_LINE >> 20} MiB; "
-                        "write one document a line"
-                    )
-                if number == 1:
-                    raw = without_bom(raw, path)
-                line = decode(raw, place, strict=self.strict, repairs=stats)
-                del raw
-                if not line or line.isspace():
-                    continue
-                values = self._object(line, place)
+                values = json_row(line, str(place))
                 column = column or choose_text_column(str(place), list(values), None)
                 text = clean(
                     _text_of(values, column, place), place, strict=self.strict, repairs=stats
@@ -321,20 +312,32 @@ class Corpus:
                 for part in self._parts(text, stats):
                     yield part, number, stream.position
 
-    def _object(self, line: str, place: Place) -> dict[str, Any]:
-        example = json.dumps({self.text_column or "text": "..."})
-        try:
-            value: Any = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BertineError(
-                f"{place}: not valid JSON ({error}); each line must be one object such as {example}"
-            ) from error
-        if not isinstance(value, dict):
-            raise BertineError(
-                f"{place}: a JSON {_json_kind(value)}; each line must be one object such as "
-                f"{example}"
-            )
-        return value
+    def _json_texts(
+        self, path: Path, stream: Stream, stats: CorpusStats
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the objects of JSON lines, or of one list, before they are parsed, and the lines
+        that they begin on."""
+        check, number = EncodingCheck(path), 0
+        while raw := stream.reader.readline(MAX_JSON_LINE):
+            number += 1
+            place = Place(path, number)
+            if number == 1:
+                raw = text_begin(raw, path)
+            one_list = number == 1 and raw.lstrip().startswith(b"[")
+            if one_list:
+                raw += stream.reader.read(MAX_JSON_BYTES)
+            if len(raw) >= (MAX_JSON_BYTES if one_list else MAX_JSON_LINE + raw.endswith(b"\n")):
+                what = "list" if one_list else "line"
+                raise BertineError(
+                    f"{place}: a {what} of more than {len(raw) >> 20} MiB; write one document a "
+                    "line"
+                )
+            text = decode(raw, place, check, strict=self.strict, repairs=stats)
+            del raw
+            if one_list:
+                yield from list_items(text, str(path))
+            elif text and not text.isspace():
+                yield number, text
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, repairs=stats)
@@ -401,10 +404,5 @@ def _text_of(values: dict[str, Any], column: str, place: Place) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise BertineError(f"{place}: {column!r} is a {_json_kind(text)}; it must be a string")
+        raise BertineError(f"{place}: {column!r} is {json_kind(text)}; it must be a text")
     return text
-
-
-def _json_kind(value: Any) -> str:
-    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list"}
-    return "null" if value is None else kinds.get(type(value), "object")

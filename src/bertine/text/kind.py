@@ -30,6 +30,7 @@ import tokenizers
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_bounded
 from bertine.names import TokenizerKind
+from bertine.tables.streams import EncodingCheck
 from bertine.terminal.console import warn
 from bertine.terminal.text import briefly, shortened
 from bertine.text.template import Template
@@ -322,6 +323,14 @@ def check_switches(file: Path, config: dict[str, Any], names: Iterable[str]) -> 
             )
 
 
+def state_of(part: Any) -> dict[str, Any] | None:
+    """Return the JSON values of a normalizer or pre-tokenizer of the library; None of none."""
+    if part is None:
+        return None
+    value: dict[str, Any] = json.loads(part.__getstate__())
+    return value
+
+
 def override(file: Path, part: dict[str, Any], key: str, name: str, value: Any) -> None:
     """Put what tokenizer_config.json has under `name` into a part of a tokenizer.json, with a
     warning where the two differ."""
@@ -344,8 +353,9 @@ def read_lines(file: Path, what: str, name: str) -> list[str]:
     """
     with os_errors(file, f"loading the {what}"):
         try:
-            return read_bounded(file, _MAX_BYTES).decode("utf-8").split("\n")
+            return read_bounded(file, _MAX_BYTES).decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
+            EncodingCheck(file).damaged(file)
             raise BertineError(f"{file}: not UTF-8 text ({error.reason}); give a {name}") from error
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_json_object
 from bertine.names import TokenizerKind
-from bertine.terminal.text import shortened
+from bertine.terminal.text import briefly, shortened
+from bertine.text.added_tokens import (
+    ADDED,
+    NAMED,
+    SETTINGS,
+    add_tokens,
+    read_settings,
+    tokens_beside,
+    with_tokens,
+)
 from bertine.text.byte_bpe import ByteBpe
 from bertine.text.kind import Kind, check_added_tokens
 from bertine.text.unigram.tokenizing import Unigram
@@ -19,10 +29,19 @@ KINDS: dict[TokenizerKind, type[Kind]] = {
     kind.name: kind for kind in (WordPiece, ByteBpe, Unigram, WordBpe)
 }
 
+#: In the names of the classes of tokenizers that divide text into words by a program of their own;
+#: and the settings that those have.
+_DIVIDING = re.compile(
+    "japanese|mecab|sudachi|juman|janome|jieba|roformer|wobert|cpm|bertweet|phobert|flaubert|^XLMTok"
+    "|kobert",
+    re.IGNORECASE,
+)
+_DIVIDING_KEYS = ("word_tokenizer_type", "mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs")
+
 #: The files that a tokenizer's folder may hold.
 FILES = frozenset(
     {
-        *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+        *("tokenizer.json", SETTINGS, NAMED, ADDED),
         *(name for kind in KINDS.values() for names in kind.vocabularies for name in names),
     }
 )
@@ -51,9 +70,8 @@ def read(path: Path) -> tuple[Kind, str]:
         if path.is_dir() and not holds_tokenizer(path) and holds_tokenizer(path / "model"):
             path = path / "model"
     folder = path if path.is_dir() else path.parent
-    config: dict[str, Any] = {}
-    if (folder / "tokenizer_config.json").is_file():
-        config = read_json_object(folder / "tokenizer_config.json")
+    config = read_settings(folder)
+    _refuse_dividing(folder / SETTINGS, config)
     if path.is_dir():
         if (path / "tokenizer.json").exists():
             return _read_json(path / "tokenizer.json", config)
@@ -78,7 +96,21 @@ def read(path: Path) -> tuple[Kind, str]:
     if len(fitting) > 1:
         fitting = [kind for kind in fitting if kind.is_of_files(path)] or fitting
     kind, file = (fitting or [WordPiece])[0].from_vocabulary(path, config)
-    return kind, str(file)
+    return with_tokens(kind, file, config, tokens_beside(folder, config)), str(file)
+
+
+def _refuse_dividing(file: Path, config: dict[str, Any]) -> None:
+    """Refuse a tokenizer that divides text into words by a program of its own, which is in none of
+    its files: read without it, texts would have other ids than the model was trained with."""
+    name = config.get("tokenizer_class")
+    keys = [f"{key} {briefly(config[key])}" for key in _DIVIDING_KEYS if config.get(key)]
+    if keys or _DIVIDING.search(str(name)):
+        said = ", ".join([f"tokenizer_class {briefly(name)}", *keys])
+        raise BertineError(
+            f"{file}: {shortened(said, 200)}: it divides text into words by itself (as MeCab or "
+            "Jieba do), which Bertine does not; ids would be other ones than the model was trained "
+            "with"
+        )
 
 
 def _read_json(file: Path, config: dict[str, Any]) -> tuple[Kind, str]:
@@ -88,6 +120,7 @@ def _read_json(file: Path, config: dict[str, Any]) -> tuple[Kind, str]:
     for kind in KINDS.values():
         if kind.is_of_json(value):
             check_added_tokens(file, value.get("added_tokens"))
+            add_tokens(file, value, tokens_beside(file.parent, config))
             return kind.from_json(file, value, config), str(file)
     known = " or ".join(dict.fromkeys(kind.model for kind in KINDS.values()))
     raise BertineError(

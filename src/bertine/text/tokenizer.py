@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import write_json, write_text
+from bertine.model_folders import locate
 from bertine.names import TokenizerKind
 from bertine.text.bounded import BoundedEncoder, Pieces
 from bertine.text.kind import Kind
@@ -104,13 +104,25 @@ class Tokenizer:
         self.sep_token_id: int = ids[special.sep]
         self.mask_token_id: int | None = None if special.mask is None else ids[special.mask]
         self.mask_text = special.mask or ""
-        self._remembered = RememberedWords(self._plain, special.sep, self.sep_token_id)
+        self._remembered = self._new_memory()
         self.special_ids = frozenset(ids[token] for token in special.tokens)
 
         # Files that others have saved may truncate, pad or lack these parts.
         backend.no_truncation()
         backend.no_padding()
         self.template: Template = kind.complete(ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: all but the lock, and the words that are remembered."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_remembered")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._remembered = self._new_memory()
+
+    def _new_memory(self) -> RememberedWords:
+        return RememberedWords(self._plain, self._kind.special.sep, self.sep_token_id)
 
     @classmethod
     def from_vocab(
@@ -149,10 +161,11 @@ class Tokenizer:
         What tokenizer_config.json says of lower case, accents and Chinese characters, or of a space
         before a text, goes before what tokenizer.json says, as in `transformers`. Where there is
         only a vocab.txt, it is uncased if no token but those in brackets has a capital letter A-Z.
+        Tokens that these files, added_tokens.json and special_tokens_map.json add are added.
 
         Raises:
-            BertineError: nothing there to read, not a tokenizer of a kind that is known, a token
-                twice, or a special token missing.
+            BertineError: nothing there to read, not a tokenizer of a kind that is known, one that
+                divides words by a program of its own, a token twice, or a special token missing.
         """
         return cls(*read(locate(path)))
 

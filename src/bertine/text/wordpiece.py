@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from bertine.errors import BertineError
 from bertine.names import TokenizerKind
+from bertine.terminal.console import warn
 from bertine.terminal.text import briefly
 from bertine.text.kind import (
     Kind,
     SpecialTokens,
     backend_of,
-    check_part,
     check_special_tokens,
     check_switches,
     check_vocab,
     override,
     read_lines,
+    state_of,
 )
 from bertine.text.special import WORDPIECE_MASK
 from bertine.text.template import Template
+from bertine.text.unigram.normalizing import PLAIN, steps_of
 
 # Imported after `kind`, which says how `tokenizers` is to use threads.
 import tokenizers  # isort: skip
@@ -41,6 +43,23 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", WORDPIECE_MASK)
 #: Words of more characters become [UNK] (``max_input_chars_per_word`` of the published code).
 MAX_CHARS_PER_WORD = 100
 
+#: Classes of transformers that read a vocab.txt as BERT does, and some that say nothing.
+_CLASSES = frozenset(
+    f"{name}Tokenizer"
+    for name in (
+        *("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "RetriBert"),
+        *("LayoutLM", "Lxmert", "Funnel", "Splinter", "Realm", "Ernie", "Nezha"),
+        *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "PreTrained", "Auto"),
+    )
+) | {"TokenizersBackend"}
+
+#: How BERT normalizes a text and divides it, and the steps of other ways that are read: none of
+#: them sees what stands on the other side of white space.
+_NORMALIZER, _SPLITTER = "BertNormalizer", "BertPreTokenizer"
+_NORMALIZERS = frozenset({_NORMALIZER, "Strip", *PLAIN})
+_SPLITTERS = frozenset({_SPLITTER, "Whitespace", "WhitespaceSplit"})
+_FINER_SPLITTERS = frozenset({"Punctuation", "Digits"})
+
 #: The settings of a tokenizer that are true, false or not given, by their names in
 #: tokenizer_config.json: what the normalizer calls them.
 _SWITCHES = {
@@ -48,6 +67,9 @@ _SWITCHES = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
+
+#: Of the normalization.
+_MOST_STEPS = 32
 
 #: A tokenizer file may say more; the time for a word grows with the square of its characters.
 _MOST_CHARS_PER_WORD = 1000
@@ -60,6 +82,9 @@ _JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 # apart.
 _CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;<=>?@\\^_`{|}~\u3001\u3002\uff0c]""")
 _CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
+# Where there are added tokens, or marks are not divided from each other.
+_CUT_SPACE = re.compile("[ \n\t\r]")
+_NEVER = re.compile("(?!)")
 # Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
 _ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
 
@@ -78,10 +103,30 @@ class WordPiece(Kind):
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         super().__init__(backend)
-        self.lowercase: bool = backend.normalizer.lowercase
-        self.strip_accents: bool | None = backend.normalizer.strip_accents
-        self.split_chinese: bool = backend.normalizer.handle_chinese_chars
-        self.cut = _CUT_CHINESE if self.split_chinese else _CUT
+        normalizer, splitter = state_of(backend.normalizer), state_of(backend.pre_tokenizer)
+        steps = {step["type"]: step for step in steps_of(normalizer)}
+        bert = steps.get(_NORMALIZER, {})
+        self.lowercase = "Lowercase" in steps or bert.get("lowercase", False)
+        self.strip_accents: bool | None = (
+            True if "StripAccents" in steps else bert.get("strip_accents", False)
+        )
+        self.split_chinese = bert.get("handle_chinese_chars", False)
+        self._clean_text = bert.get("clean_text", False)
+        #: What there is beyond BERT's own way with a text: other steps, and added tokens.
+        usual = [*steps] == [_NORMALIZER] and splitter == {"type": _SPLITTER}
+        self._parts = [] if usual else [normalizer, splitter]
+        self._added = [
+            token.__getstate__()
+            for token in backend.get_added_tokens_decoder().values()
+            if token.content not in SPECIAL_TOKENS
+        ]
+        self._whole = any(re.search(r"\s", token["content"]) for token in self._added)
+        if self._whole:
+            self.cut = _NEVER
+        elif self._parts or self._added:
+            self.cut = _CUT_SPACE
+        else:
+            self.cut = _CUT_CHINESE if self.split_chinese else _CUT
 
     @classmethod
     def build(
@@ -125,19 +170,43 @@ class WordPiece(Kind):
     @classmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Self:
         check_switches(file, config, _SWITCHES)
-        hint = "give a tokenizer of BERT's kind"
-        settings = check_part(file, value, "normalizer", "BertNormalizer", hint)
-        check_part(file, value, "pre_tokenizer", "BertPreTokenizer", hint)
-        for name, key in _SWITCHES.items():
-            if name in config:
-                override(file, settings, key, name, config[name])
+        _check_names(file, config)
+        normalizer = value.get("normalizer")
+        _check_steps(file, "normalizer", normalizer, _NORMALIZERS)
+        splitters = _check_steps(
+            file, "pre_tokenizer", value.get("pre_tokenizer"), _SPLITTERS | _FINER_SPLITTERS
+        )
+        if _SPLITTERS.isdisjoint(splitters):
+            raise BertineError(
+                f"{file}: its pre_tokenizer divides no words; it must have one of "
+                f"{', '.join(sorted(_SPLITTERS))}"
+            )
+        lowercase = config.get("do_lower_case")
+        if isinstance(normalizer, dict) and normalizer.get("type") == _NORMALIZER:
+            for name, key in _SWITCHES.items():
+                if name in config:
+                    override(file, normalizer, key, name, config[name])
         _check_model(file, value["model"])
-        return cls(backend_of(file, value))
+        kind = cls(backend_of(file, value))
+        if lowercase is not None and lowercase != kind.lowercase:
+            warn(
+                f"{file.parent}: tokenizer_config.json has do_lower_case {lowercase}, the "
+                f"normalizer of tokenizer.json has {kind.lowercase}; the latter is used"
+            )
+        return kind
 
     @classmethod
     def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Self, Path]:
         file = path / "vocab.txt" if path.is_dir() else path
         check_switches(file, config, _SWITCHES)
+        _check_names(file, config)
+        name = str(config.get("tokenizer_class") or "BertTokenizer").removesuffix("Fast")
+        if name not in _CLASSES:
+            raise BertineError(
+                f"{file.with_name('tokenizer_config.json')}: tokenizer_class {briefly(name)} "
+                "is not known to read a vocab.txt as BERT does; if it does, name BertTokenizer "
+                "there, or give a tokenizer.json"
+            )
         tokens = _read_tokens(file)
         lowercase = config.get("do_lower_case")
         kind = cls.build(
@@ -167,10 +236,14 @@ class WordPiece(Kind):
         return token
 
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-        """Divide texts at white space, which parts words in any case."""
+        """Divide texts at white space, which parts words unless an added token has some."""
+        if self._whole:
+            return [[] for _ in texts], list(range(len(texts)))
         return split_at_white_space(texts)
 
     def shortened(self, part: str) -> str:
+        if self._parts or self._added:
+            return part
         return _ENDLESS_WORD.sub(lambda match: match.group()[:1024], part)
 
     def show(self, ids: Sequence[int]) -> str:
@@ -181,8 +254,10 @@ class WordPiece(Kind):
             self.lowercase,
             self.lowercase if self.strip_accents is None else self.strip_accents,
             self.split_chinese,
-            self.backend.normalizer.clean_text,
+            self._clean_text,
             self.backend.model.max_input_chars_per_word,
+            *self._parts,
+            *self._added,
         ]
 
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
@@ -191,7 +266,8 @@ class WordPiece(Kind):
     def config(self, one_type: bool = False) -> dict[str, Any]:
         inputs = {"model_input_names": ["input_ids", "attention_mask"]} if one_type else {}
         return {
-            "tokenizer_class": "BertTokenizer",
+            # That of BERT makes its normalization anew.
+            "tokenizer_class": "PreTrainedTokenizerFast" if self._parts else "BertTokenizer",
             "do_lower_case": self.lowercase,
             "strip_accents": self.strip_accents,
             "tokenize_chinese_chars": self.split_chinese,
@@ -200,10 +276,7 @@ class WordPiece(Kind):
         }
 
     def extends(self, other: Kind) -> bool:
-        return isinstance(other, WordPiece) and all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("lowercase", "strip_accents", "split_chinese")
-        )
+        return isinstance(other, WordPiece) and self.settings() == other.settings()
 
     def parts_of(self, token: str, known: Callable[[str], int | None]) -> list[int]:
         """Find the longest piece first, as in tokenizing."""
@@ -246,6 +319,40 @@ def normalizer(
     )
 
 
+def _check_names(file: Path, config: Mapping[str, Any]) -> None:
+    """Refuse settings by which other tokens are the special ones."""
+    for token in SPECIAL_TOKENS[1:]:  # what short sequences are filled with is never read
+        name = f"{token[1:-1].lower()}_token"
+        value = config.get(name)
+        content = value.get("content") if isinstance(value, dict) else value
+        if content not in (None, token):
+            raise BertineError(
+                f"{file.parent}: {name} is {briefly(content)} in tokenizer_config.json or "
+                f"special_tokens_map.json, but must be {token} in a WordPiece vocabulary"
+            )
+
+
+def _check_steps(file: Path, name: str, part: Any, known: Collection[str]) -> list[str]:
+    """Return the types of the steps of a part of a tokenizer.json, none where it is null.
+
+    Raises:
+        BertineError: one is not `known`.
+    """
+    steps: Any = [] if part is None else [part]
+    if isinstance(part, dict) and part.get("type") == "Sequence":
+        steps = part.get(f"{name.replace('_', '')}s")
+    if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
+        raise BertineError(f"{file}: its {name} must be a list of at most {_MOST_STEPS} steps")
+    kinds = [str(step.get("type")) if isinstance(step, dict) else "missing" for step in steps]
+    for kind in kinds:
+        if kind not in known:
+            raise BertineError(
+                f"{file}: its {name} is or has {briefly(kind)}, which is not read here; give "
+                f"a tokenizer of BERT's kind, or with these alone: {', '.join(sorted(known))}"
+            )
+    return kinds
+
+
 def _check_model(file: Path, model: dict[str, Any]) -> None:
     """Check what the library takes as it is."""
     vocab = check_vocab(file, model.get("vocab"))
@@ -268,8 +375,8 @@ def _check_model(file: Path, model: dict[str, Any]) -> None:
 
 def _read_tokens(file: Path) -> list[str]:
     tokens = read_lines(file, "vocabulary", "vocab.txt")
-    if not tokens[-1]:
-        tokens.pop()  # after the last line end there is no token
+    while tokens and not tokens[-1].strip("\r"):
+        tokens.pop()  # after the last line end there is no token, nor is a blank line one
     # Stripped as in the published code, since one vocabulary (Chinese) has U+2028 in two tokens.
     return [token.rstrip() for token in tokens]
 

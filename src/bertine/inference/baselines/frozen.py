@@ -111,7 +111,7 @@ def pooling_of(model_dir: Path | str) -> Pooling:
     """Choose the pooling: as a directory of sentence-transformers says; else the mean of the last
     states, which was better than [CLS], the maximum, and [CLS] beside the mean."""
     try:
-        modules = read_sentence_modules(Path(model_dir))
+        modules = read_sentence_modules(model_dir)
     except BertineError:
         return Pooling()
     if modules is None or modules.refused or not modules.modes or "tokens" in modules.modes:

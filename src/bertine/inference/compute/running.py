@@ -17,6 +17,7 @@ from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.inference.compute.engine import Engine
 from bertine.models.backbone import each_text_alone
+from bertine.models.finite import finite
 from bertine.models.model import Model
 from bertine.models.precision import autocast
 from bertine.models.threads import allowed_threads, using_threads
@@ -71,7 +72,8 @@ def run_features(
         on_batch: called with the number of features of each batch that is done.
 
     Raises:
-        BertineError: a feature has an id or a length that the model has no parameters for.
+        BertineError: a feature has an id or a length that the model has no parameters for; an
+            output is not finite.
     """
     if alone:
         max_tokens = 1
@@ -132,7 +134,11 @@ def _outputs(
     check_batch(batch, computing.config)
     if not isinstance(model, Engine):
         batch = batch.to(device_of(model))
-    return list(task.outputs(computing, batch).float().cpu().numpy())
+    outputs = task.outputs(computing, batch).float().cpu()
+    if not bool(outputs.isfinite().all()):
+        for row, feature in zip(outputs, features, strict=True):
+            finite(row[: len(feature.input_ids)] if row.dim() > 1 else row)  # padding may be none
+    return list(outputs.numpy())
 
 
 def in_batches(

@@ -19,6 +19,7 @@ from bertine.inference.files.given_texts import Single, checked_singles, is_one
 from bertine.interop.elmo.directory import load_elmo
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.characters import BEGIN, END, character_ids, is_cut
+from bertine.models.finite import finite
 from bertine.models.model import weights_fingerprint
 from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast, resolve_device
@@ -296,7 +297,8 @@ class ElmoEmbedder(Embedder):
         with torch.inference_mode(), autocast(dtype, self._device):
             states, _ = self.elmo.layers_of(ids.to(self._device), lengths)
         return [
-            state[1 : length - 1] for state, length in zip(states, lengths.tolist(), strict=True)
+            finite(state[1 : length - 1])
+            for state, length in zip(states, lengths.tolist(), strict=True)
         ]
 
     def _vectors_of(self, states: Tensor) -> Tensor:

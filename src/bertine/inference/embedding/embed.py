@@ -12,7 +12,7 @@ import numpy as np
 
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder, unknown_text
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
@@ -134,6 +134,7 @@ def embed(
         max_length=embedder.max_length,
         precision=embedder.precision,
         unit=embedder.unit,
+        unknown=unknown_text(embedder),
     )
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
@@ -183,5 +184,5 @@ def _embed_chunk(
     else:
         vectors = list(as_dtype(embedder.run(features), kind))
     writer.write(VectorPart(source, rows, vectors, pieces))
-    report.count(len(rows), features)
+    report.count(len(rows), features, texts, [row.line for row in rows])
     report.empty += sum(1 for text in texts if not text.strip())

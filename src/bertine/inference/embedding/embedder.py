@@ -33,7 +33,8 @@ from bertine.options.types import check_types
 from bertine.registry import WORD_MODELS
 from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import require_positions
-from bertine.terminal.console import say, visible
+from bertine.tasks.unknown_text import UnknownText
+from bertine.terminal.console import say, visible, warn
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
 
@@ -66,12 +67,15 @@ class Embedder(Shown):
         prompt: what is put before every text.
         precision: what it computes in, "fp32", "bf16" or "int8".
         on_cpu: by an engine, not by the model.
+        trained_shorter: whether its directory says that the first numbers of its vectors were
+            trained to be vectors by themselves, or a warning has been given.
         load_lines: what a person should know of how it was loaded.
         name: of the folder it was loaded from; "" of one that was made of parts in memory.
     """
 
     name = ""
     unit = "piece"
+    trained_shorter = False
 
     def __init__(
         self,
@@ -120,6 +124,15 @@ class Embedder(Shown):
                 f"{' and prompt' if prompt else ''} take {taken}"
             )
         self.load_lines: list[str] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle or a copy is made of: all but the lock and the engine, which the
+        first call makes."""
+        return {**self.__dict__, "_making": None, "_engine": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._making = threading.Lock()
 
     @classmethod
     @check_types
@@ -194,7 +207,7 @@ class Embedder(Shown):
         where = resolve_device(device)
         if batch_invariant:
             precision, threads = unmeasured_choice(precision, threads)
-        modules = read_sentence_modules(Path(model_dir)) or modules_of_run(model_dir)
+        modules = read_sentence_modules(model_dir)
         folder = modules.transformer if modules else Path(model_dir)
         if loaded is None:
             loaded, engine = load_model(folder, heads={}), None
@@ -222,6 +235,12 @@ class Embedder(Shown):
         embedder._threads = threads
         embedder.batch_invariant = batch_invariant
         embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
+        trained = {} if loaded.task is None else loaded.task.training
+        embedder.trained_shorter = bool(
+            (modules and modules.dimensions) or trained.get("vector_lengths")
+        )
+        if embedder.pooling.dimensions is not None:
+            embedder.warn_of_shorter(embedder.dimensions)
         return embedder
 
     @classmethod
@@ -312,6 +331,16 @@ class Embedder(Shown):
             ]
             found.append(np.mean(rows, axis=0) if rows else None)
         return found
+
+    def warn_of_shorter(self, dimensions: int) -> None:
+        """Warn, once, that so many first numbers of its vectors are no vectors that it was trained
+        for, unless its directory says that they are."""
+        if not self.trained_shorter:
+            self.trained_shorter = True
+            warn(
+                f"{self.name or 'the model'}: nothing in its directory says that it was trained "
+                f"for shorter vectors; the first {dimensions} numbers say no more than any others"
+            )
 
     @property
     def pooled_layer(self) -> int | None:
@@ -445,10 +474,10 @@ class Embedder(Shown):
         return lines
 
 
-def modules_of_run(folder: Path | str) -> SentenceModules | None:
-    """Return what the model directory in a run's folder says; None where there is none."""
-    inside = Path(folder) / "model"
-    return read_sentence_modules(inside) if (Path(folder) / "run.json").is_file() else None
+def unknown_text(embedder: Embedder) -> UnknownText | None:
+    """Return what counts the pieces that the vocabulary of an embedder does not know; None of one
+    of words, which says itself how many have no vector."""
+    return UnknownText(embedder.tokenizer) if embedder.unit == "piece" else None
 
 
 def _name(model_dir: Path | str) -> str:

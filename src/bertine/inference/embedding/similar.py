@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
 from bertine.inference.embedding.mean_words import MeanWordEmbedder
 from bertine.inference.embedding.nearest import (
     NearestRows,
@@ -223,6 +223,7 @@ class _Search:
             **unmeasured(model, size, options.device, options.precision),
         )
         self._tolerance = _tolerance(self.embedder.precision)
+        self._unknown = unknown_text(self.embedder)
         if not self._ready or isinstance(self._input, GivenTable):
             return
         self._vectors = open_vectors(self._input, self.embedder.dimensions)
@@ -244,7 +245,8 @@ class _Search:
             f"{counted(self._cut, 'long query', 'was', 'were')} cut at {embedder.max_length} "
             f"{embedder.unit}s ({counted(self._lost, embedder.unit)} lost)"
         ]
-        return [*(cut if self._cut else []), *self._notes]
+        unknown = self._unknown and self._unknown.note("queries")
+        return [*([unknown] if unknown else []), *(cut if self._cut else []), *self._notes]
 
     def nearest(self, queries: Sequence[str]) -> NearestRows:
         """Return the nearest rows of the `queries`.
@@ -294,6 +296,8 @@ class _Search:
             for query, vector in zip(queries, asked, strict=True):
                 if not vector.any():
                     raise BertineError(f"{query!r}: none of its words has a vector")
+        if self._unknown is not None:
+            self._unknown.count(features, queries)
         for feature in features:
             self._cut += feature.num_truncated > 0
             self._lost += feature.num_truncated
@@ -302,12 +306,14 @@ class _Search:
     def _compare_texts(self, asked: np.ndarray, nearest: NearestRows) -> None:
         """Embed the texts of the table and compare them."""
         embedder, source = self.embedder, self._input
-        report = TextReport(max_length=embedder.max_length, unit=embedder.unit)
+        report = TextReport(
+            max_length=embedder.max_length, unit=embedder.unit, unknown=unknown_text(embedder)
+        )
         with open_texts(source, self._reading) as (table, column):
             with text_progress("compare", source, table.layout, show=self._show) as advance:
                 for rows, read in text_chunks(table, column):
                     features = embedder.features(read)
-                    report.count(len(rows), features)
+                    report.count(len(rows), features, read, [row.line for row in rows])
                     report.empty += sum(1 for text in read if not text.strip())
                     numbers = nearest.seen + np.arange(len(read))
                     vectors = embedder.run(features)

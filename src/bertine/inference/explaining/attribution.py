@@ -30,6 +30,7 @@ from bertine.data.batch import Batch
 from bertine.inference.explaining.explained_answer import ExplainedAnswer, outputs_of
 from bertine.inference.explaining.explained_text import ExplainedText
 from bertine.models.encoded import Encoded, Inputs, TextInputs
+from bertine.models.finite import finite
 from bertine.models.model import Model
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
@@ -246,7 +247,7 @@ def compute_gradients(
             outputs.append(outputs_of(task, _FromVectors(model, x), batch))
             vectors.append(x)
             ways.append(way)
-        scores = answer.score(outputs)
+        scores = finite(answer.score(outputs))
         weights = torch.tensor(unit.weights, dtype=torch.float32, device=device)
         gradients = torch.autograd.grad((scores * weights).sum(), vectors)
     shares = [

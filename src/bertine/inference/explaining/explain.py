@@ -13,7 +13,7 @@ from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.explained_text import NoWords
 from bertine.inference.explaining.explanation import Explanation
 from bertine.inference.explaining.nearest import nearest_of
-from bertine.inference.files.given_texts import TextOrDict, checked_texts
+from bertine.inference.files.given_texts import TextOrDict, checked_texts, is_one, several
 from bertine.inference.files.predict_texts import grouped
 from bertine.inference.files.rows import (
     TaskTable,
@@ -134,6 +134,8 @@ def explain(
             word; a text that is none; what reading the file raises; an output that is not JSON
             lines.
     """
+    if texts is not None and not is_one(texts):
+        texts = several(texts)
     if (texts is None or len(texts) == 0) == (input is None):
         raise BertineError(f"give either texts or an input file ({option('input')})")
     for name in ("text_columns", "format", "quotes"):
@@ -179,7 +181,8 @@ def explain(
 def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> Iterator[_Row]:
     """Yield the texts of a program or a command line, and what makes a row of each explanation."""
     examples = [
-        predictor.unnamed(text, at) for at, text in enumerate(grouped(predictor.task, texts), 1)
+        predictor.unnamed(text, f"input:{at}")
+        for at, text in enumerate(grouped(predictor.task, texts), 1)
     ]
     for text in checked_texts(examples):
         parts = [text] if isinstance(text, str) else list(text)
@@ -220,6 +223,6 @@ def _rows(
     for row in opened.rows:
         texts = row_texts(table, row, opened.columns)
         parts = texts[0] if len(texts) == 1 else texts
-        yield parts, lambda found, row=row: joined(table.name, row, {name: found})
+        yield parts, lambda found, row=row: joined(table.name, row, {name: found}, opened.columns)
         advance(1)
     report.notes += table.stats.notes(table.name)

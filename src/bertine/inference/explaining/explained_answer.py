@@ -179,9 +179,9 @@ def _(task: MultiLabel, asked: _Asked) -> ExplainedAnswer:
 @_decide.register
 def _(task: TextRegression, asked: _Asked) -> ExplainedAnswer:
     asked.refuse_label(task)
-    mean, scale = task.mean, task.scale
-    value = float(np.mean(asked.outputs)) * scale + mean
-    return asked.whole(f"{value:.4g}", None, lambda o: _mean(o) * scale + mean, SCORE)
+    value, unit = task.score(float(np.mean(asked.outputs))), LOG_ODDS if task.sigmoid else SCORE
+    mean, scale = task.mean + task.offset, task.scale
+    return asked.whole(f"{value:.4g}", None, lambda o: _mean(o) * scale + mean, unit)
 
 
 @_decide.register

@@ -8,6 +8,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.tables.column_names import missing_column
+from bertine.tables.given import as_table, is_frame
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
 
 #: A text, or several that belong together: a pair, what is given and its choices, a list of words.
@@ -26,13 +27,29 @@ def is_one(texts: object) -> bool:
     return isinstance(texts, Mapping) and all(isinstance(each, str) for each in texts.values())
 
 
-def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, number: int) -> Any:
+def several(texts: Any) -> list[Any]:
+    """Return the texts of a list, of a generator or of anything else that gives them once; of a
+    data frame or a dictionary of columns its rows.
+
+    Raises:
+        BertineError: it gives none.
+    """
+    if is_frame(texts):
+        return list(as_table(texts, "texts").rows())
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise BertineError(
+            f"texts is {texts!r:.40} ({type(texts).__name__}); give a text or a list of texts"
+        )
+    return list(texts)
+
+
+def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, where: str) -> Any:
     """Return the texts of a dictionary in the order of `columns`; other keys are left out.
 
     Args:
         columns: of the model's texts.
         optional: so many of the last columns may be missing.
-        number: of the dictionary among several, for messages.
+        where: the dictionary is, for messages.
 
     Raises:
         BertineError: a column is missing.
@@ -40,7 +57,7 @@ def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, 
     needed = len(columns) - optional
     for column in columns[:needed]:
         if column not in texts:
-            raise BertineError(missing_column(f"input:{number}", list(map(str, texts)), column))
+            raise BertineError(missing_column(where, list(map(str, texts)), column))
     chosen = [texts.get(column) for column in columns]
     while len(chosen) > needed and chosen[-1] in (None, ""):
         chosen.pop()

@@ -17,13 +17,14 @@ from bertine.inference.files.explained_rows import (
     check_explained,
     explained_or_none,
 )
-from bertine.inference.files.given_texts import Text, TextOrDict, is_one
+from bertine.inference.files.given_texts import Text, TextOrDict, is_one, several
 from bertine.inference.files.text_report import TextReport
 from bertine.inference.predictor import Predictor
 from bertine.records.table_writer import is_stream, open_writer
 from bertine.tables.layout import TableLayout, named_kind
 from bertine.tasks.answer import short
 from bertine.tasks.base import Task
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import aligned
 
 
@@ -45,7 +46,7 @@ def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[T
     Raises:
         BertineError: the number of strings does not fit.
     """
-    examples = [texts] if is_one(texts) else list(texts)
+    examples = [texts] if is_one(texts) else several(texts)
     if not all(isinstance(text, str) for text in examples):
         return examples  # type: ignore[return-value]
     return task.group([text for text in examples if isinstance(text, str)])
@@ -96,10 +97,11 @@ def predict_texts(
     predictor = predictor.over(task.columns_for(max(map(_count, texts))))
     task = predictor.task
     answers, features = predictor.answers_and_features(texts)
-    report = GivenTextsReport(max_length=task.max_length)
-    report.count(len(answers), features)
-    report.abstained = sum(answer.abstains for answer in answers)
     shown = [_texts(predictor, text, number) for number, text in enumerate(texts, 1)]
+    unknown = UnknownText(predictor.tokenizer)
+    report = GivenTextsReport(max_length=task.max_length, unknown=unknown)
+    report.count(len(answers), features, shown)
+    report.abstained = sum(answer.abstains for answer in answers)
     explanations: list[Explanation | None] | None = None
     if explained:
         predictor.explainer().check(LEAVE_ONE_OUT)
@@ -136,7 +138,7 @@ def readable(
     )
     shown: list[str] = []
     for line, example, answer, found in zip(lines, texts, answers, explanations, strict=True):
-        more = task.lines_below(example, answer, details)
+        more = answer.flag_lines() + task.lines_below(example, answer, details)
         if found is not None:
             more += found.lines()
         shown += [line, *(f"  {each}" for each in more)]
@@ -168,14 +170,16 @@ def _write(
         for row, found in zip(rows, explanations, strict=True):
             row[EXPLANATION] = None if found is None else found.to_dict()
     layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
-    with open_writer(output, layout, list(rows[0])) as writer:
+    # What marks an answer is a key of its row of JSON; other tables have no column for it.
+    columns = [name for name in rows[0] if name not in answers[0].flags()]
+    with open_writer(output, layout, columns) as writer:
         for row in rows:
             writer.write(row)
 
 
 def _texts(predictor: Predictor, text: TextOrDict, number: int) -> tuple[str, ...]:
     """Return the texts of an example, as many as there are columns."""
-    parts: Text = predictor.unnamed(text, number)
+    parts: Text = predictor.unnamed(text, f"input:{number}")
     if isinstance(parts, str):
         return (parts,)
     lacking = len(predictor.task.text_columns) - len(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -86,7 +86,7 @@ def text_progress(
 
 def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
     """Count the rows of a table, for the estimate of the time left; None for what can be read but
-    once, or would have to be unpacked. Blank and damaged rows count too.
+    once, would have to be unpacked, or is one list of JSON. Blank and damaged rows count too.
 
     Args:
         path: of the file, or a table in memory.
@@ -94,10 +94,11 @@ def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
     """
     if isinstance(path, GivenTable):
         return len(path)
-    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS:
-        return None
     if is_parquet(path):
         return count_rows(path)
+    one_list = layout is not None and layout.one_list
+    if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS or one_list:
+        return None
     quotes = layout is not None and layout.quotes
     count = parity = 0
     last = b""
@@ -215,8 +216,11 @@ def unused(name: str, taken: Container[str], prefix: str) -> str:
     return name
 
 
-def joined(source: str, row: TableRow, added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a row of the table `source` and, behind them, those `added`.
+def joined(
+    source: str, row: TableRow, added: Mapping[str, Any], read: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return the values of a row of the table `source` and, behind them, those `added`. Where it is
+    said which columns were `read`, the others stand as in the file, to the byte.
 
     Raises:
         BertineError: the row has one of these names. Keys of JSON lines may change from row to
@@ -228,4 +232,6 @@ def joined(source: str, row: TableRow, added: Mapping[str, Any]) -> dict[str, An
                 f"{source}:{row.line}: has a key {name!r}, but the first row has none, so it is "
                 "the name of a column to add; rename it"
             )
-    return {**row.values, **added}
+    if read is None or row.exact is None:
+        return {**row.values, **added}
+    return {**row.exact, **{name: row.values[name] for name in read if name in row.exact}, **added}

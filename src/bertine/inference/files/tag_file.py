@@ -3,6 +3,7 @@ lines, and an output that is so called Parquet."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from bertine.inference.files.rows import chunks, joined, text_progress, unused
 from bertine.inference.files.text_report import pace
 from bertine.inference.predictor import Predictor
 from bertine.options.names import option, text_option
+from bertine.records.column_places import LOOKED_AT, note_numbers, word_number
 from bertine.records.columns import (
     ColumnLines,
     Line,
@@ -37,7 +39,7 @@ from bertine.records.sentences import Sentence, Sentences
 from bertine.records.table_writer import TableWriter, open_writer
 from bertine.tables.column_names import missing_column
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.json_rows import json_kind
+from bertine.tables.json_rows import begins_list, json_kind
 from bertine.tables.layout import (
     LINE_COLUMN,
     TableLayout,
@@ -50,6 +52,7 @@ from bertine.tables.table import Table, TableRow
 from bertine.tasks.answer import json_value
 from bertine.tasks.tagging.tagged_text import TaggedText
 from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
 
@@ -134,10 +137,15 @@ def tag_file(
     report = TagReport()
     show = show_progress and str(output) != "-"
     typed = is_parquet(input) or isinstance(input, GivenTable)
-    with Table(input, format=format if typed else "text", strict=strict) as table:
+    with contextlib.ExitStack() as stack:
+        reading = format if typed else "text"
+        table = stack.enter_context(Table(input, format=reading, strict=strict))
         rows = iter(table)
         head = list(islice(rows, HEAD))
         kind = "parquet" if isinstance(input, GivenTable) or typed else _kind(input, head, format)
+        if kind == "jsonl" and begins_list(head[0].values["text"]) and str(input) != "-":
+            table = stack.enter_context(Table(input, format="jsonl", strict=strict))
+            head, rows, kind = [], iter(table), "parquet"  # rows with values
         columns.require(table.name, kind)
         if kind == "columns" and named_kind(output) == "jsonl":
             raise BertineError(
@@ -192,11 +200,15 @@ class _TaggingJob:
         self.table, self.name, self.report = table, table.name, report
         self.columns, self.details = columns, details
         self._met: Counter[str] = Counter()
+        self._unknown = UnknownText(predictor.tokenizer)
         self._documents = False
+        self._word_at = -1
 
     def _run(self, sentences: Sentences) -> list[Any]:
-        found, _ = self.predictor.run(sentences)
+        found, features = self.predictor.run(sentences)
         report = self.report
+        lines = [item.line for item in sentences.items]
+        self._unknown.count(features, [item.words for item in sentences.items], lines)
         report.sentences += len(sentences)
         report.words += sum(len(item.words) for item in sentences.items)
         self._met.update(sentences.met)
@@ -208,6 +220,7 @@ class _TaggingJob:
 
     def _finish(self) -> None:
         tokenizer = self.predictor.tokenizer
+        self.report.notes.extend(self._unknown.lines_for_answers())
         self.report.notes.extend(self.task.met_notes(self.name, self._met, tokenizer))
         if self.task.document_context and not self._documents:
             self.report.notes.append(
@@ -241,7 +254,7 @@ class _TaggingJob:
     def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
         groups = list(blocks(waiting))
         if groups:
-            at = column_index(lines, self.columns.word_column or 1, "word")
+            at = self._word_place(lines, [block for block, _ in groups])
             items = [
                 Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
                 for block, document in groups
@@ -265,6 +278,15 @@ class _TaggingJob:
             text = line.text.rstrip(" \r") if added else line.text
             writer.write({LINE_COLUMN: by.join([text, *added])})
 
+    def _word_place(self, lines: ColumnLines, first: Sequence[Sequence[Line]]) -> int:
+        """Return the index of the column of words, which the `first` sentences tell."""
+        if self._word_at < 0:
+            said, named = self.columns.word_column, "word_column" in self.columns.given
+            number = word_number(first[:LOOKED_AT], said, named=named)
+            self._word_at = column_index(lines, number, "word")
+            note_numbers(lines, number, said)
+        return self._word_at
+
     # JSON lines, Parquet and plain text
 
     def lines_of(self, kind: str) -> Any:
@@ -275,25 +297,18 @@ class _TaggingJob:
 
         def run(rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
             for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
-                if kind == "text":
-                    values = [dict(row.values) for row in chunk]
-                    texts: list[str | Sequence[str]] = [row.values["text"] for row in chunk]
-                else:
-                    if kind == "parquet":
-                        values = [dict(row.values) for row in chunk]
-                    else:
-                        full = [row for row in chunk if row.values["text"].strip()]
-                        table.stats.blank_lines += len(chunk) - len(full)
-                        chunk = full
-                        values = [table.json_object(row.values["text"], row.line) for row in chunk]
-                    texts = [
-                        self._json_text(row.line, value)
-                        for row, value in zip(chunk, values, strict=True)
-                    ]
+                if kind == "jsonl":
+                    full = [row for row in chunk if row.values["text"].strip()]
+                    table.stats.blank_lines += len(chunk) - len(full)
+                    chunk = [table.json_row(row.line, row.as_read["text"]) for row in full]
+                texts: list[str | Sequence[str]] = [
+                    row.values["text"] if kind == "text" else self._json_text(row.line, row.values)
+                    for row in chunk
+                ]
                 lines = [row.line for row in chunk]
                 answers = self._run(self.task.examples_of(texts, self.name, lines))
-                for line, value, answer in zip(lines, values, answers, strict=True):
-                    writer.write(self._joined(TableRow(line, value), self._answer(answer), keys))
+                for row, answer in zip(chunk, answers, strict=True):
+                    writer.write(self._joined(row, self._answer(answer), keys))
                 if lines:
                     yield lines[-1]
             self.report.columns = list(keys.values())
@@ -305,7 +320,7 @@ class _TaggingJob:
         """Return the row with what is added, under names that the first row has not."""
         for name in added:
             keys.setdefault(name, unused(name, row.values, "predicted_"))
-        return joined(self.name, row, {keys[name]: value for name, value in added.items()})
+        return joined(self.name, row, {keys[name]: value for name, value in added.items()}, ())
 
     def _answer(self, answer: TaggedText) -> dict[str, Any]:
         """Return what is added to a row: the entities; the tags where they are asked for or are
@@ -314,7 +329,7 @@ class _TaggingJob:
         names = ["words", "offsets"] if whole and (plain or self.details) else []
         names += ["tags"] if not whole or plain or self.details else []
         names += ["probabilities"] * self.details + ["entities"] * (not plain)
-        return {name: json_value(getattr(answer, name)) for name in names}
+        return {name: json_value(getattr(answer, name)) for name in names} | answer.flags()
 
     def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
         wanted = self.columns.word_key

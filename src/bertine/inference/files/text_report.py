@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bertine.tasks.features import Features, cut_at
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
 
@@ -19,11 +20,13 @@ class TextReport(Shown):
         cut: rows of which something was longer than the model's maximum length.
         pieces_lost: pieces cut off from them.
         empty: rows without any text; they were computed all the same.
+        half_empty: pairs that lack one of their texts, likewise.
         abstained: rows whose answer was left open.
         seconds: of wall time.
         max_length: of what is cut, in pieces.
         cut_texts: what is cut: the texts, or of spans the questions.
         unit: what lengths are counted in, "piece" or "word".
+        unknown: counts what the vocabulary does not know; None: nothing does.
         notes: what was mended in the input.
     """
 
@@ -31,23 +34,35 @@ class TextReport(Shown):
     cut: int = 0
     pieces_lost: int = 0
     empty: int = 0
+    half_empty: int = 0
     abstained: int = 0
     seconds: float = 0.0
     max_length: int = 0
     cut_texts: str = "texts"
     unit: str = "piece"
+    unknown: UnknownText | None = None
     notes: list[str] = field(default_factory=list)
 
-    def count(self, rows: int, features: Sequence[Features]) -> None:
-        """Count so many rows, of which `features` were made, one or more of each."""
+    def count(
+        self,
+        rows: int,
+        features: Sequence[Features],
+        texts: Sequence[str | Sequence[str]] = (),
+        lines: Iterable[int] | None = None,
+    ) -> None:
+        """Count so many rows, of which `features` were made, one or more of each, and their
+        `texts`, which stand in `lines`."""
         self.rows += rows
         # The choices of one row are features of their own.
         self.cut += len({feature.row for feature in features if feature.num_truncated})
         self.pieces_lost += sum(feature.num_truncated for feature in features)
+        if self.unknown is not None:
+            self.unknown.count(features, texts, lines)
 
     def warnings(self) -> list[str]:
-        """Return a line each for what was cut and what is empty, then the notes."""
-        lines = []
+        """Return a line each for what is unknown, what was cut and what is empty, then the
+        notes."""
+        lines = [] if self.unknown is None else self.unknown.lines_for_answers()
         if self.cut:
             lines.append(
                 f"{self.cut} of {self.rows} "
@@ -55,6 +70,8 @@ class TextReport(Shown):
             )
         if self.empty:
             lines.append(f"{self.empty} of {self.rows} texts are empty")
+        if self.half_empty:
+            lines.append(f"{self.half_empty} of {self.rows} pairs lack one of their texts")
         if self.abstained:
             share = self.abstained / max(1, self.rows)
             lines.append(

@@ -29,7 +29,7 @@ from bertine.files import (
     write_json,
 )
 from bertine.options.names import option
-from bertine.records.table_writer import TableWriter, check_output
+from bertine.records.table_writer import AS_READ, TableWriter, check_output
 from bertine.tables.layout import TableLayout
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.terminal.console import say
@@ -126,7 +126,13 @@ def unfinished_table(
                 say(f"{output}: rows that an earlier process has left are dropped")
             journal.unlink()
         handle = stack.enter_context(
-            open(folder / "rows", "r+" if left else "w", encoding="utf-8", newline="")
+            open(
+                folder / "rows",
+                "r+" if left else "w",
+                encoding="utf-8",
+                newline="",
+                errors=None if is_parquet(output) else AS_READ,
+            )
         )
         if left is not None:
             if handle.seek(0, os.SEEK_END) < left["bytes"]:

@@ -151,7 +151,7 @@ def generate(
             advance = stack.enter_context(progress)
         write: _Write | None = None
         if output is not None:
-            write = stack.enter_context(_writing(output, layout, table, options.sequences))
+            write = stack.enter_context(_writing(output, layout, table, column, options.sequences))
         rows = iter(table)
         number = 0
         while chunk := list(islice(rows, 1 if on_text is not None else _ROWS)):
@@ -216,9 +216,9 @@ def _heard(
 
 @contextmanager
 def _writing(
-    output: Path | str, read: TableLayout, table: Table, sequences: int
+    output: Path | str, read: TableLayout, table: Table, column: str, sequences: int
 ) -> Iterator[_Write]:
-    """Open the file of what is written for the rows of `table`."""
+    """Open the file of what is written for the rows of `table`, of which `column` is read."""
     layout = written_layout(output, read)
     flat = layout.kind == "text" or (layout.kind == "tsv" and not layout.quotes)
     names = [_COLUMN] if sequences == 1 else [f"{_COLUMN}_{n}" for n in range(1, sequences + 1)]
@@ -234,6 +234,7 @@ def _writing(
             # Rules may leave fewer texts than were asked for.
             texts = [one_line(text) if flat else text for text in item.texts]
             texts += [""] * (sequences - len(texts))
-            writer.write(joined(table.name, row, dict(zip(added, texts, strict=True))))
+            values = dict(zip(added, texts, strict=True))
+            writer.write(joined(table.name, row, values, [column]))
 
         yield write

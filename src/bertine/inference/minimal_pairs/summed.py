@@ -21,6 +21,7 @@ from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import batch_tokens, device_of, evaluating
 from bertine.modeldir import LoadedModel
 from bertine.models.encoded import Encoded, TextInputs
+from bertine.models.finite import finite
 from bertine.models.precision import autocast
 from bertine.text.template import Frame
 
@@ -191,7 +192,7 @@ class PieceSum:
                 at.to(device).split(size), wanted.to(device).split(size), strict=True
             )
         ]
-        values = -torch.cat(losses).double().cpu().numpy()
+        values = -finite(torch.cat(losses)).double().cpu().numpy()
         return np.split(values, np.cumsum([len(one.places) for one in sequences])[:-1])
 
     def _encoded(self, texts: Sequence[str]) -> list[list[int]]:

@@ -71,6 +71,9 @@ class StaticEmbedder(Embedder):
             f"{self.table.pieces:,} have one, the same wherever they stand"
         ]
 
+    #: They are in the order of their principal components.
+    trained_shorter = True
+
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> Self:  # type: ignore[override]
         """Read a directory of static vectors, ours or model2vec's, with those of the options of

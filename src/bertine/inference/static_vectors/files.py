@@ -18,7 +18,6 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import (
     check_regular,
@@ -34,6 +33,7 @@ from bertine.inference.static_vectors.vocabulary import static_tokenizer
 from bertine.interop.config_file import CONFIG
 from bertine.interop.sentence_modules import MODULES
 from bertine.interop.word_models import STATIC, static_folder
+from bertine.model_folders import locate
 from bertine.names import StaticPrecision
 from bertine.system.memory import check_memory
 from bertine.terminal.text import briefly

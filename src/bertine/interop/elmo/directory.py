@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import atomic_dir, read_bounded, read_json_object, write_json, write_text
 from bertine.interop.config_file import CONFIG
 from bertine.interop.elmo.published import PublishedFiles, published_files, read_published
 from bertine.interop.weights import SAFETENSORS, read_weights
+from bertine.model_folders import locate
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.config import ElmoConfig
 from bertine.models.elmo.softmax import WordSoftmax

@@ -89,6 +89,7 @@ class Checkpoint:
         places: of the variables of the model, by their names.
         left_out: the names of the others.
         gelu: what "gelu" was taken for; None where the configuration says something else.
+        unknown: keys of the configuration that are not known and were not read.
     """
 
     file: Path
@@ -99,6 +100,7 @@ class Checkpoint:
     places: dict[str, VariablePlace]
     left_out: list[str]
     gelu: Gelu | None
+    unknown: tuple[str, ...]
 
     @classmethod
     def open(cls, folder: Path) -> Checkpoint:
@@ -115,7 +117,7 @@ class Checkpoint:
                 f"{folder}: has a TensorFlow checkpoint, but no {names}; copy it, and the "
                 "vocabulary, from the folder of the model that was trained on"
             )
-        family, variables, config = _read_config(file)
+        family, variables, config, unknown = _read_config(file)
         index = tensorflow_index(folder)
         if index is None:
             raise _no_checkpoint(folder, file)
@@ -125,21 +127,12 @@ class Checkpoint:
         if config.hidden_act == "gelu":
             gelu = variables.gelu(config, any("/" in name for name in left_out))
             config = config.replace(hidden_act=gelu.name)
-        return cls(file, config, family, variables, bundle, places, left_out, gelu)
+        return cls(file, config, family, variables, bundle, places, left_out, gelu, unknown)
 
     @cached_property
     def settings(self) -> ConfigFile:
-        """The configuration as a ``config.json`` would have it; a classifier's classes are LABEL_0,
-        LABEL_1, …, as nothing names them."""
-        outputs = [
-            self.bundle.entries[variable].shape
-            for variable, place in self.places.items()
-            if place.name == self.variables.classifier
-        ]
-        count = outputs[0][0] if outputs and len(outputs[0]) == 1 else 0
-        # A name a class: of more than any task has, the head's own check says what is wrong.
-        labels = tuple(f"LABEL_{number}" for number in range(min(count, 10_000)))
-        return ConfigFile(self.config, "", labels)
+        """The configuration as a ``config.json`` would have it."""
+        return ConfigFile(self.config, "", (), unknown=self.unknown)
 
     def files(self) -> list[Path]:
         """Return the index and the data files."""
@@ -189,8 +182,9 @@ class Checkpoint:
         return f"{self.bundle.index.name}: {'; '.join(facts)}"
 
 
-def _read_config(file: Path) -> tuple[Family, Variables, Config]:
-    """Read a configuration of Google's, its activation as it stands there."""
+def _read_config(file: Path) -> tuple[Family, Variables, Config, tuple[str, ...]]:
+    """Read a configuration of Google's, its activation as it stands there; and return the keys that
+    are not known."""
     values = read_json_object(file)
     types = next(
         types
@@ -207,8 +201,8 @@ def _read_config(file: Path) -> tuple[Family, Variables, Config]:
             "transformers saves it"
         )
     family = known[chosen][0]
-    config = family.keys.read(file, {**variables.defaults, **values}, family.config)
-    return family, variables, config
+    config, unknown = family.keys.read(file, {**variables.defaults, **values}, family.config)
+    return family, variables, config, unknown
 
 
 def _sorted(

@@ -92,7 +92,7 @@ class Variables:
         stacked: the same of what all layers have in one variable, with the dimensions of a layer's
             part; {} is the layer's number here. Where the variable has no dimension for the layers,
             they all have the same.
-        classifier: the canonical name of the bias of a classifier, which tells its classes.
+        classifier: the canonical name of the bias of a classifier.
         summary: what the canonical names of a layer begin with that the program makes before a
             classifier, also where there is none; "" where it makes none.
         key: of the configuration, which no other program's has; "" where there is none.

@@ -23,6 +23,7 @@ from bertine.reports.checks.score_checks import (
     head_alone,
     leak,
     under_baseline,
+    unknown_text,
     weights_help,
 )
 from bertine.runs.files import naming_damage
@@ -52,9 +53,12 @@ def finetuning_findings(evidence: Evidence) -> list[Finding]:
     if not evidence.log:
         return []
     with naming_damage(Path(evidence.facts.get("folder") or "run") / "scores.json"):
+        unknown = unknown_text(evidence)
+        if unknown and unknown[0].severity == "fault":
+            return unknown + leak(evidence)
         if evidence.facts.get("instead_of"):  # the curves are those of another model
             findings = under_baseline(evidence, None) + head_alone(evidence)
-            return findings + leak(evidence) + few_examples(evidence)
+            return findings + unknown + leak(evidence) + few_examples(evidence)
         cause = _cause(evidence)
         findings = [cause] if cause else _unexplained(evidence)
         few = few_examples(evidence, findings)
@@ -62,7 +66,7 @@ def finetuning_findings(evidence: Evidence) -> list[Finding]:
             findings += _by_heart(evidence) or _past_its_best(evidence)
             findings += _still_falling(evidence)
         findings += under_baseline(evidence, cause)
-        return findings + leak(evidence) + few
+        return findings + unknown + leak(evidence) + few
 
 
 def with_command(finding: Finding, evidence: Evidence) -> Finding:

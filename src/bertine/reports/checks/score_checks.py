@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertine.options.finetuning import OF_TRAINING
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding
 from bertine.scores import score_name, score_text
@@ -18,19 +19,13 @@ _UNEVEN = 2
 _PERFECT, _ENOUGH = 0.995, 50
 #: Share of the validation examples that are also training examples which is worth a word.
 _LEAK = 0.02
+#: Share of unknown pieces from which on nothing else is worth a word.
+_MOSTLY = 0.5
 #: Labels that a line names.
 NAMES = 5
 #: The tasks whose head can be fitted alone, and the changes that do it: what is of training goes.
 _FROZEN_TASKS = ("text", "multi-label", "regression", "choice", "tagging")
-_HEAD_ALONE: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            *("epochs", "batch_size", "learning_rate", "paper", "save_best", "patience", "shard"),
-            *("focal_gamma", "freeze_layers", "freeze_embeddings", "fresh_weights"),
-        )
-    ),
-    "frozen": True,
-}
+_HEAD_ALONE: dict[str, Any] = dict.fromkeys({*OF_TRAINING, "fresh_weights"}) | {"frozen": True}
 
 
 def under_baseline(evidence: Evidence, cause: Finding | None) -> list[Finding]:
@@ -105,6 +100,20 @@ def leak(evidence: Evidence) -> list[Finding]:
         "one label has) or are also in the training file. Judge on examples from elsewhere"
     )
     return [evidence.finding("suspicious-score", "advice", text, evidence.asked.other_data())]
+
+
+def unknown_text(evidence: Evidence) -> list[Finding]:
+    """Tell when the vocabulary does not know the texts, for which no training helps: a fault where
+    it knows next to nothing of them."""
+    data = evidence.facts.get("data")
+    for part in ("train", "validation"):
+        facts = data.get(part) if isinstance(data, Mapping) else None
+        unknown = facts.get("unknown") if isinstance(facts, Mapping) else None
+        if isinstance(unknown, Mapping):
+            mostly = (_number(unknown, "share") or 0.0) > _MOSTLY
+            text = str(unknown.get("note"))
+            return [Finding("unknown-text", "fault" if mostly else "warning", text)]
+    return []
 
 
 def few_examples(evidence: Evidence, others: Sequence[Finding] = ()) -> list[Finding]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.models.config import Config
 from bertine.models.encoded import Encoded
 from bertine.models.model import Model
 from bertine.objectives.base import Term
@@ -35,8 +36,10 @@ from bertine.records.entities import (
 )
 from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence, Sentences
+from bertine.records.tag_spellings import spelling_of
 from bertine.tables.layout import LINE_COLUMN
 from bertine.tables.text_columns import USUAL_TEXT_COLUMNS
+from bertine.taskinfo import TaskInfo
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import Task, setting
 from bertine.tasks.calibration import Decisions, Reliability, probabilities_of
@@ -125,6 +128,15 @@ class Tagging(Task[Tags]):
             if prefix != OUTSIDE:
                 prefixes.setdefault(kind, set()).add(prefix)
         return all(used <= {"B", "I"} and used != {"I"} for used in prefixes.values())
+
+    @classmethod
+    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
+        """Return those of the base; a model that was trained elsewhere may spell its tags in
+        another way."""
+        values = super().arguments(info, config)
+        if spelling := spelling_of(info.labels):
+            values["labels"] = tuple(spelling.tags[tag] for tag in info.labels)
+        return values
 
     @classmethod
     def names_in(cls, label: Sequence[str]) -> list[str]:
@@ -460,9 +472,8 @@ class Tagging(Task[Tags]):
         """Return the text and its entities; words and tags where they are asked for or are all."""
         names = ["words", "tags"] if details or not self.has_entities else []
         names += ["probabilities"] * details + ["entities"] * self.has_entities
-        return {LINE_COLUMN: answer.text} | {
-            name: json_value(getattr(answer, name)) for name in names
-        }
+        values = {name: json_value(getattr(answer, name)) for name in names}
+        return {LINE_COLUMN: answer.text} | values | answer.flags()
 
 
 def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -85,6 +85,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         threshold: a label is given from this probability on.
         separator: between labels, in `label_column` and in answers.
         one_column_each: each label has a column of its own, of 0 and 1, under its name.
+        one_hot: the labels of a text are a list of 0 and 1, one for each label.
         long_text: what is read of a longer text (:mod:`bertine.tasks.long_text`).
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
@@ -117,6 +118,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
+    one_hot: bool = setting(False)
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)

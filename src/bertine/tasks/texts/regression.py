@@ -117,6 +117,8 @@ class TextRegression(WholeTextTask[Score]):
             that losses mean then what they meant in training; else 1.
         offset: added to what the head gives, the mean of the training scores where the head has no
             bias to hold it.
+        sigmoid: whether scores are probabilities, of which the head gives the log-odds, as in
+            cross-encoders of sentence-transformers; not in training.
         pair_pooling, shared_pieces, text_pooling: see
             :class:`~bertine.tasks.texts.whole_text.WholeTextTask`.
 
@@ -143,6 +145,7 @@ class TextRegression(WholeTextTask[Score]):
     long_text: str = setting("head")
     deviation: float = setting(1.0)
     offset: float = setting(0.0)
+    sigmoid: bool = setting(False)
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
@@ -256,9 +259,12 @@ class TextRegression(WholeTextTask[Score]):
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:
         """Turn the standardized score [] of each feature into its score."""
-        return [
-            Score(float(output) * self.scale + self._center) for output in pooled(outputs, features)
-        ]
+        return [Score(self.score(float(output))) for output in pooled(outputs, features)]
+
+    def score(self, output: float) -> float:
+        """Turn one standardized score into a score."""
+        value = output * self.scale + self._center
+        return (1 + math.tanh(value / 2)) / 2 if self.sigmoid else value
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
         """Return scores in standard units."""
@@ -266,6 +272,8 @@ class TextRegression(WholeTextTask[Score]):
 
     def loss_of(self, output: np.ndarray, label: float) -> float:
         """Compute the squared error in standardized units."""
+        if self.sigmoid:
+            return (self.score(float(output)) - label) ** 2
         wanted = (label - self._center) / self.scale
         return ((float(output) - wanted) / self.deviation) ** 2
 

@@ -18,7 +18,7 @@ _SPACES = " {2,}"
 _EXPRESSIONS = (_SPACES, r"\s{2,}|[\n\r\t]")
 
 #: Steps that have no settings.
-_PLAIN = {"NFC", "NFD", "NFKC", "NFKD", "Nmt", "StripAccents", "Lowercase"}
+PLAIN = {"NFC", "NFD", "NFKC", "NFKD", "Nmt", "StripAccents", "Lowercase"}
 
 #: Steps of a normalization.
 _MOST_STEPS = 32
@@ -107,7 +107,7 @@ def check_normalizer(file: Path, normalizer: Any) -> None:
         kind = step.get("type") if isinstance(step, dict) else None
         if not isinstance(kind, str):
             kind = None
-        if kind in _PLAIN or (kind == "Replace" and _may_replace(step)):
+        if kind in PLAIN or (kind == "Replace" and _may_replace(step)):
             continue
         if kind == "Strip" and all(
             isinstance(step.get(name), bool) for name in ("strip_left", "strip_right")

@@ -19,7 +19,7 @@ from bertine.files import read_json_object
 from bertine.names import TokenizerKind
 from bertine.terminal.console import warn
 from bertine.terminal.text import briefly
-from bertine.text.kind import Kind, backend_of, check_switches
+from bertine.text.kind import Kind, backend_of, check_switches, state_of
 from bertine.text.pieces import marked
 from bertine.text.template import Template
 from bertine.text.unigram import normalizing
@@ -88,7 +88,7 @@ class Unigram(Kind):
         """
         super().__init__(backend)
         self.layout, self.special = layout, layout.special
-        normalizer, splitting = _state(backend.normalizer), _state(backend.pre_tokenizer)
+        normalizer, splitting = state_of(backend.normalizer), state_of(backend.pre_tokenizer)
         kinds = [step["type"] for step in normalizing.steps_of(normalizer)]
         self.lowercase = "Lowercase" in kinds
         self.strip_accents = "StripAccents" in kinds
@@ -294,14 +294,6 @@ class Unigram(Kind):
             "mask_token": special.mask,
             **self.layout.settings,
         }
-
-
-def _state(part: Any) -> dict[str, Any] | None:
-    """Return the JSON values of a normalizer or pre-tokenizer of the library; None of none."""
-    if part is None:
-        return None
-    value: dict[str, Any] = json.loads(part.__getstate__())
-    return value
 
 
 def _check_model(file: Path, value: dict[str, Any]) -> Layout:

@@ -24,6 +24,7 @@ from bertine.options.names import option
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.computing import Computing
@@ -203,7 +204,11 @@ class _TaskDistillation:
             reasons["temperature"] = f"{option('label_weight', 1)} learns from labels alone"
         warn_of_unused(options, plan, config_of(teacher), reasons)
         labelled, own = with_labels(read.train, features)
-        look = look_at(type(task), labelled, read.validation, own, held)
+        unknown = [
+            UnknownText.of(part, made, loaded.tokenizer)
+            for part, made in ((read.train, features), (read.validation, held))
+        ]
+        look = look_at(type(task), labelled, read.validation, own, held, unknown=unknown)
         tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
         say_what(loaded, read.train, read.validation, task.notes(features), look)
         seen = 0 if judged_by_teacher else teacher.seen(read)

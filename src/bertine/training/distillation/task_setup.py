@@ -24,9 +24,10 @@ from bertine.objectives.distillation.around_mlm import StagedBatches
 from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
 from bertine.options.distillation import DistillOptions
 from bertine.options.names import option
-from bertine.records.examples import Examples, as_columns, find_splits, resolve_text_columns
+from bertine.records.examples import Examples, as_columns, resolve_text_columns
 from bertine.records.label_sets import SEPARATORS
 from bertine.records.probabilities import Probabilities, read_probabilities, read_scores
+from bertine.records.splits import find_splits
 from bertine.tables.given import Data
 from bertine.tables.table import Table
 from bertine.tasks import task_class

@@ -10,8 +10,9 @@ from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.options.feature_based import FeatureBasedOptions
 from bertine.records.conll import WordColumns, find_tagged, read_sentences
-from bertine.records.examples import Examples, find_splits
+from bertine.records.examples import Examples
 from bertine.records.sentences import Sentences
+from bertine.records.splits import find_splits
 from bertine.tasks.base import Task
 from bertine.tasks.options import TableOptions
 from bertine.tasks.tagging.task import Tagging

@@ -53,7 +53,7 @@ from bertine.models.heads import (
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
-from bertine.options.finetuning import FinetuneOptions
+from bertine.options.finetuning import OF_TRAINING, FinetuneOptions
 from bertine.options.names import option
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
@@ -78,6 +78,8 @@ _LARGE = 32.0
 #: penalty leaves them almost alone. On held-out training examples of STS-B, with the vectors of
 #: bertine-en, 3, 10 and 30 did equally well, and better than 1 (docs/hour.md).
 _SHARES_FACTOR = 10.0
+#: What is of training and says that there is none of it.
+_HARMLESS = (("save_best", False), ("lm_weight", 0))
 #: More words than that are not looked at: a tagger's states take 4 H bytes each.
 _MOST_WORDS = 200_000
 
@@ -109,17 +111,8 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
             f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
             f"out ({option('freeze_layers')} leaves some layers as they are)"
         )
-    values = {
-        name: getattr(options, name)
-        for name in (
-            *("focal_gamma", "epochs", "batch_size", "learning_rate", "paper", "patience"),
-            *("shard", "freeze_layers", "freeze_embeddings", "lm_weight"),
-        )
-    }
-    values["optimizer"] = options.optimizer != "adamw"
-    values["lm_softmax"] = options.lm_softmax != "tokens"
-    for name, value in values.items():
-        if value:
+    for name, value in options.changed().items():
+        if name in OF_TRAINING and (name, value) not in _HARMLESS:
             raise BertineError(
                 f"{name} (--{name.replace('_', '-')}) is of training, but frozen fits the head "
                 "alone, at once; leave one of the two out"

@@ -37,6 +37,7 @@ from bertine.tables.given import Data
 from bertine.taskinfo import TaskInfo
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, say, warn
 from bertine.training.few_shot.contrast import Contrast
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
@@ -181,7 +182,18 @@ def prepare(
         for word, examples in (labelled.others if judged else {}).items()
     }
     weighed = getattr(built, "class_weights", None) is not None
-    look = look_at(type(built), train, validation, features, held, weighed=weighed)
+    look = look_at(
+        type(built),
+        train,
+        validation,
+        features,
+        held,
+        unknown=[
+            UnknownText.of(part, made, loaded.tokenizer)
+            for part, made in ((train, features), (validation, held))
+        ],
+        weighed=weighed,
+    )
     say_what(loaded, train, validation, built.notes(features), look)
     plan = wishes.plan(config, len(train))
     if judged and not start.frozen:

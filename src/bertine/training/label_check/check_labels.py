@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bertine.bundled import locate
 from bertine.cores.launch import launched
 from bertine.errors import BertineError
 from bertine.files import (
@@ -27,13 +26,16 @@ from bertine.files import (
     write_text,
 )
 from bertine.inference.predictor import Predictor
+from bertine.model_folders import locate
 from bertine.modeldir import load_model
 from bertine.options.label_check import LabelCheckOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
-from bertine.records.examples import Example, Examples, find_splits, read_examples
+from bertine.records.examples import Example, Examples, read_examples
+from bertine.records.splits import find_splits
 from bertine.rng import generator
 from bertine.tables.given import GivenTable, Source, TableLike, as_data
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, say, warn
 from bertine.training.label_check.confident import find_noise
 from bertine.training.label_check.page import check_page
@@ -86,10 +88,15 @@ def check_labels(
     examples = read_examples(source, **{name: getattr(options, name) for name in names})
     for note in examples.notes:
         say(note)
+    loaded = load_model(model, heads={})
+    unknown = UnknownText(loaded.tokenizer)
+    unknown.read([item.texts for item in examples.items])
+    if line := unknown.note():
+        warn(f"{examples.source}: {line}")
     check = _Check(examples, Path(out).absolute(), options)
     settings = {
         "examples_fingerprint": examples.fingerprint(),
-        "weights_fingerprint": load_model(model, heads={}).model.fingerprint(),
+        "weights_fingerprint": loaded.model.fingerprint(),
         **{name: value for name, value in options.changed().items() if name not in _FREE},
     }
     with check.opened(settings):

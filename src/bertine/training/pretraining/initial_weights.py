@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bertine.bundled import locate
 from bertine.data.store import TokenStore
 from bertine.errors import BertineError
 from bertine.interop.family import read_config
 from bertine.interop.size_check import check_fits
+from bertine.model_folders import locate
 from bertine.modeldir import load_config, load_model
 from bertine.models.config import Config
 from bertine.models.electra.generator import as_masked_lm

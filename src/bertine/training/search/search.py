@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertine.bundled import locate
 from bertine.cores.launch import launched
 from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
+from bertine.model_folders import locate
 from bertine.modeldir import load_config
 from bertine.names import TaskName
 from bertine.options.fields import free_in, names_of

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.bundled import locate
 from bertine.errors import BertineError
 from bertine.files import scratch_dir
-from bertine.inference.embedding.embedder import Embedder, modules_of_run
+from bertine.inference.embedding.embedder import Embedder
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
+from bertine.model_folders import locate
 from bertine.modeldir import load_model
 from bertine.options.names import option
 from bertine.options.similarity import SimilarityOptions
 from bertine.options.verbs import takes_options
-from bertine.records.examples import find_splits
+from bertine.records.splits import find_splits
 from bertine.records.text_pairs import PairColumns
 from bertine.tables.given import TableLike, as_data
 from bertine.terminal.console import say
@@ -116,7 +116,7 @@ def _embedder(
 ) -> tuple[Embedder, SentenceModules | None]:
     """Load what is trained, and what its directory says of its vectors."""
     path = Path(locate(model))
-    modules = read_sentence_modules(path) or modules_of_run(path)
+    modules = read_sentence_modules(path)
     where = modules.transformer if modules else path
     loaded = load_model(where, heads={}, dropout=options.dropout)
     longest = options.max_length

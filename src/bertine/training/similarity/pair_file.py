@@ -17,9 +17,10 @@ from typing import Self
 import numpy as np
 
 from bertine.files import os_errors
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder, unknown_text
 from bertine.records.text_pairs import PairRow
 from bertine.tasks.features import Features, text_number
+from bertine.tasks.unknown_text import UnknownText
 
 #: Of a row: where its texts begin in the other file, how many they are, their pieces in all, the
 #: score (NaN: none), the number of the label (-1: none), and a number for each of the two texts of
@@ -42,6 +43,7 @@ class PairFile:
         labels: names of the labels, in the order of their numbers.
         cut: texts that were cut to the longest input.
         low, high: of the scores.
+        unknown: counts what the vocabulary does not know; None: nothing does.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,6 +51,7 @@ class PairFile:
         self.count = self.cut = 0
         self.labels: dict[str, int] = {}
         self.low, self.high = np.inf, -np.inf
+        self.unknown: UnknownText | None = None
         self._digest = hashlib.sha256()
         self._rows = self._texts = -1
 
@@ -59,6 +62,7 @@ class PairFile:
             BertineError: the disk is full, or what reading the rows raises.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
+        self.unknown = unknown_text(embedder)
         at, listed = 0, iter(rows)
         with (
             os_errors(self._folder, "writing the pieces of the texts"),
@@ -67,7 +71,10 @@ class PairFile:
         ):
             while chunk := list(islice(listed, _CHUNK)):
                 flat = [text for row in chunk for text in row.texts]
-                features = iter(embedder.features(flat))
+                tokenized = embedder.features(flat)
+                if self.unknown is not None:
+                    self.unknown.count(tokenized, flat)
+                features = iter(tokenized)
                 table = np.zeros(len(chunk), dtype=_ROW)
                 for number, row in enumerate(chunk):
                     own = list(islice(features, len(row.texts)))

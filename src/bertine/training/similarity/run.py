@@ -118,6 +118,8 @@ class SimilarityRun:
         if file.cut:
             cut = counted(file.cut, "text", "is", "are")
             self.notes.append(f"{cut} cut at {self.embedder.max_length} pieces")
+        if file.unknown is not None and (line := file.unknown.note()):
+            warn(f"{rows.source}: {line}")
         if len(file) < 2:
             raise BertineError(f"{rows.source}: needs at least two rows to learn from")
         if self.kind == "scores" and not file.low < file.high:

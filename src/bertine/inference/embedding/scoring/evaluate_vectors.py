@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertine.errors import BertineError
-from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.embedder import Embedder, unknown_text
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.scoring.report import SimilarityReport
 from bertine.inference.embedding.scoring.scores import score_order, score_search
@@ -17,7 +17,7 @@ from bertine.interop.word_models import static_folder
 from bertine.names import PairKind
 from bertine.options.answering import EvaluateOptions
 from bertine.options.names import option
-from bertine.records.examples import find_splits
+from bertine.records.splits import find_splits
 from bertine.records.text_pairs import KINDS, USUAL_PAIRS, PairRows
 from bertine.tables.given import Data, GivenTable, Source
 from bertine.tasks.features import Features
@@ -129,14 +129,18 @@ def score_rows(
             f"{KINDS[columns.kind]}"
         )
     say(columns.line(source))
-    cut = 0
+    cut, unknown = 0, unknown_text(embedder)
     with text_progress("evaluate", rows.source, show=show_progress) as advance:
 
         def chunks() -> Iterator[tuple[list[Features], list[Features], list[float]]]:
             nonlocal cut
             listed = iter(rows)
             while part := list(islice(listed, _CHUNK)):
-                both = [embedder.features([row.texts[n] for row in part]) for n in (0, 1)]
+                texts_of = [[row.texts[n] for row in part] for n in (0, 1)]
+                both = [embedder.features(texts) for texts in texts_of]
+                if unknown is not None:
+                    for features, texts in zip(both, texts_of, strict=True):
+                        unknown.count(features, texts)
                 cut += sum(text.num_truncated > 0 for texts in both for text in texts)
                 yield both[0], both[1], [row.score for row in part if row.score is not None]
                 advance(len(part))
@@ -149,6 +153,8 @@ def score_rows(
                 raise
             raise BertineError(f"{source}: has no row to evaluate on") from error
     report.source = source
+    if unknown is not None and (line := unknown.note()):
+        report.notes.append(line)
     if cut:
         cut_at = f"cut at {embedder.max_length} pieces"
         report.notes.append(f"{counted(cut, 'text', 'was', 'were')} {cut_at}")

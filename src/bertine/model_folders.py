@@ -1,0 +1,81 @@
+"""Find the folder of a model in what a user names: a model that comes with the package, a folder of
+the Hugging Face cache, the folder that a ``Trainer`` of transformers has put its checkpoints in."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from bertine.bundled import BUNDLED, bundled_folder
+from bertine.errors import BertineError
+from bertine.files import os_errors, read_json_object
+from bertine.terminal.console import say
+
+_CONFIG = "config.json"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+def locate(model: Path | str) -> Path:
+    """Find a model: the folder of the bundled model that `model` names; in a folder of the Hugging
+    Face cache the snapshot of its main branch; in a ``Trainer``'s folder its best checkpoint, or
+    its only one, of which is said which; else `model`.
+
+    What is called like a bundled model in the current directory goes first: a folder of one's own
+    is never hidden.
+
+    Raises:
+        BertineError: there are several snapshots or checkpoints, and nothing says which.
+    """
+    path = Path(model)
+    if str(model) in BUNDLED and not path.exists():
+        return bundled_folder(str(model))
+    with os_errors(path, "looking for a model"):
+        if not path.is_dir() or (path / _CONFIG).exists():
+            return path
+        return _snapshot(path) or _checkpoint(path) or path
+
+
+def _snapshot(folder: Path) -> Path | None:
+    """Return the snapshot of a model in its folder of the cache; None: it is no such folder."""
+    place, main = folder / "snapshots", folder / "refs" / "main"
+    held = [child for child in place.iterdir() if child.is_dir()] if place.is_dir() else []
+    if main.is_file():
+        name = main.read_text(encoding="utf-8", errors="replace").strip()
+        held = [child for child in held if child.name == name] or held
+    if len(held) > 1:
+        names = ", ".join(sorted(str(child) for child in held))
+        raise BertineError(f"{folder}: holds several snapshots of a model; give one: {names}")
+    return held[0] if held else None
+
+
+def _checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint to be read in a ``Trainer``'s folder; None: it is no such folder."""
+    steps = {
+        int(match[1]): child
+        for child in folder.iterdir()
+        if (match := _CHECKPOINT.fullmatch(child.name)) and (child / _CONFIG).is_file()
+    }
+    if not steps:
+        return None
+    last = steps[max(steps)]
+    state = last / "trainer_state.json"
+    facts = read_json_object(state, lenient=True) if state.exists() else {}
+    best = re.split(r"[\\/]", str(facts.get("best_model_checkpoint")))[-1]
+    if best in {step.name for step in steps.values()}:
+        _say_once(f"{folder}: {best} is read, the best one by {last.name}/{state.name}")
+        return folder / best
+    if len(steps) > 1:
+        names = ", ".join(steps[number].name for number in sorted(steps))
+        raise BertineError(
+            f"{folder}: holds {names}, and {state.name} names none as the best; give one of them, "
+            f"such as the last, {last}"
+        )
+    _say_once(f"{folder}: {last.name} is read, the only one there")
+    return last
+
+
+@cache
+def _say_once(line: str) -> None:
+    """Say a line once, however often a folder is looked for."""
+    say(line)

@@ -1,0 +1,140 @@
+"""The columns of a column file that hold the words and their tags.
+
+Those that a user names; else the first and the last. But a first column that numbers the words
+(CoNLL-U, GermEval, UNER) holds none; last columns in which nothing stands (``_``, ``-``) hold no
+tags; and of columns that mark entities, inside of others (GermEval) or predicted beside true ones
+(conlleval), the first is the one to learn. What is taken so is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from bertine.errors import BertineError
+from bertine.options.names import option
+from bertine.records.columns import CONLLU, ColumnLines, Line, column_index
+from bertine.records.entities import OUTSIDE, split_tag
+from bertine.records.tag_spellings import spelling_of
+from bertine.tables.layout import inner_suffix
+
+#: Sentences that are looked at.
+LOOKED_AT = 100
+
+_NOTHING = frozenset("_-")
+#: The types of chunks (CoNLL-2000), which often stand in a column before that of the entities.
+_CHUNKS = frozenset(
+    ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP")
+)
+
+
+def places(
+    lines: ColumnLines,
+    head: Sequence[Sequence[Line]],
+    word: int | None,
+    tag: int | None,
+    *,
+    named: bool,
+) -> tuple[int, int]:
+    """Return the indices (from 0) of the columns of words and tags.
+
+    Args:
+        lines: of the file, of which the first word is read.
+        head: the lines of the first sentences.
+        word, tag: the numbers of the columns (from 1); None: none is said.
+        named: whether the user has named that of the words.
+
+    Raises:
+        BertineError: the file has no such column, or both are the same; nobody says which columns
+            of a CoNLL-U file are meant, which has several of tags.
+    """
+    of_words = word_number(head, word, named=named)
+    conllu = inner_suffix(lines.name) == ".conllu"
+    if word is None and tag is None and (conllu or (of_words > 1 and lines.width == CONLLU)):
+        raise BertineError(
+            f"{lines.name}: is CoNLL-U, whose first column holds numbers; name the columns "
+            f"({option('word_column', 2)} and {option('tag_column', 4)} for parts of speech)"
+        )
+    word_at = column_index(lines, of_words, "word")
+    of_tags = _tag_number(head, word_at, lines.width) if tag is None else tag
+    tag_at = column_index(lines, of_tags, "tag")
+    if word_at == tag_at:
+        raise BertineError(
+            f"{lines.name}: column {word_at + 1} would be the word and its tag; has the file a "
+            f"column of tags? (name it with {option('tag_column')})"
+        )
+    note_numbers(lines, of_words, word)
+    if of_tags != (tag or lines.width):
+        lines.remarks.append(
+            f"{lines.name}: the tags are read from column {of_tags}, and not from the last one: "
+            "that holds none, or entities inside of others, or predicted ones; name another one "
+            f"with {option('tag_column')}"
+        )
+    return word_at, tag_at
+
+
+def note_numbers(lines: ColumnLines, number: int, said: int | None) -> None:
+    """Say it where words are not read from the column that is `said`, or the first."""
+    said = said or 1
+    if number != said:
+        holds = "numbers the words of each sentence" if said == 1 else "holds the tags"
+        lines.remarks.append(
+            f"{lines.name}: column {said} {holds}, so the words are read from column {number}; "
+            f"name another one with {option('word_column')}"
+        )
+
+
+def word_number(head: Sequence[Sequence[Line]], said: int | None, *, named: bool) -> int:
+    """Return the number of the column of words; the arguments are those of :func:`places`."""
+    number = said or 1
+    if named:
+        return number
+    if number > 1:
+        return 1 if _types(_cells(head, number - 1)) and not _types(_cells(head, 0)) else number
+    return 2 if _numbers_words(head) else number
+
+
+def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
+    """Tell whether the first column counts the words of each sentence, or of the file, and words
+    are behind it."""
+    before, words = -1, 0
+    for block in head:
+        for at, line in enumerate(block):
+            cell = line.cells[0]
+            if not (cell.isascii() and cell.isdigit()):
+                return False
+            number = int(cell[:9])
+            if number != before + 1 and (at or number > 1):
+                return False
+            before, words = number, words + 1
+    second = _cells(head, 1)
+    return words > 1 and not second.keys() <= _NOTHING and _types(second) is None
+
+
+def _tag_number(head: Sequence[Sequence[Line]], word_at: int, width: int) -> int:
+    """Return the number of the column of tags where nobody names it."""
+    columns = [_cells(head, at) for at in range(width)]
+    tag_at = width - 1
+    while tag_at > word_at + 1 and columns[tag_at].keys() <= _NOTHING:
+        tag_at -= 1
+    for at in range(tag_at - 1, word_at, -1):
+        types, last = _types(columns[at]), _types(columns[tag_at])
+        if not types or types == {""} or types <= _CHUNKS:
+            continue
+        # Where words are numbered, what stands behind entities is about them.
+        if word_at or (last and types & last):
+            tag_at = at
+    return tag_at + 1
+
+
+def _cells(head: Sequence[Sequence[Line]], at: int) -> Counter[str]:
+    """Count what stands in a column; nothing where there is none."""
+    return Counter(line.cells[at] for block in head for line in block if at < len(line.cells))
+
+
+def _types(cells: Counter[str]) -> set[str] | None:
+    """Return the types of the entities that a column marks; None where it marks none."""
+    spelling = spelling_of(cells)
+    if spelling is None:
+        return None
+    return {split_tag(tag)[1] for tag in spelling.tags.values() if tag != OUTSIDE}

@@ -1,0 +1,207 @@
+"""Tell in which encoding a file is that is not UTF-8 throughout, from all of its bytes.
+
+A few bytes of a UTF-8 file may be damaged; a file in another encoding is damaged nowhere, though
+none of its letters is UTF-8. Which it is, the whole file tells: its words are priced in every
+encoding (:mod:`bertine.tables.alphabets`), as UTF-8 with its damage too, and the cheapest one is
+that of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bertine.tables.alphabets import ENCODINGS, LONGEST_WORD, Encoding
+
+_REPLACEMENT = "\ufffd"
+#: Words are what stands between characters that are a part of no other one in any encoding: space,
+#: digits, quotes, commas.
+_WORDS = re.compile(rb"[\x40-\xff]+")
+#: Of words in UTF-8, and of others, so many bytes of different ones are kept, among so many.
+_KEPT, _LOOKED_AT = 1 << 14, 1 << 17
+#: The beginning of a file, which tells UTF-16.
+_HEAD = 1 << 13
+#: Bits for a byte that is not UTF-8, and for characters of two to four bytes that are.
+_DAMAGE, _VALID = 20.0, {2: 5.0, 3: 9.0, 4: 12.0}
+#: Of the characters of a text in UTF-16 so many are usual in some language; of a short one.
+_KNOWN, _KNOWN_FEW = 0.4, 0.75
+#: Of the characters of a text so many may be none that its encoding would have there.
+_WRONG_SHARE = 1 / 15
+#: Another encoding is named besides, where it is worse by so many bits, or that share of them.
+_CLOSE, _CLOSE_SHARE = 8.0, 0.05
+#: So many damaged characters are few in a text of so many times as many, whatever they are.
+_FEW, _FEW_OF_TEXT = 3, 1 / 1000
+#: Those are few, too, that are so many, or that share of those beyond ASCII, or, where there are no
+#: others, of all, if no other encoding gives a better text.
+_FEW_BEYOND, _FEW_OF_ALL = 0.25, 0.12
+#: So many are needed to say what they look like, where others are UTF-8.
+_TELLING = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a file is that is not UTF-8.
+
+    Attributes:
+        encodings: that fit, the best one first; none, where none of those known here does.
+        mixed: UTF-8 in some places and not in others; `encodings` fit the others.
+        damaged, beyond: how many characters are not UTF-8, and how many are not ASCII.
+        example: a word by which the encodings differ.
+    """
+
+    encodings: tuple[Encoding, ...]
+    mixed: bool
+    damaged: int
+    beyond: int
+    example: bytes = b""
+
+    def __str__(self) -> str:
+        if not self.encodings:
+            return "none known here"
+        names = [encoding.name for encoding in self.encodings]
+        if len(names) > 1:
+            read = (self.example.decode(e.codec, "replace") for e in self.encodings)
+            names = [f"{name} ({word!r})" for name, word in zip(names, read, strict=True)]
+        return " or ".join(names)
+
+
+@dataclass
+class _Evidence:
+    """What the bytes of a file tell: counts of all of it, and some of its words."""
+
+    characters: int = 0
+    beyond: int = 0
+    damaged: int = 0
+    head: bytes = b""
+    valid_words: dict[bytes, None] = field(default_factory=dict)
+    other_words: dict[bytes, None] = field(default_factory=dict)
+    _room: list[int] = field(default_factory=lambda: [_KEPT, _KEPT])
+    _looked_at: list[int] = field(default_factory=lambda: [0, 0])
+
+    @property
+    def enough(self) -> bool:
+        """Whether more of the file would not change the answer."""
+        return self._room[1] <= 0 and self.damaged > self.beyond / 2
+
+    def add(self, block: bytes) -> None:
+        """Count a part of the file that ends where a line does."""
+        if len(self.head) < _HEAD:
+            self.head += block[: _HEAD - len(self.head)]
+        if block.isascii():
+            self.characters += len(block)
+            return
+        text = block.decode("utf-8", "replace")
+        damaged = text.count(_REPLACEMENT) - block.count(_REPLACEMENT.encode())
+        self.characters += len(text)
+        self.beyond += len(text) - len(text.encode("ascii", "ignore"))
+        self.damaged += damaged
+        if self._room[0] > 0 or (damaged and self._room[1] > 0):
+            for match in _WORDS.finditer(block):
+                word = match[0][:LONGEST_WORD]
+                if not word.isascii():
+                    self._keep(word)
+
+    def _keep(self, word: bytes) -> None:
+        # A longer one is cut, perhaps within its last character.
+        end = 3 if len(word) == LONGEST_WORD else 0
+        try:
+            word.decode("utf-8")
+            valid = True
+        except UnicodeDecodeError as error:
+            valid = error.start >= len(word) - end and error.reason == "unexpected end of data"
+        words, at = (self.valid_words, 0) if valid else (self.other_words, 1)
+        self._looked_at[at] += 1
+        if self._looked_at[at] == _LOOKED_AT:
+            self._room[at] = 0
+        if self._room[at] > 0 and word not in words:
+            words[word] = None
+            self._room[at] -= len(word)
+
+
+def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
+    """Tell in which encoding a file is; None: in UTF-8, and at most a few bytes are damaged.
+
+    Args:
+        blocks: all of its bytes, in parts that end where lines do.
+    """
+    evidence = _Evidence()
+    for block in blocks:
+        evidence.add(block)
+        if evidence.enough:
+            break
+    if wide := _of_two_bytes(evidence.head):
+        return Finding((wide,), False, evidence.damaged, evidence.beyond)
+    if evidence.damaged <= _FEW and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
+        return None
+    words = [*evidence.valid_words, *evidence.other_words]
+    fitting, example = _fitting(words)
+    if fitting:
+        return Finding(fitting, False, evidence.damaged, evidence.beyond, example)
+    valid = evidence.beyond - evidence.damaged
+    share = evidence.damaged / (evidence.beyond if valid else evidence.characters)
+    if evidence.damaged <= _FEW or share <= (_FEW_BEYOND if valid else _FEW_OF_ALL):
+        return None
+    fitting, example = (), b""
+    if evidence.damaged >= _TELLING:
+        fitting, example = _fitting([*evidence.other_words])
+    return Finding(fitting, bool(valid), evidence.damaged, evidence.beyond, example)
+
+
+def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
+    """Find the encodings that give a better text than UTF-8 with damaged bytes, the best one first,
+    and a word that they read differently."""
+    most = sum(map(_price_in_utf8, words))
+    prices: list[tuple[float, Encoding]] = []
+    for encoding in ENCODINGS:
+        price, beyond, wrong = encoding.prior, 0, 0
+        for word in words:
+            bits, characters, misplaced = encoding.price(word)
+            price, beyond, wrong = price + bits, beyond + characters, wrong + misplaced
+            if price > most:
+                break
+        if price <= most and wrong <= beyond * _WRONG_SHARE:
+            prices.append((price, encoding))
+    if not prices:
+        return (), b""
+    prices.sort(key=lambda pair: pair[0])
+    lowest, best = prices[0]
+    for price, encoding in prices[1:]:
+        if price > lowest + max(_CLOSE, _CLOSE_SHARE * lowest):
+            break
+        if encoding.codec == best.codec:
+            continue  # in another language
+        for word in words:
+            if word.decode(best.codec, "replace") != word.decode(encoding.codec, "replace"):
+                return (best, encoding), word
+    return (best,), b""
+
+
+def _price_in_utf8(word: bytes) -> float:
+    bits = 0.0
+    for character in word.decode("utf-8", "replace"):
+        if character == _REPLACEMENT:
+            bits += _DAMAGE
+        elif not character.isascii():
+            bits += _VALID[len(character.encode())]
+    return bits
+
+
+def _of_two_bytes(head: bytes) -> Encoding | None:
+    """Tell UTF-16 or UTF-32 without a mark by the beginning of a file: it has NULs, and read so
+    nearly all is usual."""
+    if b"\0" not in head:
+        return None
+    usual = {character for encoding in ENCODINGS for character in encoding.usual}
+    for codec in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
+        text = head[: len(head) // 4 * 4].decode(codec, "replace")
+        known = sum(
+            (c.isprintable() if c.isascii() else c in usual or "\u3000" <= c <= "\u30ff")
+            or c in "\r\n\t"
+            for c in text
+        )
+        if known > (_KNOWN_FEW if len(text) < 32 else _KNOWN) * len(text) > 0:
+            name = codec[:6].upper()
+            marked = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+            return Encoding(codec, name if marked else f"{name} without a mark", "")
+    return None

@@ -1,0 +1,40 @@
+"""Labels that look alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from bertine.tasks.labels import escaped, known_labels, look_alikes
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        ("café", "cafe\u0301", r"'cafe\u0301'"),
+        ("café", "Café", "'Café'"),
+        ("café", "café\u200b", r"'café\u200b'"),
+        ("a b", "a\u00a0b", r"'a\u00a0b'"),
+        ("a b", "a  b", "'a  b'"),
+        ("cat", "\u0441at", r"'\u0441at'"),  # a Cyrillic letter
+        ("A", "\uff21", r"'\uff21'"),  # a wide one
+        ("co-op", "co\u2011op", r"'co\u2011op'"),
+        ("❤", "❤\ufe0f", r"'❤\ufe0f'"),
+        ("yes", "YES", "'YES'"),
+    ],
+)
+def test_labels_that_look_alike_are_found_and_told_apart(one: str, other: str, shown: str) -> None:
+    assert look_alikes([one, "else", other]) == [[one, other]]
+    assert escaped(other) == shown
+
+
+@pytest.mark.parametrize(
+    "labels", [["positive", "negative"], ["Maße", "Masse"], ["1", "1.0"], ["résumé", "resume"]]
+)
+def test_other_labels_do_not(labels: list[str]) -> None:
+    assert look_alikes(labels) == []
+
+
+def test_an_unknown_label_that_looks_like_a_known_one() -> None:
+    said = known_labels("cafe\u0301", ["café", "thé"])
+    assert said.startswith(r" ('cafe\u0301'; did you mean 'café', which looks alike?)")
+    assert known_labels("Thé", ["café", "thé"]).startswith(" (did you mean 'thé'?)")

@@ -1,0 +1,143 @@
+"""Text that the vocabulary does not know is counted, said and flagged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import toys
+from bertine.records.examples import Example, Examples
+from bertine.records.sentences import Sentence, Sentences
+from bertine.tasks.answer import Answer
+from bertine.tasks.base import Task
+from bertine.tasks.features import Features
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import Prediction, TextClassification
+from bertine.tasks.unknown_text import UnknownText, mostly_unknown, with_flags
+from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CHINESE = "我今天在店里买了一本书"
+
+
+def tokenizer(more: Sequence[str] = ()) -> Tokenizer:
+    letters = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    return Tokenizer.from_vocab([*SPECIAL_TOKENS, *letters, ".", *more])
+
+
+def features_of(known: Tokenizer, texts: Sequence[str]) -> list[Features]:
+    encoded = known.encode_arrays(texts)
+    return [Features(ids, types, row) for row, (ids, types, _) in enumerate(encoded)]
+
+
+def counted(known: Tokenizer, texts: Sequence[str]) -> UnknownText:
+    unknown = UnknownText(known)
+    unknown.count(features_of(known, texts), texts)
+    return unknown
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (CHINESE, "a model that knows Chinese, such as bertine-zh"),
+        ("この映画はとても面白いです", "knows Japanese: a multilingual one"),
+        (
+            "영화 가 아주 좋아요 다시 보고 싶은 정말 멋진 그런 것",
+            "knows Korean: a multilingual one",
+        ),
+        ("ดี มาก ไป ที่ มี ใน ของ ได้ ให้ จะ", "knows Thai: a multilingual one"),
+        ("هذا فيلم جيد جدا و قد اعجبني في كل شيء", "knows Arabic: a multilingual one"),
+        ("это очень хороший фильм и он мне понравился вчера вечером", "knows Cyrillic"),
+        ("😀 😁 😂 😃 😄 😅 😆 😇 😈 😉", "a vocabulary of bytes"),
+    ],
+)
+def test_scripts_are_said_with_a_kind_of_model_that_knows_them(text: str, advice: str) -> None:
+    unknown = counted(tokenizer(), ["a good text.", text])
+    note = unknown.note()
+    assert note is not None
+    assert advice in note
+    assert "of the pieces of the texts are unknown to the vocabulary (read as [UNK]; " in note
+    assert unknown.mostly == 1
+    assert (
+        "1 of 2 texts is mostly unknown to the vocabulary (line 2)"
+        in unknown.lines_for_answers()[1]
+    )
+
+
+def test_the_share_and_the_most_frequent_characters_are_said() -> None:
+    unknown = counted(tokenizer(), ["no", "好的", *["好好"] * 5])
+    assert (unknown.pieces, unknown.unknown) == (14, 12)
+    assert "86% of the pieces" in str(unknown.note())
+    assert "most often 好, 的" in str(unknown.note())
+    # A vocabulary that knows Chinese lacks but some of it.
+    other = counted(tokenizer(["的"]), ["好" * 20]).note()
+    assert "knows Chinese: a multilingual one" in str(other)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a text of plain words." * 20],
+        ["a text of plain words." * 20, "a 好"],  # a few characters among many
+        ["one word 好"],  # one of a short text
+        [""],
+        [],
+    ],
+)
+def test_nothing_is_said_of_text_that_is_known(texts: list[str]) -> None:
+    assert counted(tokenizer(), texts).lines_for_answers() == []
+
+
+def test_a_vocabulary_without_an_unknown_piece_counts_nothing() -> None:
+    known = tokenizer()
+    features = features_of(known, [CHINESE])
+    known.unk_token_id = None
+    unknown = UnknownText(known)
+    unknown.count(features, [CHINESE])
+    assert (unknown.unknown, unknown.note(), mostly_unknown(features, known)) == (0, None, {})
+
+
+def test_counts_go_on() -> None:
+    first, second = counted(tokenizer(), ["好" * 20, "a"]), UnknownText(tokenizer())
+    second.go_on(first.counts())
+    second.read(["b"])
+    assert (second.texts, second.pieces, second.unknown, second.mostly) == (3, 22, 20, 1)
+
+
+def test_answers_to_such_texts_are_flagged() -> None:
+    known = tokenizer()
+    answers = [Prediction("x", {"x": 0.9, "y": 0.1})] * 3
+    flagged = with_flags([*answers], features_of(known, ["a b c", "好的", "好 a b"]), known)
+    assert [answer.unknown for answer in flagged] == [0.0, 1.0, 0.0]
+    assert flagged[1].to_json(False) == {"label": "x", "probability": 0.9, "unknown": 1.0}
+    assert "unknown" not in flagged[0].to_json(True)
+    assert flagged[1].lines()[1] == "100% of the pieces of the text are unknown to the vocabulary"
+    task: Task[Prediction] = TextClassification(("x", "y"))
+    assert task.values_of(flagged[1], False)["unknown"] == 1.0
+    assert task.values_of(flagged[0], False) == {"label": "x", "probability": 0.9}
+
+
+def test_words_with_tags_count_too() -> None:
+    known, task = toys.tokenizer(), Tagging(("O", "B-x", "I-x"))
+    words = ("the", "cat", "好", "的", "吗")
+    features = task.featurize(Sentences("t", ("words",), None, [Sentence(words)]), known)
+    assert mostly_unknown(features, known) == {0: pytest.approx(3 / 5)}
+    tagged = task.answers(task.examples_of([words]), [answer_of(words)])
+    assert isinstance(with_flags(tagged, features, known)[0], Answer)
+    assert with_flags(tagged, features, known)[0].to_json(False)["unknown"] == 0.6
+
+
+def answer_of(words: Sequence[str]) -> object:
+    from bertine.tasks.tagging.tagged_text import Tags
+
+    return Tags(("O",) * len(words), (1.0,) * len(words))
+
+
+def test_pairs_are_one_text() -> None:
+    known = toys.tokenizer()
+    task = TextClassification(("x", "y"), text_columns=("a", "b"))
+    examples = Examples("t", ("a", "b"), None, [Example(("the cat", "好 的 吗"))])
+    assert mostly_unknown(task.featurize(examples, known), known) == {0: pytest.approx(3 / 5)}
+    assert np.isclose(counted(known, ["the cat 好 的 吗"]).share, 3 / 5)
