@@ -293,9 +293,7 @@ def test_a_classifier_without_a_bias_has_as_many_labels_as_rows(
     path = tmp_path / "classifier" / "config.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps(values | {"id2label": {"0": "a", "1": "b"}}))
-    with pytest.raises(
-        bertine.BertineError, match=r"score.weight has shape \[3, 32\], but id2label"
-    ):
+    with pytest.raises(bertine.BertineError, match="has 3 outputs, but id2label"):
         load_model(tmp_path / "classifier")
 
 

@@ -226,7 +226,7 @@ def test_published_keys_are_read_and_others_refused(base: Path) -> None:
 def test_a_config_of_transformers_is_read_and_written_as_it_is() -> None:
     theirs = transformers.BartConfig(d_model=48, encoder_layers=3, decoder_layers=2).to_dict()
     family = family_of("bart")
-    config = family.keys.read(Path("config.json"), dict(theirs), family.config)
+    config, _ = family.keys.read(Path("config.json"), dict(theirs), family.config)
     ours = config_to_huggingface(config, heads=["lm"])
     assert ours["architectures"] == ["BartForConditionalGeneration"]
     differing = {key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key]}
