@@ -189,6 +189,10 @@ def test_vectors_are_means_of_the_last_layer(
     unit = ask("/embed", {"texts": texts, "model": kind, "normalize": True}).json["vectors"]
     lengths = np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(unit, expected / lengths, atol=2e-5)
+    # As clients of Text Embeddings Inference ask and are answered.
+    for inputs, vectors in ((texts, unit), (texts[0], unit[:1])):
+        plain = ask("/embed", {"inputs": inputs, "model": kind, "truncate": None}).json
+        np.testing.assert_allclose(plain, vectors, atol=2e-5)
     # Shorter vectors have length 1 where that is asked for, and always for OpenAI's clients.
     short = expected[:, :7]
     cut = ask("/embed", {"texts": texts, "model": kind, "dimensions": 7}).json
@@ -353,7 +357,7 @@ def test_the_openapi_tells_the_bounds_and_loads_nothing(ask: Client) -> None:
         *("/rerank", "/v1/rerank", "/v2/rerank"),
         *("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{model}"),
     }
-    texts = api["components"]["schemas"]["EmbedRequest"]["properties"]["texts"]
+    texts = api["components"]["schemas"]["FillMaskRequest"]["properties"]["texts"]
     assert (texts["maxItems"], texts["items"]["maxLength"]) == (256, 20000)
 
 

@@ -37,6 +37,10 @@ from .conftest import BODY, Client
         ("/embed", {"texts": [7], "model": 1}, "valid string (and 1 more)"),
         ("/embed", {"texts": ["a"], "a-b": 1}, "a-b: unknown key; this path takes texts, model"),
         ("/embed", {"texts": ["a"], "Normalise": 1}, "unknown key; did you mean 'normalize'?"),
+        ("/embed", {}, "texts: give the texts as 'texts' (or 'inputs', not both)"),
+        ("/embed", {"texts": ["a"], "inputs": "a"}, "(or 'inputs', not both)"),
+        ("/embed", {"inputs": ["a", 7]}, "inputs[1]: Input should be a valid string"),
+        ("/embed", {"inputs": "a " * 25, "truncate": False}, "inputs[0]: is "),
         ("/v1/embeddings", {"inputs": "a", "model": "text"}, "did you mean 'input'?"),
         ("/predict", {"texts": ["a"], "model": "fill-mask"}, "has no predict; ask text"),
         ("/fill-mask", {"texts": ["no mask"]}, "texts[0]: has no [MASK]"),
@@ -188,3 +192,24 @@ def test_what_can_be_had_can_be_asked_after(path: str, tight: Client) -> None:
     for name in ("content-type", "content-length") if path != "/metrics" else ("content-type",):
         assert there.headers[name] == asked.headers[name]
     assert tight("/predict", method="HEAD").status == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        *(("/embeddings", "/v1/embeddings"), ("//v1/embeddings", "/v1/embeddings")),
+        *(
+            ("///v1///embeddings", "/v1/embeddings"),
+            ("//embed", "/embed"),
+            ("//predict", "/predict"),
+        ),
+        *(("/chat/completions", ""), ("/embedding", ""), ("/v1/predict", ""), ("/%2f", "")),
+    ],
+)
+def test_a_path_that_is_nearly_one_of_ours_is_corrected(
+    path: str, meant: str, tight: Client
+) -> None:
+    answer = tight(path, {"input": "a"})
+    assert answer.status == 404
+    hint = f"send it to {meant}; " if meant else ""
+    assert answer.message == f"not found: {hint}/docs lists the paths"

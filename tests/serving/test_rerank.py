@@ -103,6 +103,18 @@ def test_equal_texts_come_in_the_order_of_the_request(ask: Client, model: str) -
         assert len({each["relevance_score"] for each in results if each["index"] in places}) == 1
 
 
+def test_rank_fields_say_what_of_an_object_is_read(ask: Client) -> None:
+    """As Cohere's client sends them; without them it is the key `text`."""
+    body = {"query": QUERY, "model": "pairs"}
+    objects = [{"title": text, "text": "soup", "year": 7} for text in TEXTS]
+    for fields, texts in (
+        (["title"], TEXTS),
+        (["title", "text", "none"], [f"{text}\nsoup" for text in TEXTS]),
+    ):
+        given = ask("/rerank", {**body, "documents": objects, "rank_fields": fields})
+        assert given.json == ask("/rerank", {**body, "documents": texts}).json
+
+
 def test_more_documents_than_are_computed_together(ask: Client, models: dict[str, Path]) -> None:
     many = [TEXTS[at % len(TEXTS)] for at in range(600)]
     answer = ask("/rerank", {"query": QUERY, "documents": many, "model": "pairs"})
@@ -119,7 +131,10 @@ def test_mistakes_say_what_to_do(ask: Client) -> None:
         ({"model": "fill-mask", "label": "a"}, "compares vectors and has no labels; leave it out"),
         ({"model": "tagging"}, "has no rerank; ask pairs"),
         ({"documents": []}, "documents"),
-        ({"documents": [{"body": "x"}]}, "documents"),
+        ({"documents": [{"body": "x"}]}, "documents[0]: has no text"),
+        ({"documents": [{"text": "x"}], "rank_fields": ["a", "b"]}, "[0]: has no a or b"),
+        ({"documents": [{"text": 7}]}, "documents[0]: text must be text"),
+        ({"documents": ["a", {"text": "x" * 100_000}]}, "documents[1]: more than"),
         ({"top_n": 0}, "top_n"),
     ):
         answer = ask("/rerank", body | changed)
@@ -128,7 +143,7 @@ def test_mistakes_say_what_to_do(ask: Client) -> None:
     for changed, param in (
         ({"model": "pairs", "label": "so"}, "label"),
         ({"model": "fill-mask", "label": "a"}, "label"),
-        ({"documents": [{"text": "x" * 100_000}]}, "documents[0].text"),
+        ({"documents": [{"text": "x" * 100_000}]}, "documents"),
     ):
         error = ask("/rerank", body | changed).json["error"]
         assert error["param"] == param

@@ -5,7 +5,7 @@ Annotations are looked at by FastAPI where these functions are made, which rules
 """
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.metrics import CONTENT_TYPE
 from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
-from bertine.serving.rerank import rank, written, written_plainly
+from bertine.serving.rerank import rank, texts_of, written, written_plainly
 from bertine.serving.served import AskedText, Embedded, Served
 from bertine.serving.service import Service
 from bertine.version import __version__
@@ -67,10 +67,14 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    app.add_exception_handler(HTTPException, _told)
-    app.add_exception_handler(Exception, _told)
-    _add_pages(app, service)
     answers: dict[str, Answer] = {}
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return error_response(error, _meant(request.url.path, answers))
+
+    app.add_exception_handler(HTTPException, failed)
+    app.add_exception_handler(Exception, failed)
+    _add_pages(app, service)
     _add_answers(app, answers, service)
     _add_vectors(app, answers, service)
     _add_rankings(app, answers, service)
@@ -96,8 +100,11 @@ def _json(value: Any) -> Response:
     return Response(to_json(value), media_type="application/json")
 
 
-async def _told(request: Request, error: Exception) -> Response:
-    return error_response(error)
+def _meant(path: str, known: Collection[str]) -> str:
+    """Return the known path that a client meant whose base address lacks ``/v1``, or has a slash
+    too many; "" where there is none."""
+    once = "/" + "/".join(filter(None, path.split("/")))
+    return next((meant for meant in (once, f"/v1{once}") if meant in known and meant != path), "")
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
@@ -223,9 +230,24 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """Return a vector for each text."""
         served = service.model(body.model, "embed")
-        table, embedded = await vectors(served, body.texts, body.normalize, body.dimensions)
+        if (body.texts is None) == (body.inputs is None):
+            message = "texts: give the texts as 'texts' (or 'inputs', not both)"
+            raise ApiError(422, message, param="texts")
+        plain = body.inputs is not None  # as Text Embeddings Inference is asked, and answers
+        texts = body.inputs if plain else body.texts
+        texts = [texts] if isinstance(texts, str) else texts
+        normalize = plain if body.normalize is None else body.normalize
+        table, embedded = await vectors(served, texts, normalize, body.dimensions)
+        if body.truncate is False:
+            key = "inputs" if plain else "texts"
+            for at, each in enumerate(embedded):
+                if each.pieces_cut:
+                    message = f"{key}[{at}]: is {each.pieces_cut} pieces too long for the model"
+                    raise ApiError(422, f"{message}; leave out truncate to have it cut", param=key)
 
         def written() -> bytes:
+            if plain:
+                return to_json(_short(table))
             content: dict[str, Any] = {
                 "model": served.name,
                 "dimensions": table.shape[1],
@@ -269,7 +291,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return Response(content, media_type="application/json")
 
     post = _poster(app, answers, "vectors", service)
-    post("/embed", "embed", requests.embed, embed, schemas.VectorsAnswer)
+    answer = schemas.VectorsAnswer | list[list[float]]
+    post("/embed", "embed", requests.embed, embed, answer)
     post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
 
 
@@ -291,9 +314,9 @@ def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) ->
                 "documents: give the texts to order as 'documents' (or 'texts', not both)",
                 param="documents",
             )
-        texts = body.texts or [
-            given if isinstance(given, str) else given.text for given in body.documents or ()
-        ]
+        texts = body.texts or texts_of(
+            body.documents, body.rank_fields or ["text"], service.limits.max_characters
+        )
         ranked, tokens = await rank(
             service,
             served,

@@ -91,12 +91,19 @@ def request_schemas(limits: Limits) -> Requests:
         )
 
     class EmbedRequest(Strict):
-        """Texts to make vectors of."""
+        """Texts to make vectors of: as `texts`, or as the clients of Text Embeddings Inference send
+        them, as `inputs`, which are answered by a list of vectors alone."""
 
-        texts: Texts
+        texts: Texts | None = None
         model: Model = None
-        normalize: bool = Field(False, description="to length 1")
+        normalize: bool | None = Field(
+            None, description="to length 1; null: of inputs, and not of texts"
+        )
         dimensions: Dimensions = None
+        inputs: Text | Inputs | None = Field(None, description="in place of texts")
+        truncate: bool | None = Field(
+            None, description="false: a text that is too long is an error; else it is cut"
+        )
 
     class FillMaskRequest(Strict):
         """Texts with a mask in them, as the model's vocabulary writes it (`mask` in /v1/models)."""
@@ -165,12 +172,6 @@ def request_schemas(limits: Limits) -> Requests:
                 )
             return value
 
-    class Document(BaseModel):
-        """A text as some clients wrap it."""
-
-        model_config = ConfigDict(extra="ignore", strict=True)
-        text: Text
-
     class RerankRequest(BaseModel):
         """A query and texts to order, as the clients of Cohere's and Jina's rerank (`documents`)
         and of Text Embeddings Inference (`texts`) send it; keys that are not here do not count."""
@@ -179,11 +180,14 @@ def request_schemas(limits: Limits) -> Requests:
         query: Text
         documents: (
             Annotated[
-                list[Text | Document],
+                list[Text | Annotated[dict[str, Any], BeforeValidator(_of_few_keys)]],
                 Field(min_length=1, max_length=limits.max_embedding_inputs, fail_fast=True),
             ]
             | None
-        ) = Field(None, description="strings, or objects with `text`")
+        ) = Field(None, description="strings, or objects with `text`, or with `rank_fields`")
+        rank_fields: (
+            Annotated[list[str], Field(min_length=1, max_length=_MOST_KEYS, fail_fast=True)] | None
+        ) = Field(None, description="the keys of the documents that are read; null: text")
         texts: Inputs | None = Field(None, description="in place of documents; answered by a list")
         model: Model = None
         label: Annotated[str, Field(max_length=limits.max_characters)] | None = Field(

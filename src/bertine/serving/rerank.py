@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,6 +176,35 @@ async def _by_vectors(
         [first + each.pieces_cut for each in embedded[1:]],
         sum(each.tokens for each in embedded),
     )
+
+
+def texts_of(
+    documents: Sequence[str | Mapping[str, Any]], fields: Sequence[str], most: int
+) -> list[str]:
+    """Return the texts of documents, of which some may be objects: what these have under the keys
+    `fields`, one below the other.
+
+    Args:
+        most: characters that a text may have.
+
+    Raises:
+        ApiError: an object has none of the keys, something else than text under one, or too much
+            of it (422).
+    """
+    texts = []
+    for at, document in enumerate(documents):
+        if not isinstance(document, str):
+            parts = [document[key] for key in fields if document.get(key) is not None]
+            where = f"documents[{at}]"
+            if not parts:
+                raise ApiError(422, f"{where}: has no {' or '.join(fields)}", param="documents")
+            if not all(isinstance(part, str) for part in parts):
+                raise ApiError(422, f"{where}: {', '.join(fields)} must be text", param="documents")
+            document = "\n".join(parts)
+            if len(document) > most:
+                raise ApiError(422, f"{where}: more than {most} characters", param="documents")
+        texts.append(document)
+    return texts
 
 
 def written(ranked: Sequence[Ranked], texts: Sequence[str], *, with_texts: bool) -> list[Any]:

@@ -65,9 +65,10 @@ def error_body(status: int, message: str, param: str | None = None) -> dict[str,
     return {"error": {"message": line, "type": kind, "param": param, "code": str(status)}}
 
 
-def error_response(error: Exception) -> JSONResponse:
+def error_response(error: Exception, meant: str = "") -> JSONResponse:
     """Return the answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
-    mistake, or a fault, which is not described."""
+    mistake, or a fault, which is not described. `meant` is the path that an unknown one resembles.
+    """
     if isinstance(error, BertineError):
         return JSONResponse(error_body(422, str(error)), 422)
     if not isinstance(error, HTTPException):
@@ -75,6 +76,6 @@ def error_response(error: Exception) -> JSONResponse:
     message = str(error.detail)
     if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
         phrase = HTTPStatus(error.status_code).phrase.lower()
-        message = f"{phrase}: /docs lists the paths"
+        message = f"{phrase}: {f'send it to {meant}; ' if meant else ''}/docs lists the paths"
     body = error_body(error.status_code, message, getattr(error, "param", None))
     return JSONResponse(body, error.status_code, headers=error.headers)
