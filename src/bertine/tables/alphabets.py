@@ -24,7 +24,7 @@ _WEST = (
     "èàùòìé",
     "äöåøæéü",
     "íáðóéúöæþý",
-    "éäüöàèßçêáóíñãåôâøúîæëùïòìœõûðþý",
+    "éäüöàèßçêáóíñãåôâøúîæëùïòìœðþý",
 )
 #: Polish, Czech and Slovak, Hungarian, Romanian, those of former Yugoslavia.
 _CENTRAL = ("łąęóśżćńź", "íáéěřčšžýůúňťďóäôľĺŕ", "áéőöóíüűú", "ăîâşţ", "čšžćđ")
@@ -60,7 +60,7 @@ _KOREAN = (
 )
 #: Signs that stand in texts of all these languages, the frequent ones first; and those that may
 #: stand between two letters.
-_SIGNS = "’“”–‘…—„«»€°£•´\xa0§©®™·№¿¡º½ªµ²³"
+_SIGNS = "’“”–‘…—„«»€°£•´\xa0§©®™·№¿¡º½ªµ²³±×¼¾¢¥‚‹›†‡¦¨¬¯¶¸¹÷‰"
 _INSIDE = "’´·\xa0–—…‘"
 _CJK_SIGNS = "，。、！？：；“”（）《》「」…—·・ー～【】『』‘’％　"
 
@@ -188,6 +188,7 @@ _ICONV = {
     "mac-cyrillic": "MAC-CYRILLIC",
     "euc_jp": "EUC-JP",
     "iso8859-2": "ISO-8859-2",
+    "iso8859-15": "ISO-8859-15",
     "iso8859-5": "ISO-8859-5",
     "utf-16-le": "UTF-16LE",
     "utf-16-be": "UTF-16BE",
@@ -197,6 +198,7 @@ _ICONV = {
 #: Python's name, the name in messages, the languages, and the bits against it.
 _LATIN: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
     ("cp1252", "cp1252", _WEST, 0.0),
+    ("iso8859-15", "ISO-8859-15", _WEST, 6.0),
     ("cp1250", "cp1250", _CENTRAL, 6.0),
     ("iso8859-2", "ISO-8859-2", _CENTRAL, 10.0),
     ("cp1254", "cp1254", _TURKISH, 8.0),

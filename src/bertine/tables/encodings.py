@@ -24,19 +24,23 @@ _KEPT, _LOOKED_AT = 1 << 14, 1 << 17
 _HEAD = 1 << 13
 #: Bits for a byte that is not UTF-8, and for characters of two to four bytes that are.
 _DAMAGE, _VALID = 20.0, {2: 5.0, 3: 9.0, 4: 12.0}
-#: Of the characters of a text in UTF-16 so many are usual in some language; of a short one.
-_KNOWN, _KNOWN_FEW = 0.4, 0.75
+#: The share of a text's characters in UTF-16 that is usual in some language; of a short one's; and
+#: of one's in UTF-32 that can be printed.
+_KNOWN, _KNOWN_FEW, _KNOWN_ALL = 0.4, 0.75, 0.9
 #: Of the characters of a text so many may be none that its encoding would have there.
 _WRONG_SHARE = 1 / 15
 #: Another encoding is named besides, where it is worse by so many bits, or that share of them.
 _CLOSE, _CLOSE_SHARE = 8.0, 0.05
 #: So many damaged characters are few in a text of so many times as many, whatever they are.
 _FEW, _FEW_OF_TEXT = 3, 1 / 1000
-#: Those are few, too, that are so many, or that share of those beyond ASCII, or, where there are no
-#: others, of all, if no other encoding gives a better text.
+#: If no other encoding gives a better text, damaged characters are few, too, up to this share of
+#: those beyond ASCII; where there are no others, of all.
 _FEW_BEYOND, _FEW_OF_ALL = 0.25, 0.12
 #: So many are needed to say what they look like, where others are UTF-8.
 _TELLING = 10
+#: What old databases and Java write in UTF-8's place for an emoji: its two surrogates, each as if
+#: it were a character. They are damaged UTF-8, and nothing else.
+_SURROGATES = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class _Evidence:
         self.beyond += len(text) - len(text.encode("ascii", "ignore"))
         self.damaged += damaged
         if self._room[0] > 0 or (damaged and self._room[1] > 0):
-            for match in _WORDS.finditer(block):
+            for match in _WORDS.finditer(_SURROGATES.sub(b"", block) if damaged else block):
                 word = match[0][:LONGEST_WORD]
                 if not word.isascii():
                     self._keep(word)
@@ -134,6 +138,8 @@ def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
         return Finding((wide,), False, evidence.damaged, evidence.beyond)
     if evidence.damaged <= _FEW and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
         return None
+    if not evidence.other_words:
+        return None  # nothing but surrogates
     words = [*evidence.valid_words, *evidence.other_words]
     fitting, example = _fitting(words)
     if fitting:
@@ -145,6 +151,8 @@ def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
     fitting, example = (), b""
     if evidence.damaged >= _TELLING:
         fitting, example = _fitting([*evidence.other_words])
+    if not fitting and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
+        return None
     return Finding(fitting, bool(valid), evidence.damaged, evidence.beyond, example)
 
 
@@ -195,12 +203,16 @@ def _of_two_bytes(head: bytes) -> Encoding | None:
     usual = {character for encoding in ENCODINGS for character in encoding.usual}
     for codec in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
         text = head[: len(head) // 4 * 4].decode(codec, "replace")
+        # Hardly any four bytes are a character of UTF-32, but any two are one of UTF-16.
+        every = codec.startswith("utf-32")
         known = sum(
-            (c.isprintable() if c.isascii() else c in usual or "\u3000" <= c <= "\u30ff")
-            or c in "\r\n\t"
+            c in "\r\n\t"
+            or (c.isprintable() and c != _REPLACEMENT)
+            and (every or c.isascii() or c in usual or "\u3000" <= c <= "\u30ff")
             for c in text
         )
-        if known > (_KNOWN_FEW if len(text) < 32 else _KNOWN) * len(text) > 0:
+        least = _KNOWN_ALL if every else _KNOWN_FEW if len(text) < 32 else _KNOWN
+        if known > least * len(text) > 0:
             name = codec[:6].upper()
             marked = head.startswith((b"\xff\xfe", b"\xfe\xff"))
             return Encoding(codec, name if marked else f"{name} without a mark", "")

@@ -186,13 +186,15 @@ class EncodingCheck:
         if finding.mixed:
             those = f", but look like {finding}" if finding.encodings else ""
             return (
-                f"{share} of the file are not UTF-8{those}; a file has one encoding, so convert "
-                "that part of it to UTF-8"
+                f"{share} of the file are not UTF-8{those}; some lines are in another encoding: "
+                "convert those to UTF-8"
             )
         if not finding.encodings:
             return f"is not UTF-8 ({share} are not), and in no other encoding that is known here"
         how = conversion(finding.encodings[0].iconv, self._path)
-        if self._blocks is not None and str(self._path) != STDIN:
+        if len(finding.encodings) > 1:
+            how = " from the one whose words are right"
+        elif self._blocks is not None and str(self._path) != STDIN:
             how = ""  # Parquet, or data in memory
         return f"is not UTF-8 but looks like {finding}; convert it to UTF-8{how}"
 
