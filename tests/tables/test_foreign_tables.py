@@ -36,6 +36,8 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     [
         ("a.csv", "sep=;\ntext;label\none;x\n"),
         ("a.csv", '"sep=;"\r\ntext;label\r\none;x\r\n'),
+        ("a.tsv", "sep=\t\ntext\tlabel\none\tx\n"),
+        ("a.txt", "sep=\t\ntext\tlabel\none\tx\n"),
         ("a.csv", "SEP=\t\ntext\tlabel\none\tx\n"),
         ("a.csv", "sep=|\ntext|label\none|x\n"),
         ("a.dat", "sep=,\ntext,label\none,x\n"),
@@ -138,7 +140,7 @@ def test_cells_of_tsv_that_look_quoted_are_told(tmp_path: Path) -> None:
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0", "is an old Excel workbook (.xls)"),
         (b"PAR1\x15\x04", "is Parquet, whatever its name says; name it .parquet"),
         (b"ARROW1\0\0", "is an Arrow file"),
-        (b"\x1f\x8b\x08", "is compressed with gzip, whatever its name says; name it so"),
+        (b"\x1f\x8b\x08", "is compressed with gzip, whatever its name says; add .gz to its name"),
         (b"\x28\xb5\x2f\xfd", "is compressed with zstd"),
         (b"\xfd7zXZ\x00", "is compressed with xz"),
         (b"BZh91AY&SY", "is compressed with bzip2"),

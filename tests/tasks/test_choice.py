@@ -112,8 +112,8 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "label", "message"),
     [
-        (("q", "a", "b", "c"), "3", r"train.csv:2: the label is '3', but must be the number"),
-        (("q", "a", "b", ""), "2", r"of a choice, 0 to 1, its letter or its column's name"),
+        (("q", "a", "b", "c"), "4", r"train.csv:2: the label is '4', but must be the number"),
+        (("q", "a", "b", ""), "3", r"of a choice, 0 to 1, its letter or its column's name"),
         (("q", "a", "b", "c"), "d", r"the label is 'd'"),
         (("q", "a", "b", "c"), "-1", r"the label is '-1'"),
         (
@@ -410,6 +410,7 @@ def test_a_model_that_says_nothing_of_its_labels_answers_by_number() -> None:
         ([f"{1 + row % 4}.0" for row in range(12)], 1, "3 rows (lines 5, 9, 13) have the number"),
         ([str(1 + row % 3) for row in range(40)], 0, "no row has the first choice, number 0"),
         ([str(row % 4) for row in range(12)], 0, ""),
+        (["1", "2", "4"], 1, "1 row (line 4) has the number of choices"),
         (["1", "2", "3"], 0, ""),  # so few may be so by chance
     ],
 )

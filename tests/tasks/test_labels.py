@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertine.tasks.labels import escaped, known_labels, look_alikes
+from bertine.tasks.labels import known_labels, look_alikes, told_apart
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,15 @@ from bertine.tasks.labels import escaped, known_labels, look_alikes
         ("co-op", "co\u2011op", r"'co\u2011op'"),
         ("❤", "❤\ufe0f", r"'❤\ufe0f'"),
         ("yes", "YES", "'YES'"),
+        ("Хорошо", "хорошо", "'хорошо'"),
+        ("が", "か\u3099", r"'か\u3099'"),
+        ("\U0001d5ba", "a", "'a'"),
+        ("a", "\U0001d5ba", r"'\U0001d5ba'"),  # a mathematical one
     ],
 )
 def test_labels_that_look_alike_are_found_and_told_apart(one: str, other: str, shown: str) -> None:
     assert look_alikes([one, "else", other]) == [[one, other]]
-    assert escaped(other) == shown
+    assert told_apart([one, other])[1] == shown
 
 
 @pytest.mark.parametrize(

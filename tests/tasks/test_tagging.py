@@ -290,5 +290,7 @@ def test_a_model_from_elsewhere_may_spell_its_tags_otherwise(written: str) -> No
     task = Tagging.from_info(TaskInfo("tagging", tuple(written.split())), CONFIG)
     assert task.labels == ("O", "B-x", "I-x", "E-x", "S-x")
     assert task.has_entities
+    ours = TaskInfo("tagging", tuple(written.split()), text_columns=("words",))
+    assert Tagging.from_info(ours, CONFIG).labels == ours.labels  # as it was trained
     plain = Tagging.from_info(TaskInfo("tagging", ("NOUN", "VERB")), CONFIG)
     assert (plain.labels, plain.has_entities) == (("NOUN", "VERB"), False)

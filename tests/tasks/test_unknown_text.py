@@ -104,6 +104,10 @@ def test_counts_go_on() -> None:
     second.go_on(first.counts())
     second.read(["b"])
     assert (second.texts, second.pieces, second.unknown, second.mostly) == (3, 22, 20, 1)
+    said = " ".join(second.lines_for_answers())  # what is no longer known is left out
+    assert "(read as [UNK])" in said
+    assert "take a model of their language" in said
+    assert "1 of 3 texts is mostly unknown to the vocabulary;" in said
 
 
 def test_answers_to_such_texts_are_flagged() -> None:

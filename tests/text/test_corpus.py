@@ -238,6 +238,7 @@ def test_lone_surrogates_of_json_are_replaced_or_refused(tmp_path):
             ":2: there is no column 'text' (did you mean 'txt'?)",
         ),
         ('{"body": "x"}', "it has 'body'"),
+        ('{"text": "a", "text": "b"}', ":2: the key 'text' is there twice"),
         ('{"text": 3}', ":2: 'text' is a number; it must be a text"),
         ('{"text": ["x"]}', ":2: 'text' is a list; it must be a text"),
     ],
@@ -247,6 +248,12 @@ def test_bad_json_lines_name_file_and_line(tmp_path, line, message):
     file.write_text('{"text": "fine"}\n' + line + "\n")
     assert message in error_of(file)
     assert str(file) in error_of(file)
+
+
+def test_keys_that_are_not_read_may_be_there_twice(tmp_path):
+    file = tmp_path / "c.jsonl"
+    file.write_text('{"text": "fine", "text_id": 1, "meta": {"a": 1, "a": 2}}\n')
+    assert texts(file) == ["fine"]
 
 
 def test_the_column_of_the_text_can_be_named(tmp_path):

@@ -18,7 +18,7 @@ from bertine.records.examples import Examples
 from bertine.tables.lines import first_numbers
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
-from bertine.tasks.labels import MISSING, escaped, look_alikes
+from bertine.tasks.labels import MISSING, look_alikes, told_apart
 from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, visible, visible_list
 from bertine.terminal.shown import Shown
@@ -221,7 +221,8 @@ def _of_names(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
             lines[name].append(item.line)
     findings = []
     for group in look_alikes(lines):
-        shown = [f"{escaped(name)} (line {lines[name][0]})" for name in group[:_SHOWN]]
+        names = zip(group, told_apart(group), strict=True)
+        shown = [f"{written} (line {lines[name][0]})" for name, written in names][:_SHOWN]
         findings.append(
             f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
             "apart; write them alike if they are the same"

@@ -222,8 +222,8 @@ class BertEstimator(BaseEstimator):
 
 
 def hinting(estimator: type[Estimator]) -> type[Estimator]:
-    """Let a class name the nearest parameter where one is given that it has not: scikit-learn's
-    are not all called as `finetune` calls them."""
+    """Name the nearest parameter where an unknown one is given: scikit-learn's are not all called
+    as `finetune` calls them."""
     init = estimator.__init__
 
     @functools.wraps(init)
@@ -231,8 +231,9 @@ def hinting(estimator: type[Estimator]) -> type[Estimator]:
         known = [parameter.name for parameter in fields(self) if parameter.init]
         for name in named.keys() - {*known}:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
-            raise TypeError(f"{estimator.__name__} has no parameter {name!r}{hint}")
+            kind = type(self).__name__
+            hint = f"did you mean {near[0]!r}?" if near else f"help({kind}) lists them"
+            raise TypeError(f"{kind} has no parameter {name!r}; {hint}")
         init(self, *given, **named)
 
     estimator.__init__ = checked  # type: ignore[method-assign]

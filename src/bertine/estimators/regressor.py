@@ -8,13 +8,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from bertine.estimators.base import BertEstimator
+from bertine.estimators.base import BertEstimator, hinting
 from bertine.estimators.texts import InputError
 from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
 from bertine.tasks.texts.regression import TextRegression
 
 
+@hinting
 class BertRegressor(RegressorMixin, BertEstimator):
     """A number for a text, or a pair of texts, by fine-tuning a BERT (Devlin et al. 2018, section
     4.1). Scores are standardized for training, so their size does not matter.

@@ -69,7 +69,8 @@ _COMMON_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "auto_map": ((None, {}), "a program of the model's own"),
 }
 #: How much of a key must be that of a known one for it to be taken for a typing error.
-_MISSPELT = 0.8
+#: Where that one is in the file, too, only a slip of a letter is one. Dropout changes no answer.
+_MISSPELT, _SLIP = 0.8, 0.9
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,9 @@ class ConfigKeys:
         meant = {name: key for key, name in known.items()} | {key: key for key in read}
         for key in unknown:
             for near in difflib.get_close_matches(key[:80], sorted(meant), n=1, cutoff=_MISSPELT):
+                alike = difflib.SequenceMatcher(None, key[:80], near).ratio()
+                if "drop" in near or (meant[near] in values and alike < _SLIP):
+                    continue
                 raise BertineError(
                     f"{path}: unknown key {briefly(key)}; did you mean {meant[near]!r}? Correct or "
                     "remove it"

@@ -129,8 +129,9 @@ def sort_tensors(
             raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
         elif not _is_finite(tensor):
             raise BertineError(
-                f"{source}: tensor {name} has a number that is NaN or infinite, so its answers "
-                "would be none; training has diverged, or the file is damaged: take an earlier one"
+                f"{source}: tensor {name} has a number that is NaN or infinite, so the "
+                "model cannot answer; training has diverged, or the file is damaged: take an "
+                "earlier one"
             )
         else:
             keep[name] = tensor

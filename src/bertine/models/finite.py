@@ -1,4 +1,4 @@
-"""What leaves a model are numbers: of NaN every comparison is false, so that an answer made of it
+"""Refuse outputs of a model that are not finite: with NaN every comparison is false, so the answer
 would be some label with the probability NaN."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def finite(outputs: Tensor) -> Tensor:
     """
     if not bool(outputs.isfinite().all()):
         raise BertineError(
-            "the model's outputs are NaN or infinite, which is no answer: its weights are damaged "
-            "or too large for the precision; compute in fp32, or take an earlier checkpoint"
+            "the model's outputs are NaN or infinite: its weights are damaged or too large "
+            " for the precision; compute in fp32, or take an earlier checkpoint"
         )
     return outputs

@@ -45,7 +45,9 @@ class Mending(OptionGroup):
     title = "reading"
 
     quotes: bool | None = declare(
-        None, 'whether " quotes cells', otherwise="as is usual for the format"
+        None,
+        'whether " quotes cells',
+        otherwise="in csv; in tsv where only so its rows fit the header",
     )
     strict: bool = declare(
         False,
@@ -72,10 +74,13 @@ class TaggedColumns(OptionGroup):
     title = "tagging"
 
     word_column: int | None = declare(
-        None, "number of the column of the words in a column file", otherwise="the first", least=1
+        None,
+        "number of the column of the words in a column file",
+        otherwise="the first that holds no numbers",
+        least=1,
     )
     tag_column: int | None = declare(
-        None, "number of the column of the tags", otherwise="the last", least=1
+        None, "number of the column of the tags", otherwise="the last that holds tags", least=1
     )
     tag_scheme: TagScheme | None = declare(
         None,

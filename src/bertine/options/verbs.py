@@ -71,7 +71,8 @@ def takes_options(
             for name, listed in members.items():
                 values = {entry.name: arguments.pop(entry.name) for entry in listed}
                 arguments |= {name: groups[name](**values)} if name in groups else values
-            with quietly(any(getattr(value, "quiet", False) for value in arguments.values())):
+            built = [arguments[name] for name in groups]
+            with quietly(any(getattr(options, "quiet", False) for options in built)):
                 return verb(**arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]

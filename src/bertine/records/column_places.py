@@ -1,9 +1,9 @@
 """The columns of a column file that hold the words and their tags.
 
-Those that a user names; else the first and the last. But a first column that numbers the words
-(CoNLL-U, GermEval, UNER) holds none; last columns in which nothing stands (``_``, ``-``) hold no
-tags; and of columns that mark entities, inside of others (GermEval) or predicted beside true ones
-(conlleval), the first is the one to learn. What is taken so is said.
+Those that a user names; else the first and the last. But a first column of numbers (CoNLL-U,
+GermEval, UNER) holds no words; last columns in which nothing stands (``_``, ``-``) hold no tags;
+and of two columns that mark entities of the same types, as those inside of others (GermEval) or
+predicted ones (conlleval), the first is the one to learn. A note names the columns taken.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from bertine.tables.layout import inner_suffix
 LOOKED_AT = 100
 
 _NOTHING = frozenset("_-")
+#: Of the words of a text, more than this share is in no entity.
+_ENTITIES_OUTSIDE = 0.5
 #: The types of chunks (CoNLL-2000), which often stand in a column before that of the entities.
 _CHUNKS = frozenset(
     ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP")
@@ -65,10 +67,11 @@ def places(
         )
     note_numbers(lines, of_words, word)
     if of_tags != (tag or lines.width):
+        empty = _cells(head, lines.width - 1).keys() <= _NOTHING
+        holds = "no tags" if empty else "the entities inside of others, or predicted ones"
         lines.remarks.append(
-            f"{lines.name}: the tags are read from column {of_tags}, and not from the last one: "
-            "that holds none, or entities inside of others, or predicted ones; name another one "
-            f"with {option('tag_column')}"
+            f"{lines.name}: the tags are read from column {of_tags}, since column {lines.width} "
+            f"holds {holds}; name another one with {option('tag_column')}"
         )
     return word_at, tag_at
 
@@ -77,7 +80,7 @@ def note_numbers(lines: ColumnLines, number: int, said: int | None) -> None:
     """Say it where words are not read from the column that is `said`, or the first."""
     said = said or 1
     if number != said:
-        holds = "numbers the words of each sentence" if said == 1 else "holds the tags"
+        holds = "holds numbers" if said == 1 else "holds the tags"
         lines.remarks.append(
             f"{lines.name}: column {said} {holds}, so the words are read from column {number}; "
             f"name another one with {option('word_column')}"
@@ -95,20 +98,11 @@ def word_number(head: Sequence[Sequence[Line]], said: int | None, *, named: bool
 
 
 def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
-    """Tell whether the first column counts the words of each sentence, or of the file, and words
-    are behind it."""
-    before, words = -1, 0
-    for block in head:
-        for at, line in enumerate(block):
-            cell = line.cells[0]
-            if not (cell.isascii() and cell.isdigit()):
-                return False
-            number = int(cell[:9])
-            if number != before + 1 and (at or number > 1):
-                return False
-            before, words = number, words + 1
-    second = _cells(head, 1)
-    return words > 1 and not second.keys() <= _NOTHING and _types(second) is None
+    """Tell whether the first column numbers words or sentences, and words are behind it."""
+    first, second = _cells(head, 0), _cells(head, 1)
+    if not all(cell.isascii() and cell.isdigit() for cell in first):
+        return False
+    return any(map(str.isalpha, second)) and _types(second) is None
 
 
 def _tag_number(head: Sequence[Sequence[Line]], word_at: int, width: int) -> int:
@@ -121,8 +115,9 @@ def _tag_number(head: Sequence[Sequence[Line]], word_at: int, width: int) -> int
         types, last = _types(columns[at]), _types(columns[tag_at])
         if not types or types == {""} or types <= _CHUNKS:
             continue
-        # Where words are numbered, what stands behind entities is about them.
-        if word_at or (last and types & last):
+        outside = columns[at][OUTSIDE] / columns[at].total()
+        # Chunks, which cover most words, are numbered too.
+        if not last or types & last or (word_at and outside > _ENTITIES_OUTSIDE):
             tag_at = at
     return tag_at + 1
 

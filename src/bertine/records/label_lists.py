@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from bertine.errors import BertineError
 
-#: What Python, NumPy and pandas write around the brackets.
-_NAMED = re.compile(r"(?:frozenset|set|array|list|tuple)\((.*?)(?:,\s*dtype=\w+)?\)", re.DOTALL)
+#: What Python, NumPy, pandas and PyTorch write around the brackets.
+_NAMED = re.compile(r"\w+\((\s*[\[({].*?[\])}])(?:,\s*\w+=[^()]*)?\)", re.DOTALL)
+_EMPTY = re.compile(r"(?:frozenset|set|list|tuple)\(\)")
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _NUMBER = r"[+-]?\d+(?:\.\d*)?|True|False|true|false"
 #: Items in quotes or numbers, with commas or, as NumPy writes them, blanks between.
@@ -31,10 +32,10 @@ def listed(text: str) -> list[str] | None:
     of these.
     """
     text = text.strip()
+    if _EMPTY.fullmatch(text):
+        return []
     if named := _NAMED.fullmatch(text):
         text = named[1].strip()
-        if not text:
-            return []
     if text[:1] + text[-1:] not in ("[]", "()", "{}") or len(text) < 2:
         return None
     inside = text[1:-1].strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,20 +126,21 @@ def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> So
     return table
 
 
-def unused_note(data: Data, used: Container[str]) -> list[str]:
+def unused_note(data: Data, used: Collection[str]) -> list[str]:
     """Say which files of a data folder are not used, though by their names they might be meant
     for a part of the data.
 
     Args:
-        used: the paths of files that are.
+        used: the paths of files that are; other files with their suffixes may be meant, too.
     """
     if not isinstance(data, str | Path) or not Path(data).is_dir():
         return []
+    suffixes = (*_SUFFIXES, *filter(None, (Path(file).suffix for file in used)))
     with os_errors(data, "looking for its files"):
         unused = [
             file.name
             for file in sorted(Path(data).iterdir())
-            if file.name.endswith(_SUFFIXES) and file.is_file() and str(file) not in used
+            if file.name.endswith(suffixes) and file.is_file() and str(file) not in used
             if (stem := file.name.split(".")[0]) not in SPLIT_NAMES["test"] and "-of-" not in stem
             if _LIKE_A_PART.fullmatch(stem)
         ]

@@ -67,9 +67,10 @@ def spelling_of(tags: Collection[str]) -> Spelling | None:
         name = next((name for name in _LETTERS if used <= _LETTERS[name].keys()), None)
         if len(found) < len(marks) or name is None:
             continue
-        usual = pattern is _USUAL and outside in (None, OUTSIDE)
-        if not (usual and name in ("IOBES", "BILOU")) and not _mark_entities(
-            used, outside is not None, typed=pattern is not _BARE
+        usual = pattern is _USUAL and outside in (None, OUTSIDE) and name in ("IOBES", "BILOU")
+        typed = all(match["type"] for match in found)
+        if not (usual and (typed or used & {"B", "I"})) and not _mark_entities(
+            used, outside is not None, typed=typed
         ):
             continue
         letters = _LETTERS[name]
@@ -77,7 +78,7 @@ def spelling_of(tags: Collection[str]) -> Spelling | None:
         for tag, match in zip(marks, found, strict=True):
             kind = match["type"]
             read[tag] = letters[match["letter"].upper()] + (f"-{kind}" if kind else "")
-        return Spelling(name, read)
+        return Spelling(name, read) if len({*read.values()}) == len(read) else None
     return None
 
 
@@ -104,7 +105,7 @@ def strange_tags(counts: Counter[str]) -> set[str]:
 
     usual = written_so(_USUAL)
     most = max((usual, *map(written_so, _OTHERS)), key=words)
-    if not most or (most != usual and 2 * words(most) < total):
+    if not most or 2 * words(most) < total:
         return set()
     return marks - most or {tag for tag in marks if tag[0].upper() not in _LETTERS["IOBES"]}
 

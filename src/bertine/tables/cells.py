@@ -19,6 +19,8 @@ from bertine.tables.streams import open_stream
 _MOST_LINES_OF_A_ROW = 100_000
 #: The same where it is not known whether there are quotes at all.
 _MOST_LINES_TRIED = 200
+#: Bytes that are read at once.
+_BLOCK = 1 << 20
 #: A cell of tsv that is quoted, whole; and one by itself.
 _QUOTED = re.compile(rb'(?<![^\t\n])"[^"]*+(?:""[^"]*+)*+"(?=[\t\r\n]|\Z)')
 _QUOTED_CELL = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
@@ -91,6 +93,9 @@ def needs_quotes(path: Path) -> bool:
     the cells of the header, and every quote is a part of a quoted cell; without, one row has more
     or fewer. pandas and Excel quote a cell that holds a tab, a line break or a quote."""
     with open_stream(path) as stream:
+        if not _begins_quoted(stream.reader):
+            return False
+    with open_stream(path) as stream:
         header = stream.reader.readline(MAX_LINE_BYTES).count(b"\t")
         if header == 0 or not _has_quotes(stream.reader, header):
             return False
@@ -110,6 +115,17 @@ def needs_quotes(path: Path) -> bool:
             elif lines > _MOST_LINES_TRIED or len(held) > MAX_LINE_BYTES:
                 return False
         return not held
+
+
+def _begins_quoted(reader: BinaryIO) -> bool:
+    """Tell, fast, whether any cell begins with a quote."""
+    last = b"\n"
+    while block := reader.read(_BLOCK):
+        block = last + block
+        if b'\t"' in block or b'\n"' in block:
+            return True
+        last = block[-1:]
+    return False
 
 
 def _has_quotes(reader: BinaryIO, tabs: int) -> bool:

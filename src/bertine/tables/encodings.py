@@ -207,8 +207,10 @@ def _of_two_bytes(head: bytes) -> Encoding | None:
         every = codec.startswith("utf-32")
         known = sum(
             c in "\r\n\t"
-            or (c.isprintable() and c != _REPLACEMENT)
-            and (every or c.isascii() or c in usual or "\u3000" <= c <= "\u30ff")
+            or (
+                (c.isprintable() and c != _REPLACEMENT)
+                and (every or c.isascii() or c in usual or "\u3000" <= c <= "\u30ff")
+            )
             for c in text
         )
         least = _KNOWN_ALL if every else _KNOWN_FEW if len(text) < 32 else _KNOWN

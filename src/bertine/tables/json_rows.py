@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
@@ -12,14 +13,21 @@ from bertine.errors import BertineError
 from bertine.tables.column_names import listed
 
 
-def json_row(line: str, where: str) -> dict[str, Any]:
+def json_row(line: str, where: str, only: str | None = None) -> dict[str, Any]:
     """Parse a row of JSON lines.
 
+    Args:
+        only: the one key that is read; None: any may be.
+
     Raises:
-        BertineError: not JSON, no object, or a key is there twice; begins with `where`.
+        BertineError: not JSON, no object, or a key that is read is there twice; begins with
+            `where`.
     """
+    # Hooks cost as much as all the rest of it.
+    simple = only is not None and line.count(f'"{only}"') < 2
+    hook = None if simple else functools.partial(_object, only=only)
     try:
-        values = json.loads(line, object_pairs_hook=_object)
+        values = json.loads(line, object_pairs_hook=hook)
     except _KeyTwice as error:
         raise BertineError(f"{where}: {error}; rename or remove one") from error
     except (ValueError, RecursionError) as error:
@@ -35,7 +43,7 @@ def json_row(line: str, where: str) -> dict[str, Any]:
 
 
 #: A file of one list of objects begins so, and a text hardly ever.
-_LIST = re.compile(r"\s*\[\s*(\{|$)")
+_LIST = re.compile(r'\s*\[\s*(\{\s*("|$)|$)')
 _SPACE = re.compile(r"\s*")
 
 
@@ -90,12 +98,13 @@ class _KeyTwice(ValueError):
     """Still valid JSON, so not reported as a bad line."""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]], only: str | None) -> dict[str, Any]:
     """Make a JSON object; a key that is there twice would lose its first value in silence."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
+        counts = Counter(key for key, _ in pairs if only in (None, key))
+        for twice in [key for key, count in counts.items() if count > 1][:1]:
+            raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
     return values
 
 

@@ -109,7 +109,7 @@ class TableLines:
         self.damaged = False
         self._raw = b""
         self._once = not self._path.is_file()  # a pipe
-        self._before = b""
+        self._before, self._passed = b"", 0
         self._check = EncodingCheck(self._path, self._rest if self._once else None)
 
     def __iter__(self) -> TableLines:
@@ -133,8 +133,11 @@ class TableLines:
                 f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file "
                 "with \\n"
             )
-        if self._once and not raw.isascii() and len(self._before) < _KEPT:
-            self._before += raw[:_KEPT]
+        if self._once:
+            if raw.isascii() or len(self._before) >= _KEPT:
+                self._passed += len(raw)
+            else:
+                self._before += raw
         return self._decoded(raw, where)
 
     def check_length(self) -> None:
@@ -185,7 +188,12 @@ class TableLines:
     def _rest(self) -> Iterator[bytes]:
         """Give what a pipe has not given yet, behind the lines that were kept of it; it is read on
         from a temporary file."""
-        yield self._before + self._raw
+        # Of lines that are gone it counts only how long they were.
+        for start in range(0, self._passed, MAX_LINE_BYTES):
+            yield b" " * min(self._passed - start, MAX_LINE_BYTES)
+        yield self._before
+        if not self._before.endswith(self._raw):
+            yield self._raw
         rest = tempfile.TemporaryFile(prefix="bertine-")  # noqa: SIM115 - as long as the lines
         for block in line_blocks(self._handle):
             rest.write(block)

@@ -45,9 +45,9 @@ class TableRow:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
     Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
-    Parquet, `line` is the number of the row. `exact` are the values of a row of text that was
-    mended before it was, with bytes that are not UTF-8 as half surrogate pairs: to be written as
-    they stood. None: there is no difference.
+    Parquet, `line` is the number of the row. `exact` are the values of a row of text as they
+    stood before it was mended, with bytes that are not UTF-8 as half surrogate pairs, for writing
+    them as they were. None: there is no difference.
     """
 
     line: int
@@ -141,7 +141,7 @@ class Table:
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
             self.layout = detect_layout(path, first, format, self._wanted, quotes)
-            if self.layout.kind == "csv" and named_separator(first):
+            if self.layout.kind in ("csv", "tsv") and named_separator(first):
                 first = next(self._lines, "")
             if self.layout.kind != "jsonl":
                 self._lines.check_length()

@@ -25,9 +25,8 @@ SWAG_CHOICES = ("ending0", "ending1", "ending2", "ending3")
 #: A letter by itself, and one at the end of a column's name.
 _LETTER = re.compile(r"\(?([A-Za-z])[).]?")
 _LAST = re.compile(r"(?:.*[^A-Za-z])?([A-Za-z])")
-#: Choices are numbered from 1 on where a label says so, and that none is 0 is no more probable by
-#: chance than the first; without such a label, the second, it is but said.
-_CHANCES = (0.1, 1e-3)
+#: That no label is 0 is said where it is less probable than this by chance.
+_CHANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,8 @@ class ChoiceColumns(Task[Prediction]):
 
     def _first_number(self, examples: Examples) -> int:
         """Return the number that the labels of examples give the first choice: 1 where none is 0
-        and some are how many choices there are, which is noted; so is that none is 0 where that is
-        no chance.
+        and one is the number of choices, which is noted. Without such a one it is 0; that none is 0
+        is noted where that is hardly by chance.
 
         Raises:
             BertineError: what :meth:`choices_of` raises.
@@ -143,14 +142,15 @@ class ChoiceColumns(Task[Prediction]):
             numbers.append(number)
             last += [example.line] if number == count else []
             chance *= 1 - 1 / count
-        if last and chance < _CHANCES[0]:
+        if last:
             examples.note(
                 f"{examples.source}: the choices are numbered from 1 on: no label is 0, and "
-                f"{counted(len(last), 'row')} ({first_numbers(last)}) "
+                f"{counted(len(last), 'row')} "
+                f"({first_numbers(last, what='line' if len(last) == 1 else 'lines')}) "
                 f"{'has' if len(last) == 1 else 'have'} the number of choices there are"
             )
             return 1
-        if numbers and not last and chance < _CHANCES[1]:
+        if numbers and not last and chance < _CHANCE:
             examples.note(
                 f"{examples.source}: no row has the first choice, number 0, for its label; if "
                 "numbers begin at 1 there, write numbers from 0 on"

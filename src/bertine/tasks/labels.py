@@ -55,7 +55,8 @@ def known_labels(label: str, labels: Sequence[str]) -> str:
     near = same or alike or difflib.get_close_matches(label, labels, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     if alike and label.lower() != alike[0].lower():
-        hint = f" ({escaped(label)}; did you mean {escaped(alike[0])}, which looks alike?)"
+        this, other = told_apart([label, alike[0]])
+        hint = f" ({this}; did you mean {other}, which looks alike?)"
     more = ", …" if len(labels) > _SHOWN else ""
     return f"{hint}; the known ones are {visible_list(labels[:_SHOWN])}{more}"
 
@@ -80,20 +81,23 @@ def _unseen(character: str) -> bool:
     return unicodedata.category(character) in ("Cf", "Cc") or character in "\ufe0e\ufe0f"
 
 
-def escaped(label: str) -> str:
-    """Return a label in quotes, with escapes in the place of what does not look as it is: accents
-    by themselves, unusual blanks, letters of another alphabet."""
+def told_apart(labels: Sequence[str]) -> list[str]:
+    """Return labels that look alike in quotes, with escapes in the place of characters that not all
+    of them have and that do not look as they are: accents by themselves, unusual blanks, letters of
+    another alphabet."""
+    common = set.intersection(*(set(label.lower()) for label in labels))
 
     def shown(character: str) -> str:
-        odd = (
+        odd = character.lower() not in common and (
             _unseen(character)
-            or "\u0300" <= character <= "\u036f"
+            or unicodedata.combining(character)
             or character.lower().translate(_USUAL) != character.lower()
             or unicodedata.normalize("NFKC", character) != character
         )
-        return f"\\u{ord(character):04x}" if odd else character
+        code = ord(character)
+        return (f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}") if odd else character
 
-    return f"'{''.join(map(shown, label))}'"
+    return [f"'{''.join(map(shown, label))}'" for label in labels]
 
 
 def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:

@@ -29,6 +29,8 @@ MANY, LEAST, MOSTLY = 0.03, 10, 0.5
 #: Texts with unknown pieces that are looked into, how much of each, and the characters of them that
 #: are looked up and shown.
 _TEXTS, _LENGTH, _LOOKED_UP, _SHOWN = 200, 2000, 200, 5
+#: Texts, or features of them, that are looked at together.
+_TOGETHER = 4096
 #: Lines of texts that are mostly unknown that are kept, to be named.
 _LINES = 100
 #: What scripts are called, by the first word of the names of their characters, where that is not
@@ -41,10 +43,8 @@ _CHINESE, _CHINESE_MODEL = "的", "bertine-zh"
 def mostly_unknown(features: Sequence[Features], tokenizer: Tokenizer) -> dict[int, float]:
     """Find the share of unknown pieces of each text of which these are most, by its row."""
     unk = tokenizer.unk_token_id
-    if unk is None or not features:
+    if unk is None or not any((feature.input_ids == unk).any() for feature in features):
         return {}
-    if unk not in np.concatenate([feature.input_ids for feature in features]):
-        return {}  # as mostly: nothing else is to cost time
     pieces, unknown = _tally(features, tokenizer)
     rows = np.flatnonzero(unknown > MOSTLY * pieces)
     return dict(zip(rows.tolist(), (unknown[rows] / pieces[rows]).tolist(), strict=True))
@@ -53,13 +53,18 @@ def mostly_unknown(features: Sequence[Features], tokenizer: Tokenizer) -> dict[i
 def _tally(features: Sequence[Features], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Count the pieces of the text of each row, special tokens and lone spaces left out, and the
     unknown ones among them."""
-    ids = np.concatenate([feature.input_ids for feature in features])
-    rows = np.repeat([each.row for each in features], [len(each.input_ids) for each in features])
-    unknown = ids == tokenizer.unk_token_id
     nothing = [*tokenizer.special_ids - {tokenizer.unk_token_id}]
     if tokenizer.keeps_spaces and (space := tokenizer.token_to_id(SPACE)) is not None:
         nothing.append(space)
-    return np.bincount(rows, ~np.isin(ids, nothing)), np.bincount(rows, unknown)
+    pieces, unknown = [], []
+    for start in range(0, len(features), _TOGETHER):
+        some = [feature.input_ids for feature in features[start : start + _TOGETHER]]
+        ids = np.concatenate(some)
+        begins = np.cumsum([0, *map(len, some[:-1])])  # none is empty: all have special tokens
+        pieces.append(np.add.reduceat(~np.isin(ids, nothing), begins, dtype=np.int64))
+        unknown.append(np.add.reduceat(ids == tokenizer.unk_token_id, begins, dtype=np.int64))
+    rows = [feature.row for feature in features]
+    return np.bincount(rows, np.concatenate(pieces)), np.bincount(rows, np.concatenate(unknown))
 
 
 def with_flags(answers: list[Any], features: Sequence[Features], tokenizer: Tokenizer) -> list[Any]:
@@ -128,9 +133,12 @@ class UnknownText:
 
     def read(self, texts: Sequence[str | Sequence[str]]) -> None:
         """Tokenize texts, or what belongs together of each, and count them."""
-        joined = [text if isinstance(text, str) else " ".join(text) for text in texts]
-        encoded = self._tokenizer.encode_arrays(joined)
-        self.count([Features(ids, types, at) for at, (ids, types, _) in enumerate(encoded)], joined)
+        for start in range(0, len(texts), _TOGETHER):
+            some = texts[start : start + _TOGETHER]
+            joined = [text if isinstance(text, str) else " ".join(text) for text in some]
+            encoded = self._tokenizer.encode_arrays(joined)
+            features = [Features(ids, types, at) for at, (ids, types, _) in enumerate(encoded)]
+            self.count(features, joined)
 
     @property
     def share(self) -> float:
@@ -165,8 +173,8 @@ class UnknownText:
         shown = f"; most often {most}" if most else ""
         return (
             f"{share:.{0 if share > 0.1 else 1}%} of the pieces of the {what} are unknown to "
-            f"the vocabulary (read as {name}{shown}), so texts that differ look alike; "
-            f"{self._advice(characters)}"
+            f"the vocabulary (read as {name}{shown}), so texts that differ only in these look the "
+            f"same to the model; {self._advice(characters)}"
         )
 
     def lines_for_answers(self) -> list[str]:
@@ -178,10 +186,12 @@ class UnknownText:
         if not self.mostly:
             return []
         one = self.mostly == 1
-        where = first_numbers(self._lines, self.mostly, "line" if one else "lines")
+        where = ""
+        if self._lines:
+            where = f" ({first_numbers(self._lines, self.mostly, 'line' if one else 'lines')})"
         return [
             f"{self.mostly:,} of {counted(self.texts, 'text')} {'is' if one else 'are'} mostly "
-            f"unknown to the vocabulary ({where}); what is computed of "
+            f"unknown to the vocabulary{where}; what is computed of "
             f"{'it' if one else 'them'} says next to nothing"
         ]
 
@@ -198,6 +208,8 @@ class UnknownText:
 
     def _advice(self, characters: Counter[str]) -> str:
         """Say what kind of model knows such characters."""
+        if not self._sample:  # an earlier process has read them
+            return "take a model of their language, or a multilingual one"
         if not characters:
             return "they are very long words, or have parts that it lacks"
         scripts = Counter[str]()

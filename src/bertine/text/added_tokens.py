@@ -1,4 +1,4 @@
-"""Tokens that files beside a vocabulary add to it, read as `transformers` reads them: those of
+"""Tokens that files next to a vocabulary add to it, read as `transformers` reads them: those of
 ``added_tokens_decoder`` in tokenizer_config.json; of older folders those of added_tokens.json and
 special_tokens_map.json. A text is divided at them before anything else.
 """
@@ -25,8 +25,8 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
-class TokenBeside:
-    """A token that a file beside a vocabulary names.
+class NamedToken:
+    """A token that a file next to a vocabulary names.
 
     Attributes:
         content: its text.
@@ -64,7 +64,7 @@ def content_of(token: Any) -> str | None:
     return text if isinstance(text, str) and text else None
 
 
-def tokens_beside(folder: Path, settings: Mapping[str, Any]) -> list[TokenBeside]:
+def named_tokens(folder: Path, settings: Mapping[str, Any]) -> list[NamedToken]:
     """List the tokens that the files of a folder name, those with ids in their order first.
 
     Args:
@@ -76,7 +76,7 @@ def tokens_beside(folder: Path, settings: Mapping[str, Any]) -> list[TokenBeside
     """
     more = {key: list(_more(folder / SETTINGS, settings, key)) for key in _MORE}
     special = [*more[_EXTRA], *_named(settings)]
-    tokens: list[TokenBeside] = []
+    tokens: list[NamedToken] = []
     if settings.get(_DECODER) is not None:
         tokens += _of_decoder(folder / SETTINGS, settings[_DECODER])
     elif (folder / ADDED).is_file():
@@ -85,40 +85,40 @@ def tokens_beside(folder: Path, settings: Mapping[str, Any]) -> list[TokenBeside
     return [*sorted(tokens, key=lambda token: token.index or 0), *special, *more[_ADDITIONAL]]
 
 
-def _named(settings: Mapping[str, Any]) -> Iterator[TokenBeside]:
+def _named(settings: Mapping[str, Any]) -> Iterator[NamedToken]:
     """Yield the tokens that have names, ``bos_token`` for one: of those that the vocabulary has not
     no model has learnt anything."""
     for key, value in settings.items():
         if key.endswith("_token") and (content := content_of(value)):
-            yield TokenBeside(content, None, {"special": True}, needed=False)
+            yield NamedToken(content, None, {"special": True}, needed=False)
 
 
-def _more(file: Path, settings: Mapping[str, Any], key: str) -> Iterator[TokenBeside]:
+def _more(file: Path, settings: Mapping[str, Any], key: str) -> Iterator[NamedToken]:
     listed = settings.get(key) or []
     if isinstance(listed, dict):
         listed = list(listed.values())
     for value in listed if isinstance(listed, list) else [listed]:
         if (content := content_of(value)) is None:
             raise BertineError(f"{file}: {key} has {briefly(value)}, which is no token")
-        yield TokenBeside(content, None, _flags(file, value) | {"special": True})
+        yield NamedToken(content, None, _flags(file, value) | {"special": True})
 
 
-def _of_decoder(file: Path, tokens: Any) -> Iterator[TokenBeside]:
+def _of_decoder(file: Path, tokens: Any) -> Iterator[NamedToken]:
     if not isinstance(tokens, dict):
         raise BertineError(f"{file}: {_DECODER} is {briefly(tokens)}, but must be tokens by id")
     for key, value in tokens.items():
         content = content_of(value) if isinstance(value, dict) else None
         if content is None or not (key.isascii() and key.isdigit()) or len(key) > 9:
             raise BertineError(f"{file}: {_DECODER} has {briefly({key: value})}, not a token by id")
-        yield TokenBeside(content, int(key), _flags(file, value))
+        yield NamedToken(content, int(key), _flags(file, value))
 
 
-def _of_added(file: Path, special: Collection[str]) -> Iterator[TokenBeside]:
+def _of_added(file: Path, special: Collection[str]) -> Iterator[NamedToken]:
     for content, index in read_json_object(file).items():
         if not content or type(index) is not int or index < 0:
             raise BertineError(f"{file}: has {briefly({content: index})}, not a token and its id")
         flag = "special" if content in special else "normalized"
-        yield TokenBeside(content, index, {flag: True})
+        yield NamedToken(content, index, {flag: True})
 
 
 def _flags(file: Path, token: Any) -> dict[str, bool]:
@@ -129,7 +129,7 @@ def _flags(file: Path, token: Any) -> dict[str, bool]:
     return {name: flag for name, flag in flags.items() if flag}
 
 
-def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[TokenBeside]) -> None:
+def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[NamedToken]) -> None:
     """Add tokens to the contents of a tokenizer.json, `value`, those that it has not.
 
     Raises:
@@ -169,7 +169,7 @@ def _ids(vocab: Any) -> dict[str, int]:
 
 
 def with_tokens(
-    kind: Kind, file: Path, settings: dict[str, Any], tokens: Sequence[TokenBeside]
+    kind: Kind, file: Path, settings: dict[str, Any], tokens: Sequence[NamedToken]
 ) -> Kind:
     """Return a kind that was read from a vocabulary `file`, with tokens added to it; itself, where
     they are its own special tokens."""

@@ -303,7 +303,7 @@ class Corpus:
             column = self.text_column
             for number, line in self._json_texts(path, stream, stats):
                 place = Place(path, number)
-                values = json_row(line, str(place))
+                values = json_row(line, str(place), column or "text")
                 column = column or choose_text_column(str(place), list(values), None)
                 text = clean(
                     _text_of(values, column, place), place, strict=self.strict, repairs=stats

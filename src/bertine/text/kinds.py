@@ -15,8 +15,8 @@ from bertine.text.added_tokens import (
     NAMED,
     SETTINGS,
     add_tokens,
+    named_tokens,
     read_settings,
-    tokens_beside,
     with_tokens,
 )
 from bertine.text.byte_bpe import ByteBpe
@@ -96,7 +96,7 @@ def read(path: Path) -> tuple[Kind, str]:
     if len(fitting) > 1:
         fitting = [kind for kind in fitting if kind.is_of_files(path)] or fitting
     kind, file = (fitting or [WordPiece])[0].from_vocabulary(path, config)
-    return with_tokens(kind, file, config, tokens_beside(folder, config)), str(file)
+    return with_tokens(kind, file, config, named_tokens(folder, config)), str(file)
 
 
 def _refuse_dividing(file: Path, config: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ def _read_json(file: Path, config: dict[str, Any]) -> tuple[Kind, str]:
     for kind in KINDS.values():
         if kind.is_of_json(value):
             check_added_tokens(file, value.get("added_tokens"))
-            add_tokens(file, value, tokens_beside(file.parent, config))
+            add_tokens(file, value, named_tokens(file.parent, config))
             return kind.from_json(file, value, config), str(file)
     known = " or ".join(dict.fromkeys(kind.model for kind in KINDS.values()))
     raise BertineError(

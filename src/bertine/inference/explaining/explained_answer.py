@@ -180,8 +180,7 @@ def _(task: MultiLabel, asked: _Asked) -> ExplainedAnswer:
 def _(task: TextRegression, asked: _Asked) -> ExplainedAnswer:
     asked.refuse_label(task)
     value, unit = task.score(float(np.mean(asked.outputs))), LOG_ODDS if task.sigmoid else SCORE
-    mean, scale = task.mean + task.offset, task.scale
-    return asked.whole(f"{value:.4g}", None, lambda o: _mean(o) * scale + mean, unit)
+    return asked.whole(f"{value:.4g}", None, lambda o: _mean(o) * task.scale + task.center, unit)
 
 
 @_decide.register

@@ -131,10 +131,10 @@ class Tagging(Task[Tags]):
 
     @classmethod
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return those of the base; a model that was trained elsewhere may spell its tags in
-        another way."""
+        """Return those of the base; a model that was trained elsewhere, of which no columns are
+        known, may spell its tags in another way."""
         values = super().arguments(info, config)
-        if spelling := spelling_of(info.labels):
+        if not info.text_columns and (spelling := spelling_of(info.labels)):
             values["labels"] = tuple(spelling.tags[tag] for tag in info.labels)
         return values
 

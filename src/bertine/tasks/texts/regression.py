@@ -196,7 +196,7 @@ class TextRegression(WholeTextTask[Score]):
         return (self.mean, self.scale) != (0.0, 1.0)
 
     @property
-    def _center(self) -> float:
+    def center(self) -> float:
         """What is taken off a score before it is compared with the head's output."""
         return self.mean + self.offset
 
@@ -226,7 +226,7 @@ class TextRegression(WholeTextTask[Score]):
 
     def targets(self, labels: Sequence[float]) -> Tensor:
         """Standardize scores: fp32 [B]."""
-        standard = (np.asarray(labels, dtype=np.float64) - self._center) / self.scale
+        standard = (np.asarray(labels, dtype=np.float64) - self.center) / self.scale
         return torch.from_numpy(standard).float()
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
@@ -240,7 +240,7 @@ class TextRegression(WholeTextTask[Score]):
         return {self.head: Term(errors.square().sum(), batch.num_sequences)}
 
     def with_some_target(self, feature: Any) -> Any:
-        return feature if feature.label is not None else replace(feature, label=self._center)
+        return feature if feature.label is not None else replace(feature, label=self.center)
 
     def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
         """Standardize the scores of a teacher as those of labels: fp32 [B]."""
@@ -263,7 +263,7 @@ class TextRegression(WholeTextTask[Score]):
 
     def score(self, output: float) -> float:
         """Turn one standardized score into a score."""
-        value = output * self.scale + self._center
+        value = output * self.scale + self.center
         return (1 + math.tanh(value / 2)) / 2 if self.sigmoid else value
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
@@ -274,7 +274,7 @@ class TextRegression(WholeTextTask[Score]):
         """Compute the squared error in standardized units."""
         if self.sigmoid:
             return (self.score(float(output)) - label) ** 2
-        wanted = (label - self._center) / self.scale
+        wanted = (label - self.center) / self.scale
         return ((float(output) - wanted) / self.deviation) ** 2
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float:
