@@ -276,9 +276,6 @@ def model_folder(path: str | Path) -> Path:
             f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine)"
         )
     if not is_model_directory(folder):
-        # The folder of a run holds its model directory.
-        if (folder / "model" / CONFIG).exists():
-            return folder / "model"
         if (folder / "run.json").exists():
             raise BertineError(
                 f"{folder}: is a run that has not finished; go on with it by "

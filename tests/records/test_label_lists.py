@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertine.errors import BertineError
-from bertine.records.label_lists import listed
+from bertine.records.label_lists import parsed_list
 from bertine.records.label_sets import labels_in, read_label_sets
 from bertine.tables.given import Source, as_data
 from bertine.tasks.texts.multi_label import MultiLabel
@@ -46,7 +46,7 @@ from bertine.tasks.texts.multi_label import MultiLabel
     ],
 )
 def test_lists_that_are_written_as_texts(text: str, labels: list[str] | None) -> None:
-    assert listed(text) == labels
+    assert parsed_list(text) == labels
 
 
 def write_jsonl(folder: Path, cells: list[Any]) -> Source:

@@ -97,8 +97,6 @@ def read_sentence_modules(model: Path | str) -> SentenceModules | None:
             computed here.
     """
     folder = locate(model)
-    if (folder / "run.json").is_file():
-        folder = folder / "model"
     path = folder / MODULES
     if not path.is_file():
         return None

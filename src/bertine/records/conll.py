@@ -336,8 +336,7 @@ def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
         raise BertineError(
             f'{name}:{row.line}: {key!r} must be a list of texts, like ["Ada", "wrote"]'
         )
-    # Half a surrogate pair is legal in JSON, but no tokenizer takes it.
-    return tuple(part.encode("utf-8", "replace").decode("utf-8") for part in value)
+    return tuple(value)
 
 
 def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tuple[str, ...]:

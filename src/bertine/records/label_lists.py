@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bertine.errors import BertineError
+from bertine.tables.json_rows import without_surrogates
 
 #: What Python, NumPy, pandas and PyTorch write around the brackets.
 _NAMED = re.compile(r"\w+\((\s*[\[({].*?[\])}])(?:,\s*\w+=[^()]*)?\)", re.DOTALL)
@@ -26,7 +27,7 @@ NO = frozenset(("0", "0.", "0.0", "false", "False", "FALSE"))
 YES = frozenset(("1", "1.", "1.0", "true", "True", "TRUE"))
 
 
-def listed(text: str) -> list[str] | None:
+def parsed_list(text: str) -> list[str] | None:
     """Return the labels of a list, a tuple or a set that is written as a text, as Python, JSON,
     NumPy and Postgres write them; those of a set, whose order is chance, sorted. None: it is none
     of these.
@@ -58,8 +59,7 @@ def _item(text: str) -> str:
         value: str = json.loads(text) if text[0] == '"' else ast.literal_eval(text)
     except (ValueError, SyntaxError):  # escapes of neither
         return text[1:-1]
-    # Half a surrogate pair has no UTF-8.
-    return value.encode("utf-8", "replace").decode("utf-8")
+    return without_surrogates(value)
 
 
 def numbers_in(texts: Sequence[str]) -> list[list[str]] | None:

@@ -25,7 +25,7 @@ from bertine.records.examples import (
     resolve_text_columns,
     row_texts,
 )
-from bertine.records.label_lists import NO, YES, chosen, listed, numbers_in, one_for_each
+from bertine.records.label_lists import NO, YES, chosen, numbers_in, one_for_each, parsed_list
 from bertine.tables.column_names import require_columns
 from bertine.tables.given import Source
 from bertine.tables.json_rows import json_kind
@@ -179,7 +179,7 @@ def _lists(
         # Where a separator is named brackets may belong to a label: to one that is known, or that
         # is all of the cell.
         if separator is None or not set(_split(cell, separator)) <= set(known or [cell]):
-            lists[at] = listed(cell)
+            lists[at] = parsed_list(cell)
             if lists[at] is None and separator is None and _LIST.fullmatch(cell):
                 raise BertineError(
                     f"{source}:{examples.items[at].line}: {column!r} is {cell[:40]!r}, which looks "

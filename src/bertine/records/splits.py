@@ -93,10 +93,10 @@ def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
         return next(iter(found.values()))
     if found:
         raise BertineError(
-            f"{path}: its folders {_listed(list(found))} have training or test files; name one"
+            f"{path}: its folders {_first_names(list(found))} have training or test files; name one"
         )
     tables = [file.name for file in sorted(path.iterdir()) if file.name.endswith(tuple(suffixes))]
-    there = f"; it has {_listed(tables)}" if tables else ""
+    there = f"; it has {_first_names(tables)}" if tables else ""
     raise BertineError(
         f"{path}: found no train, validation or test file "
         f"({', '.join(dict.fromkeys((*_KINDS, '.parquet', *suffixes[len(_SUFFIXES) :: 4])))}) in it"
@@ -104,7 +104,7 @@ def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     return ", ".join([*names[:_SHOWN], *["…"] * (len(names) > _SHOWN)])
 
 
@@ -148,6 +148,6 @@ def unused_note(data: Data, used: Collection[str]) -> list[str]:
         return []
     are = "is" if len(unused) == 1 else "are"
     return [
-        f"{data}: {_listed(unused)} {are} not used (the files of a data folder are called train, "
-        f"{', '.join(SPLIT_NAMES['validation'])} and test)"
+        f"{data}: {_first_names(unused)} {are} not used (the files of a data folder are called "
+        f"train, {', '.join(SPLIT_NAMES['validation'])} and test)"
     ]

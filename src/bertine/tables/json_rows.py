@@ -108,6 +108,12 @@ def _object(pairs: list[tuple[str, Any]], only: str | None) -> dict[str, Any]:
     return values
 
 
+def without_surrogates(text: str) -> str:
+    """Return `text` with U+FFFD in the place of halves of surrogate pairs: legal in JSON, but
+    neither UTF-8 nor a tokenizer takes them."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
 def encodable(text: str) -> bool:
     try:
         text.encode("utf-8")

@@ -25,6 +25,7 @@ from bertine.files import check_regular, os_errors
 from bertine.options.names import option
 from bertine.tables.contents import refuse_binary
 from bertine.tables.encodings import Finding, other_encoding
+from bertine.tables.json_rows import without_surrogates
 
 #: Suffixes of compressed files, and what they are called in messages.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
@@ -299,7 +300,7 @@ def clean(text: str, place: Place, *, strict: bool, repairs: Repairs) -> str:
                 f"{place}: a lone surrogate (\\u{ord(text[error.start]):04x}) in the text; repair "
                 f"it, or leave out {option('strict', True)} to have it replaced"
             ) from error
-        mended = "".join(_REPLACEMENT if "\ud800" <= c <= "\udfff" else c for c in text)
+        mended = without_surrogates(text)
         repairs.invalid_utf8 += mended.count(_REPLACEMENT) - text.count(_REPLACEMENT)
         text = mended
     return _without_nul(text, place, strict, repairs)

@@ -24,7 +24,13 @@ from bertine.options.names import option
 from bertine.tables.cells import needs_quotes, split_cells
 from bertine.tables.column_names import MOST_COLUMNS, missing_column, require_columns
 from bertine.tables.given import GivenTable, Source
-from bertine.tables.json_rows import encodable, json_kind, json_row, list_items
+from bertine.tables.json_rows import (
+    encodable,
+    json_kind,
+    json_row,
+    list_items,
+    without_surrogates,
+)
 from bertine.tables.layout import (
     LINE_COLUMN,
     TableLayout,
@@ -386,7 +392,6 @@ class Table:
         return values
 
     def _mend_surrogates(self, value: str, number: int) -> str:
-        # "\ud800" is legal in JSON, but half a character: neither UTF-8 nor a tokenizer takes it.
         if self.strict:
             # Parquet's reader makes them of bytes that are no UTF-8.
             what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
@@ -396,7 +401,7 @@ class Table:
         if self._typed and _BYTES.search(value):
             self._check.damaged(f"{self.name}:{number}")
         self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
-        return re.sub("[\ud800-\udfff]", "�", value)
+        return without_surrogates(value)
 
     def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
         width = len(self.columns)

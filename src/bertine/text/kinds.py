@@ -66,9 +66,6 @@ def read(path: Path) -> tuple[Kind, str]:
     """
     with os_errors(path, "loading the tokenizer"):
         path.stat()
-        # The folder of a run holds its model directory.
-        if path.is_dir() and not holds_tokenizer(path) and holds_tokenizer(path / "model"):
-            path = path / "model"
     folder = path if path.is_dir() else path.parent
     config = read_settings(folder)
     _refuse_dividing(folder / SETTINGS, config)
