@@ -17,9 +17,9 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def locate(model: Path | str) -> Path:
-    """Find a model: the folder of the bundled model that `model` names; in a run's folder its model;
-    in a folder of the Hugging Face cache the snapshot of its main branch; in a ``Trainer``'s folder
-    its best checkpoint, or its only one (a note says which); else `model`.
+    """Find a model: the folder of the bundled model that `model` names; in a run's folder its
+    model; in a folder of the Hugging Face cache the snapshot of its main branch; in a Trainer's
+    folder its best checkpoint, or its only one (a note says which); else `model`.
 
     What is called like a bundled model in the current directory goes first: a folder of one's own
     is never hidden.
