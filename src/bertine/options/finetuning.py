@@ -175,12 +175,13 @@ class Calibrating(OptionGroup):
     )
 
 
-#: The options that say how weights are trained, and nothing of a head that is fitted alone.
+#: The options that say how weights are trained, and nothing of a head that is fitted alone. What a
+#: run writes about itself changes neither.
 OF_TRAINING = frozenset(
     entry.name
     for group in (
         *(FinetuneRecipe, Rate, WarmUp, Updates, DropoutRate, LanguageModelBeside, Patience),
-        *(Sharding, RunOutput, Saving, FinetuneLoading),
+        *(Sharding, Saving, FinetuneLoading),
     )
     for entry in declared(group)
 ) | {"freeze_layers", "freeze_embeddings", "focal_gamma"}
