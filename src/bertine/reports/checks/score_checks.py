@@ -9,7 +9,6 @@ from bertine.options.finetuning import OF_TRAINING
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding
 from bertine.scores import score_name, score_text
-from bertine.tasks.unknown_text import MOSTLY
 from bertine.terminal.console import counted, visible
 
 #: Training examples of a label below which it can hardly be learned.
@@ -20,6 +19,8 @@ _UNEVEN = 2
 _PERFECT, _ENOUGH = 0.995, 50
 #: Share of the validation examples that are also training examples which is worth a word.
 _LEAK = 0.02
+#: Share of unknown pieces from which on nothing else is worth a word.
+_MOSTLY = 0.5
 #: Labels that a line names.
 NAMES = 5
 #: The tasks whose head can be fitted alone, and the changes that do it: what is of training goes.
@@ -109,7 +110,7 @@ def unknown_text(evidence: Evidence) -> list[Finding]:
         facts = data.get(part) if isinstance(data, Mapping) else None
         unknown = facts.get("unknown") if isinstance(facts, Mapping) else None
         if isinstance(unknown, Mapping):
-            mostly = (_number(unknown, "share") or 0.0) > MOSTLY
+            mostly = (_number(unknown, "share") or 0.0) > _MOSTLY
             text = str(unknown.get("note"))
             return [Finding("unknown-text", "fault" if mostly else "warning", text)]
     return []
