@@ -47,6 +47,8 @@ from bertine.training.finetuning.plan import Wishes
 
 #: The tasks of the table.
 NAMES = ("emotion", "SST-2", "CoLA", "MRPC", "STS-B", "RTE", "WNUT-17", "CODAH")
+#: Tasks of many classes, for `--tasks` and `--per-class`.
+MANY_CLASSES = ("BANKING77", "CLINC150")
 #: What is run besides the baselines, which have names of their own: all weights trained as the
 #: plan says, the head alone, and all weights as lr-find advises.
 TRAINED, HEAD_ALONE, ADVICE = "trained", "head alone", "lr-find"
@@ -85,7 +87,7 @@ class Cell:
         """Draw the examples."""
         reading = Reading(glue_task=task.name) if task.verb == "glue" else Reading()
         whole = read_labelled(task.verb, args.data / task.folder, seed=0, reading=reading)
-        some = drawn(whole.train, size, seed)
+        some = (drawn_of_each if args.per_class else drawn)(whole.train, size, seed)
         stratify = task.kind in ("text", "choice")
         train, validation = some.hold_out(0.1, seed, stratify=stratify)
         data = dataclasses.replace(whole, train=train, validation=validation, others={})
@@ -148,6 +150,16 @@ def drawn(examples: Examples[Any], count: int, seed: int) -> Examples[Any]:
     )
 
 
+def drawn_of_each(examples: Examples[Any], count: int, seed: int) -> Examples[Any]:
+    """At most `count` examples of each class at random, in their order; all of them for 0."""
+    order = generator(seed, "benchmark of defaults", len(examples)).permutation(len(examples))
+    of_class: dict[Any, list[int]] = {}
+    for at in order.tolist():
+        of_class.setdefault(examples.items[at].label, []).append(at)
+    kept = sorted(at for places in of_class.values() for at in places[: count or None])
+    return dataclasses.replace(examples, items=[examples.items[at] for at in kept])
+
+
 def measure(cell: Cell, results: Results, args: argparse.Namespace) -> None:
     """Run what is missing of a cell."""
     if BASELINES in args.systems and results.claim({**cell.key, "system": BASELINES}):
@@ -197,15 +209,20 @@ def systems(cell: Cell, args: argparse.Namespace) -> Iterator[tuple[str, dict[st
     yield from ((name, settings[name]) for name in settings if name in args.systems)
     if SEARCH in args.systems:
         plan = Wishes().plan(load_config(cell.model), len(cell.data.train))
-        yield from search_settings(plan.epochs, plan.learning_rate, plan.batch_size)
+        of_plan = plan.epochs, plan.learning_rate, plan.batch_size
+        yield from search_settings(*of_plan, args.rates, args.lengths)
 
 
 def search_settings(
-    epochs: int, learning_rate: float, batch_size: int
+    epochs: int,
+    learning_rate: float,
+    batch_size: int,
+    rates: Sequence[float],
+    lengths: Sequence[float],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The settings of the small search, around those of the plan, by name."""
-    for rate in RATES:
-        for length in LENGTHS:
+    for rate in rates:
+        for length in lengths:
             if (rate, length) == (1.0, 1.0):  # that is the plan
                 continue
             settings = {
@@ -245,7 +262,8 @@ def saved(results: Results, key: dict[str, Any], name: str) -> dict[str, Any] | 
 def show(results: Results, args: argparse.Namespace) -> None:
     """The table, and what falls short."""
     rows, gaps, advice_gaps, below = [], [], [], []
-    searched = [TRAINED, *(name for name, _ in search_settings(1, 1.0, 16))]
+    around = search_settings(1, 1.0, 16, args.rates, args.lengths)
+    searched = [TRAINED, *(name for name, _ in around)]
     for task in args.tasks:
         for size in args.sizes:
             keys = [{"task": task.name, "size": size, "seed": seed} for seed in args.seeds]
@@ -329,10 +347,17 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, required=True, help="the folder of all tasks' folders")
     parser.add_argument("--model", type=Path, help="a model directory; default: all-MiniLM-L6-v2")
-    parser.add_argument("--tasks", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--tasks", nargs="+", choices=(*NAMES, *MANY_CLASSES), default=list(NAMES))
     parser.add_argument(
         "--sizes", nargs="+", type=int, default=list(SIZES), help="numbers of examples; 0: all"
     )
+    parser.add_argument(
+        "--per-class", action="store_true", help="the sizes are examples of each class"
+    )
+    for name, default in (("rates", RATES), ("lengths", LENGTHS)):
+        parser.add_argument(
+            f"--{name}", nargs="+", type=float, default=list(default), help="of the search: factors"
+        )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
         "--test-examples", type=int, default=400, help="of the held-out file; 0: all"
