@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from bertine.papers.listing import paper_tables
 from bertine.papers.measures import MEASURES
 from bertine.papers.model_steps import config_of
 from bertine.papers.order import compare_order, kendall
-from bertine.papers.result import AVERAGE
+from bertine.papers.result import AVERAGE, PaperResult
 from bertine.papers.table import PaperTable, read_table, table_names
 from bertine.presets import preset
 
@@ -49,9 +50,48 @@ def test_columns_and_published_scores_are_of_measures(table: PaperTable) -> None
     for row in table.rows:
         assert set(row.published) <= {*table.columns, AVERAGE}
         assert all(isinstance(value, float) for value in row.published.values())
-    assert any(row.published for row in table.rows) or "no table of a paper" in table.paper
+    elsewhere = "no table of a paper" in table.paper or "tasks are others than here" in table.note
+    assert any(row.published for row in table.rows) or elsewhere
     assert re.fullmatch(r"https://\S+", table.url)
     assert "table" in table.paper or "figure" in table.paper
+
+
+@pytest.mark.parametrize(
+    ("name", "averages"),
+    [
+        # Of nine columns: MNLI counts twice.
+        ("bert-1", [71.0, 75.1, 79.6, 82.1]),
+        ("bert-2", [None, None]),
+        ("bert-6", [None] * 6),
+        ("distilbert-1", [68.7, 79.5, 77.0]),
+        ("gpt-5", [74.7, 59.9, 75.0, 69.1]),
+        ("albert-5", [79.0, 79.2, 80.1]),
+        ("elmo-2", [None] * 5),
+        ("roberta-2", [None] * 4),
+    ],
+)
+def test_averages_are_those_that_the_paper_prints(
+    name: str, averages: list[float | None], tmp_path: Path
+) -> None:
+    table = read_table(name)
+    assert [row.published.get(AVERAGE) for row in table.rows] == averages
+    scores = {row.name: {column: [0.5] for column in table.columns} for row in table.rows}
+    head, *rows = PaperResult(table, tmp_path, table.columns, scores, "").cells()
+    at = head.index(AVERAGE)
+    printed = [f"50.0 ({value:g})" if value else "50.0" for value in averages]
+    assert [row[at] for row in rows] == printed
+    if name == "bert-1":  # which is the mean of its columns, to a digit
+        for row in table.rows:
+            columns = [row.published[column] for column in table.columns]
+            assert sum(columns) / 9 == pytest.approx(row.published[AVERAGE], abs=0.1)
+
+
+def test_seconds_are_no_shares(tmp_path: Path) -> None:
+    table = read_table("distilbert-3")
+    scores = {"published-elmo": {"seconds": [0.01234, 0.01236]}, "x": {}}
+    result = PaperResult(table, tmp_path, table.columns, scores, "")
+    assert result.cells()[1][-1] == "0.0123 ± 0.0000 (895)"
+    assert "times 100" not in result.caption()
 
 
 def test_rows_have_names_for_folders_and_name_each_other(table: PaperTable) -> None:

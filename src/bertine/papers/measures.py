@@ -70,6 +70,7 @@ MEASURES = {
     "QQP": _glue("QQP"),
     "QQP F1": _glue("QQP", "f1"),
     "MNLI-m": _glue("MNLI"),
+    "MNLI-mm": _glue("MNLI", "mismatched_accuracy"),
     "QNLI": _glue("QNLI"),
     "RTE": _glue("RTE"),
     "WNLI": _glue("WNLI"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from bertine.papers.measures import MEASURES
-from bertine.papers.result import AVERAGE, CAPTION, PaperResult
+from bertine.papers.result import AVERAGE, PaperResult
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import curves, spread
@@ -36,7 +36,8 @@ def paper_page(result: PaperResult) -> html.Page:
         reasons = "; ".join(f"{name} ({why})" for name, why in result.left_out.items())
         notes.append(Note(f"Left out: {reasons}."))
     notes += [Note(f"{name} failed: {why}", "fault") for name, why in result.failed.items()]
-    caption = f"{CAPTION[0].upper()}{CAPTION[1:]}."
+    caption = result.caption()
+    caption = f"{caption[0].upper()}{caption[1:]}."
     blocks = [PageTable(head, rows, numeric=range(1, len(head)), caption=caption), *notes]
     lead = f"{result.scale[0].upper()}{result.scale[1:]}. {table.note}".strip()
     sections = [Section("Scores", blocks, lead=lead)]

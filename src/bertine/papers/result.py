@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,6 @@ from bertine.terminal.shown import Shown
 TABLE, PAGE = "paper.json", "paper.html"
 #: Where the mean of the columns stands.
 AVERAGE = "average"
-#: What the numbers of a cell are.
-CAPTION = (
-    "mean ± standard deviation over seeds, shares times 100; in brackets the published scores, "
-    "their average over the paper's own columns; averages are over tasks that are fine-tuned for"
-)
 
 
 @dataclass(repr=False)
@@ -66,9 +62,9 @@ class PaperResult(Shown):
         seeds = min(map(len, of_row), default=0)
         return [statistics.fmean(scores[seed] for scores in of_row) for seed in range(seeds)]
 
-    def published_average(self, row: str) -> float | None:
-        """Return the published average of a row: that of the paper, or the mean of its scores over
-        the columns that the paper has; None where one is missing."""
+    def _published_mean(self, row: str) -> float | None:
+        """Return by what the paper orders a row: its average, or the mean of its scores over the
+        columns that the paper has; None where one is missing."""
         published = self.table.row(row).published
         if AVERAGE in published:
             return published[AVERAGE]
@@ -91,7 +87,7 @@ class PaperResult(Shown):
                 found[column] = order
         averages = {row: self.averages(row) for row in self.scores}
         published = {
-            row: value for row in averages if (value := self.published_average(row)) is not None
+            row: value for row in averages if (value := self._published_mean(row)) is not None
         }
         order = compare_order(averages, published)
         if order is not None:
@@ -108,7 +104,7 @@ class PaperResult(Shown):
             cells = [row.title, human_count(parameters) if parameters else ""]
             for column in shown:
                 if column == AVERAGE:
-                    ours, published = self.averages(row.name), self.published_average(row.name)
+                    ours, published = self.averages(row.name), row.published.get(AVERAGE)
                     cells.append(_cell(ours, published, percent=True))
                 else:
                     values = self.scores.get(row.name, {}).get(column, ())
@@ -117,13 +113,22 @@ class PaperResult(Shown):
             rows.append(cells)
         return rows
 
+    def caption(self) -> str:
+        """Say what the numbers of a cell are."""
+        shares = ", shares times 100" if any(MEASURES[c].percent for c in self.columns) else ""
+        averages = "; averages are over tasks that are fine-tuned for" * self._has_average()
+        return (
+            f"mean ± standard deviation over seeds{shares}; in brackets the published scores"
+            f"{averages}"
+        )
+
     def _has_average(self) -> bool:
         return sum(MEASURES[name].verb == "finetune" for name in self.columns) > 1
 
     def lines(self) -> list[str]:
         """Return what the command prints."""
         lines = [f"{self.table.title} ({self.table.paper})", *aligned(self.cells())]
-        lines.append(CAPTION)
+        lines.append(self.caption())
         for name, order in self.orders().items():
             lines.append(f"{name}: {order_line(order)}")
         lines.append(self.scale)
@@ -164,7 +169,10 @@ def _cell(values: Sequence[float], published: float | None, *, percent: bool) ->
     text = "–"
     if values:
         factor = 100 if percent else 1
-        text = f"{factor * statistics.fmean(values):.1f}"
+        mean = factor * statistics.fmean(values)
+        # Three digits: seconds may be far below 1.
+        digits = 1 if percent or mean <= 0 else max(1, 2 - math.floor(math.log10(mean)))
+        text = f"{mean:.{digits}f}"
         if len(values) > 1:
-            text += f" ± {factor * statistics.stdev(values):.1f}"
+            text += f" ± {factor * statistics.stdev(values):.{digits}f}"
     return text if published is None else f"{text} ({round(published, 2):g})"
