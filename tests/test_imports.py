@@ -38,7 +38,7 @@ BASE = {
         "published",
         "protobuf",
     ),
-    *("scores", "strict_json", "files", "taskinfo"),
+    *("scores", "strict_json", "files", "outside", "taskinfo"),
     *("cores", "terminal", "options", "system"),
     "text.special",
 }
@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": {"errors", "names", "terminal"},
     "strict_json": {"errors", "terminal"},
     "files": {"errors", "strict_json"},
+    "outside": {"errors", "files", "system"},
     "taskinfo": {"errors", "files", "terminal"},
     "system": {"errors", "files", "cores", "options", "terminal"},
     "tables": BASE,

@@ -79,7 +79,7 @@ def model_bytes(
     unknown = next((n for n, (_, _, kind) in enumerate(listed) if kind == UNKNOWN), 0)
     return (
         b"".join(piece(*each) for each in listed)
-        + blob(2, number(3, model) + number(40, unknown) + trainer)
+        + blob(2, number(3, model) + number(4, len(listed)) + number(40, unknown) + trainer)
         + blob(3, blob(1, b"identity") + blob(2, charsmap) + normalizer)
     )
 

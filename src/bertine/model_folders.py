@@ -77,6 +77,19 @@ def _checkpoint(folder: Path) -> Path | None:
     return last
 
 
+def refuse_word_vectors(folder: Path) -> None:
+    """Refuse a folder of vectors of words where a model directory is wanted.
+
+    Raises:
+        BertineError: it is one.
+    """
+    if (folder / "word2vec.json").is_file():
+        raise BertineError(
+            f"{folder}: is vectors of words, without layers and heads: use it with embed, similar "
+            "or feature-based"
+        )
+
+
 @cache
 def _say_once(line: str) -> None:
     """Say a line once, however often a folder is looked for."""

@@ -37,7 +37,7 @@ from bertine.interop.sentence_writing import write_sentence_modules
 from bertine.interop.size_check import check_against_weights, check_fits
 from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.model_card import CARD, model_card
-from bertine.model_folders import locate
+from bertine.model_folders import locate, refuse_word_vectors
 from bertine.models.config import Config
 from bertine.models.model import Model
 from bertine.options.names import option
@@ -270,10 +270,13 @@ def model_folder(path: str | Path) -> Path:
             raise BertineError(f"{folder}: is of a checkpoint; give its folder, {folder.parent}")
         if not folder.exists() and (hint := how_to_get(str(path))):
             raise BertineError(hint)
-        kind = "is a file" if folder.exists() else "does not exist"
+        kind, hint = "does not exist", ""
+        if folder.exists():
+            kind = "is a file"
+            hint = "; files of word vectors are known by .bin, .txt and .vec: unpack archives first"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
-            f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine)"
+            f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine){hint}"
         )
     if not is_model_directory(folder):
         if (folder / "run.json").exists():
@@ -286,6 +289,7 @@ def model_folder(path: str | Path) -> Path:
                 f"{folder}: is a token store, not a model directory; give the folder of a run of "
                 "'bertine pretrain' on it"
             )
+        refuse_word_vectors(folder)
         inside = sorted(child for child in folder.iterdir() if is_model_directory(child))
         hint = f"; give one of those in it: {', '.join(map(str, inside[:5]))}" if inside else ""
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}{hint}")

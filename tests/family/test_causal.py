@@ -210,19 +210,19 @@ def test_texts_without_a_piece_have_vectors_too(published: Path) -> None:
         (lambda f: (f / "params_3.npy").unlink(), r"params_3.npy: missing, but params_shapes"),
         (
             lambda f: (f / "params_9.npy").write_bytes((f / "params_9.npy").read_bytes()[:200]),
-            r"params_9.npy: cannot be read, perhaps cut short",
+            r"params_9.npy: is damaged, cut short or of another kind",
         ),
         (
             lambda f: write_header(f / "params_9.npy", "{'shape': (1000000000000,), "),
-            r"params_9.npy: cannot be read, perhaps cut short",
+            r"params_9.npy: is damaged, cut short or of another kind",
         ),
         (
             lambda f: write_header(f / "params_9.npy", "{'shape': ((7,), "),
-            r"params_9.npy: cannot be read, perhaps cut short",
+            r"params_9.npy: is damaged, cut short or of another kind",
         ),
         (
             lambda f: (f / "params_9.npy").write_bytes(b"PK\x03\x04" + bytes(60)),
-            r"params_9.npy: cannot be read, perhaps cut short",
+            r"params_9.npy: is damaged, cut short or of another kind",
         ),
         (lambda f: (f / "params_9.npy").unlink(), r"hold 36,605 numbers, but .* asks for"),
         (

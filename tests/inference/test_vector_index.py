@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -140,6 +141,26 @@ def test_an_index_of_other_vectors_or_a_damaged_one(
     (broken / "index.json").write_text(json.dumps(description | {"format": 99}))
     with pytest.raises(BertineError, match="is of another version"):
         VectorIndex.read(broken, table, vectors)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *((0, 0x58), (4, 9), (9, 9), (36, 7), (37, 1), (41, 255), (53, 0x58), (57, 9)),
+        *((94, 255), (-1, 255), (-1, 1), (-8 * 3, 3)),
+    ],
+)
+def test_a_damaged_index_whose_checksum_fits(
+    vectors: Path, folder: Path, tmp_path: Path, place: int, value: int
+) -> None:
+    raw = bytearray((folder / "lists.faiss").read_bytes())
+    raw[place] = value
+    (tmp_path / "lists.faiss").write_bytes(raw)
+    description = json.loads((folder / "index.json").read_text())
+    description["sha256"] = hashlib.sha256(raw).hexdigest()
+    (tmp_path / "index.json").write_text(json.dumps(description))
+    with pytest.raises(BertineError, match=r"^\S+lists.faiss: is damaged, cut .* again$"):
+        VectorIndex.read(tmp_path, np.load(vectors), vectors)
 
 
 def test_vectors_that_were_edited_since_are_other_vectors(vectors: Path, tmp_path: Path) -> None:

@@ -165,9 +165,9 @@ def test_weights_that_are_not_to_be_read(tmp_path: Path) -> None:
         path.write_bytes(whole)
 
     path.write_bytes(whole[: len(whole) // 2])
-    refused("not a whole HDF5 file")
+    refused("is damaged, cut short or of another kind")
     path.write_bytes(b"no HDF5")
-    refused("not a whole HDF5 file")
+    refused("is damaged, cut short or of another kind")
     with h5py.File(path, "a") as file:
         del file["char_embed"]
         file["char_embed"] = h5py.ExternalLink("elsewhere.hdf5", "/x")

@@ -41,7 +41,7 @@ TABLES = [
     ("jsonl", b'{"text": "a", "text": "b", "label": 1}\n', ":1: the key 'text' is there twice in"),
     ("json", b'[\n {"text": "a", "label": "x"}\n\n', ":4: not valid JSON: between the items of a"),
     ("json", b'[["a", "x"]]\n', ":1: a list, but each line, or each item of a list, must be one"),
-    ("parquet", b"PAR1 is not all", "is not a Parquet file"),
+    ("parquet", b"PAR1 is not all", "is damaged, cut short or of another kind"),
 ]
 QUIZ = b"question,choice0,choice1,label\nd,e,f,0\ng,h,i,0\nj,k,l,0\n"
 
@@ -285,7 +285,7 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
         ("in.jsonl", b'{"words": "a b"}\n{"words": [1]}\n', ":2: 'words' must be a list of texts"),
         ("in.jsonl", b'{"words": ["a"]}\n[]\n', ":2: a list, but each line, or each item"),
         ("in.jsonl", b'{"words": [], "words": []}\n', ":1: the key 'words' is there twice in"),
-        ("in.parquet", b"PAR1", "is not a Parquet file"),
+        ("in.parquet", b"PAR1", "is damaged, cut short or of another kind"),
         ("in.conll", "a O\n".encode("utf-16"), "UTF-16"),
     ):
         path = tmp_path / name

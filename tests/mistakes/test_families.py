@@ -78,7 +78,7 @@ def test_files_that_are_cut_short_wrong_or_missing(
     os.truncate(weights, len(whole) - 100)
     for command in commands:
         message = fails(*command)
-        assert message.startswith(f"{weights}: cannot be read, perhaps cut short")
+        assert message.startswith(f"{weights}: is damaged, cut short or of another kind")
     weights.write_bytes(whole)
     config.write_text(json.dumps({**json.loads(written), "hidden_sise": 2}))
     for command in commands:

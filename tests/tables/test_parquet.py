@@ -103,7 +103,7 @@ def test_values_of_other_kinds_are_told(tmp_path: Path) -> None:
 def test_what_is_no_parquet_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"text,label\n")
-    with pytest.raises(BertineError, match=r"a.parquet: is not a Parquet file") as caught:
+    with pytest.raises(BertineError, match=r"a.parquet: is damaged, cut short") as caught:
         Table(path)
     assert "\n" not in str(caught.value)
     with pytest.raises(BertineError, match=r"b.parquet"):

@@ -311,7 +311,7 @@ def test_files_cut_off_or_damaged(tmp_path, kind, packing):
 def test_parquet_cut_off(tmp_path):
     file = tmp_path / "c.parquet"
     file.write_bytes(raw_of(".parquet", tmp_path)[:-20])
-    assert f"{file}: damaged or not Parquet" in error_of(file)
+    assert f"{file}: is damaged, cut short or of another kind" in error_of(file)
 
 
 def test_missing_unknown_and_empty(tmp_path):

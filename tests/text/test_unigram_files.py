@@ -15,6 +15,7 @@ from bertine.errors import BertineError
 from bertine.rng import generator
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.unigram.charsmap import check_charsmap
+from bertine.text.unigram.model_file import read_model_file
 from unigrams import BYTE, CONTROL, NORMAL, blob, model_bytes, number
 
 
@@ -78,6 +79,39 @@ def test_damaged_model_files_end_in_no_traceback(tmp_path: Path) -> None:
             problems.append(str(error))
     assert len(problems) > 100
     assert not any("\n" in problem for problem in problems)
+
+
+def test_a_file_that_is_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
+    """Between two pieces, too, where what is left is a message as protobuf has it."""
+    raw = model_bytes([*unigrams.FAIRSEQ_SPECIALS, ("▁the", -1.0, NORMAL), ("a", -2.0, NORMAL)])
+    file = tmp_path / "sentencepiece.bpe.model"
+    file.write_bytes(raw)
+    assert len(read_model_file(file).pieces) == 5
+    for size in range(len(raw)):
+        file.write_bytes(raw[:size])
+        with pytest.raises(BertineError, match=r"model: (truncated|not a sentencepiece model)"):
+            read_model_file(file)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "said"),
+    [
+        (b"", ""),
+        (number(4, 60), "has 57 pieces, but 60 were learnt; is it whole?"),
+        (number(4, 50), ""),  # pieces that somebody has added
+        (number(4, 60) + number(33, 0), ""),  # as many as there were
+        (number(4, 0), ""),  # nobody says
+    ],
+)
+def test_fewer_pieces_than_were_learnt_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], trainer: bytes, said: str
+) -> None:
+    file = tmp_path / "spiece.model"
+    file.write_bytes(unigrams.fairseq_bytes(trainer=trainer))
+    assert len(read_model_file(file).pieces) == 57
+    err = capsys.readouterr().err
+    assert said in err
+    assert bool(said) == bool(err)
 
 
 def table(units: list[int], texts: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -91,12 +92,84 @@ def test_gloves_files_have_no_header(tmp_path: Path) -> None:
     assert WordVectors.load(tmp_path / "vectors.bin").words == read.words
 
 
+GLOVE = b"the 0.5 -1 2\nbank 1 0 0\n"
+BINARY = b"2 3\n" + b"".join(
+    word + b" " + struct.pack("<3f", *numbers)
+    for word, numbers in ((b"the", (0.5, -1, 2)), (b"bank", (1, 0, 0)))
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("v.txt", b"\xef\xbb\xbf" + GLOVE),
+        ("v.vec", b"\xef\xbb\xbf2 3\n" + GLOVE),
+        ("v.txt.gz", gzip.compress(b"\xef\xbb\xbf" + GLOVE, mtime=0)),
+        ("v.vec.xz", lzma.compress(b"2 3\n" + GLOVE)),
+        ("v.txt", GLOVE.replace(b" ", b"\t")),
+        ("v.vec", b"2\t3\n" + GLOVE.replace(b" ", b"\t")),
+        ("v.txt", b"the\t0.5 -1 2\nbank\t1 0 0\n"),
+        ("v.txt", b" the  0.5 -1   2 \n\n  bank 1 0 0\t\n\n \n"),
+        ("v.txt", (b"2 3\n" + GLOVE).replace(b"\n", b"\r\n")),
+        ("v.txt", GLOVE.replace(b"\n", b"\r\n")[:-2]),
+        ("v.bin", b"2 3\n" + GLOVE),  # text, whatever its name says
+        ("v.bin", GLOVE),
+        ("v.txt", BINARY),
+        ("v.vec.gz", gzip.compress(BINARY, mtime=0)),
+        ("v.bin", BINARY.replace(b"2 3\n", b"2 3\r\n")),
+    ],
+)
+def test_files_as_they_are_published(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    read = WordVectors.load(tmp_path / name)
+    assert read.words == list(read) == ["the", "bank"]
+    assert read.vectors.tolist() == [[0.5, -1, 2], [1, 0, 0]]
+    assert not read.notes
+
+
+@pytest.mark.parametrize("header", ["", "8 2\n"])
+def test_words_that_no_file_can_hold_are_left_out_and_counted(tmp_path: Path, header: str) -> None:
+    words = ["new york", ". .", "a\x85b", "a\u2028b", "a\xa0b", "\u3000", ""]
+    rows = "".join(f"{word} 1 2\n" for word in [*words, "a\u200bb"])
+    (tmp_path / "v.vec").write_text(header + rows, encoding="utf-8")
+    read = WordVectors.load(tmp_path / "v.vec")
+    assert read.words == ["a\u200bb"]
+    assert read.notes == ["7 words with a blank inside, left out"]
+    for name in ("folder", "v.bin", "v.txt"):  # what is read, all formats can hold
+        read.save(tmp_path / name)
+        assert WordVectors.load(tmp_path / name).words == read.words
+
+
+def test_little_that_unpacks_to_much_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertine.word_vectors.files._ALWAYS_UNPACKED", 1 << 20)
+    path = tmp_path / "v.txt.gz"
+    rows = b"".join(b"w%d" % number + b" 0" * 9_000 + b"\n" for number in range(300))
+    path.write_bytes(gzip.compress(rows, mtime=0))
+    with pytest.raises(BertineError, match=r"v.txt.gz: unpacks to more than 1,\d{3},\d{3} bytes"):
+        WordVectors.load(path)
+
+
+def test_memory_is_looked_at_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertine.word_vectors.files._NUMBERS", 16)
+    monkeypatch.setattr("bertine.system.memory.memory_limit", lambda: 1000)
+    path = tmp_path / "v.txt"
+    path.write_text("".join(f"w{number} 1 2 3 4\n" for number in range(30)))
+    assert len(WordVectors.load(path)) == 30
+    path.write_text("".join(f"w{number} 1 2 3 4\n" for number in range(90)))
+    with pytest.raises(BertineError, match=r"v.txt: the table of vectors needs 1.0 kB of memory"):
+        WordVectors.load(path)
+
+
 def test_what_is_mended_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "v.txt"
-    path.write_bytes(b"4 1\na 1\na 2\n\xe4 3\nb 4\n")
+    words = [f"w{number}ä" for number in range(200)]
+    rows = "".join(f"{word} 5\n" for word in words).encode()
+    path.write_bytes(b"204 1\na 1\na 2\nw\xe4 3\nb 4\n" + rows)
     read = WordVectors.load(path)
-    assert read.words == ["a", "\ufffd", "b"]
-    assert read.vectors[:, 0].tolist() == [1, 3, 4]
+    assert read.words == ["a", "w\ufffd", "b", *words]
+    assert read.vectors[:3, 0].tolist() == [1, 3, 4]
     assert read.notes == [
         "1 word with invalid UTF-8, replaced by U+FFFD",
         "1 word came twice; the first vector is kept",
@@ -111,28 +184,52 @@ def test_what_is_mended_is_counted(tmp_path: Path) -> None:
         ("v.txt", b"a 0.1\n", "does not begin with a line of two numbers"),
         ("v.txt", b"a 0.1 0.2", "does not begin with a line of two numbers"),
         ("v.txt", b"once upon a time\n", "does not begin with a line of two numbers"),
-        ("v.bin", b"a 0.1 0.2\n", "does not begin with a line of two numbers"),
         ("v.txt", b"a 0.1 0.2\nb 0.1\n", ":2: must be a word and 2 numbers"),
         ("v.txt", b"a 0.1 0.2\nb 0.1 c\n", ":2: .could not convert"),
-        ("v.txt", b"a 0.1 0.2\n\n", ":2: must be a word and 2 numbers"),
+        ("v.txt", b"a 1 0.1 0.2\nb 0.1 0.2\n", ":2: must be a word and 3 numbers"),
+        ("v.txt", b"the,0.1,0.2\n", "divided by blanks; .* It begins with 'the,0.1,0.2"),
+        ("v.txt", b"the 0,1 0,2\n", "It begins with 'the 0,1 0,2"),
+        ("v.vec", b"1 2\nthe 0,1 0,2\n", ":2: .could not convert"),
+        ("v.txt", "a 1 2\n".encode("utf-16"), "is UTF-16; convert it"),
+        ("v.txt", "café 1 2\nnaïve 2 1\n".encode("latin-1"), "is not UTF-8 but looks like cp1252"),
+        (
+            "v.txt",
+            gzip.compress(b"a 1 2\n", mtime=0),
+            "is compressed with gzip, whatever its name says",
+        ),
+        (
+            "v.bin",
+            gzip.compress(b"a 1 2\n", mtime=0),
+            "is compressed with gzip, whatever its name says",
+        ),
+        ("v.zip", b"PK\x03\x04", "a file .bin, .txt or .vec .* unpack an archive"),
+        ("v.txt", b"PK\x03\x04", "is a zip archive, .* unpack it"),
+        ("v.bin", struct.pack("<13i", 793712314, *range(12)), "fastText's, .* give the file .vec"),
+        (
+            "v.bin.gz",
+            gzip.compress(struct.pack("<2i", 793712314, 12), mtime=0),
+            "is a model of fastText's",
+        ),
+        ("v.bin", b"x\0\0\0\0\0\0\0{}", "does not begin with a line of two numbers"),
         ("v.txt.gz", b"1 1\na 1\n", "not gzip data"),
         ("v.txt.gz", gzip.compress(b"1 1\na 1\n", mtime=0)[:-9], "cut off before its end"),
         ("v.bin.gz", gzip.compress(b"999999999 300\na 1234", mtime=0), "do not fit into"),
         ("v.txt", b"999999999999 999999\na 1\n", "do not fit into"),
         ("v.bin", b"999999999999 300\na 1234", "do not fit into"),
         ("v.bin", b"0 3\n", "do not fit into"),
-        ("v.txt", b"2 1\na 1\n     ", "says 2 words, but ends here"),
+        ("v.txt", b"2 1\na 1\n     ", "says 2 words, but ends after 1; it is cut"),
         ("v.txt", b"1 2\na 1       \n", "must be a word and 2 numbers"),
         ("v.txt", b"1 2\na b c\n", "could not convert"),
         ("v.txt", b"1 1\na 1\nb 2\n", "more than the 1 words"),
         ("v.txt", b"1 1\na nan\n", "not finite"),
         ("v.txt", b"1 1\na " + b"1" * 9000, "must be a word and 1 numbers"),
-        ("v.txt", b"1 1\n\ta 1\n", "empty, has a blank in it"),
+        ("v.txt", b"1 1\na 1e39\n", "not finite"),
+        ("v.txt", b"1 2\na 1 2 3\n", "no words without blanks .1 word .* are there more numbers"),
         ("v.bin", b"1 1\n" + b"a" * 5000, "cut short or damaged"),
         ("v.bin", b"2 1\na \0\0\0\0b  \0\0", "cut short or damaged"),
         ("v.bin", b"1 1\na \0\0\xc0\x7f", "not finite"),
         ("v.bin", b"1 1\na \0\0\0\0\nmore", "more than the 1 words"),
-        ("v.bin", b"1 1\n  \0\0\0\0", "empty, has a blank in it"),
+        ("v.bin", b"1 1\n  \0\0\0\0", "cut short or damaged"),
     ],
 )
 def test_files_that_lie(tmp_path: Path, name: str, data: bytes, message: str) -> None:
@@ -161,7 +258,7 @@ def _json(folder: Path, **changes: object) -> None:
         (lambda folder: (folder / WORDS).write_text("a\nb\nc\n" + "d" * 9999), ":4: is no word"),
         (lambda folder: (folder / WORDS).write_bytes(b"a\nb\nc\n\xff\n"), ":4: is not UTF-8"),
         (lambda folder: (folder / WORDS).unlink(), "No such file"),
-        (lambda folder: (folder / TENSORS).write_bytes(b"\xff" * 99), "damaged or no safetensors"),
+        (lambda folder: (folder / TENSORS).write_bytes(b"\xff" * 99), "is damaged, cut short"),
     ],
 )
 def test_folders_that_lie(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:

@@ -166,7 +166,7 @@ def test_a_checkpoint_that_lies(
 ) -> None:
     settings = {"dimensions": 8, "epochs": 1}
     (tmp_path / ".v.unfinished").write_bytes(b"x" * 99)
-    with pytest.raises(BertineError, match=r"is damaged .* remove it, and begin anew"):
+    with pytest.raises(BertineError, match=r"is damaged, .* remove it, and begin anew"):
         word2vec(corpus, tmp_path / "v", resume=True, **settings)
     word2vec(corpus, tmp_path / "v", **settings)
     assert "a run that was stopped; beginning anew" in capsys.readouterr().err

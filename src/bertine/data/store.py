@@ -34,7 +34,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors, read_json, sha256_file
+from bertine.files import read_json, sha256_file
+from bertine.outside import open_array
 from bertine.strict_json import COUNT, FLAG, TEXT, Shape, check_shape
 
 if TYPE_CHECKING:
@@ -223,14 +224,7 @@ class TokenStore:
     def unigram_counts(self) -> npt.NDArray[np.int64]:
         """How often each id occurs in the store: int64 [V]."""
         file = self.path / UNIGRAM_COUNTS
-        try:
-            check_regular(file)
-            with os_errors(file, "reading it"):
-                counts = np.load(file, allow_pickle=False)
-        except BertineError:
-            raise
-        except Exception as error:  # of many kinds: NumPy reads the header as Python
-            raise BertineError(f"{file}: damaged ({error}); make the store again") from error
+        counts = np.array(open_array(file, "make the store again"))
         if counts.shape != (self.vocab_size,):
             raise BertineError(
                 f"{file}: has shape {counts.shape}, not ({self.vocab_size},); make the store again"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertine.errors import BertineError
 from bertine.files import check_replaceable, os_errors
+from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.interop.directory import settings_file
 from bertine.interop.elmo.directory import WORDS as ELMO_WORDS
 from bertine.interop.elmo.directory import elmo_folder, load_elmo, save_elmo
@@ -25,8 +26,7 @@ from bertine.options.verbs import takes_options
 from bertine.terminal.console import visible_list
 from bertine.terminal.shown import Shown
 from bertine.text.kinds import FILES
-from bertine.word_vectors.files import file_format
-from bertine.word_vectors.vectors import WordVectors, is_word_vectors
+from bertine.word_vectors.vectors import WordVectors
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +114,7 @@ def convert(
         BertineError: an unknown activation; no such model, or a damaged one; `output` holds
             something else, or is the model's own folder.
     """
-    if is_word_vectors(model) or (file_format(model) is not None and Path(model).is_file()):
+    if holds_word_vectors(model):
         return _convert_vectors(model, Path(output), hidden_act)
     if hidden_act not in (None, *ACTIVATIONS):
         raise BertineError(

@@ -36,6 +36,7 @@ from bertine.interop.export_check import (
 )
 from bertine.interop.family import config_to_huggingface
 from bertine.interop.sentence_modules import read_sentence_modules
+from bertine.interop.word_models import word_model_of
 from bertine.modeldir import CONFIG, load_model, model_folder
 from bertine.models.model import Model
 from bertine.models.pooling import Pooling
@@ -166,9 +167,14 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
     """Load what is to be exported.
 
     Raises:
-        BertineError: what loading raises; a maximum length that the model does not take, or that
-            leaves no room for text.
+        BertineError: what loading raises; a model of words or pieces; a maximum length that the
+            model does not take, or that leaves no room for text.
     """
+    if (of_words := word_model_of(path)) is not None:
+        raise BertineError(
+            f"{path}: model_type is {of_words}, whose vectors are those of words or pieces; such "
+            "are not exported: use it with embed or similar"
+        )
     modules = read_sentence_modules(path)
     folder = model_folder(modules.transformer if modules else path)
     bare = vectors.pooling is None and vectors.layer is None and normalize is None

@@ -15,7 +15,6 @@ from typing import Protocol, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -29,6 +28,7 @@ from bertine.inference.compute.running import (
     in_batches,
 )
 from bertine.models.model import Model, weights_fingerprint
+from bertine.outside import open_tensors
 from bertine.records.entities import OUTSIDE
 from bertine.records.sentences import Sentences
 from bertine.tasks.features import Features
@@ -107,7 +107,7 @@ class WordStates:
 
     def layers(self, numbers: Sequence[int]) -> list[Tensor]:
         """Return the tensors fp16 [words, H] of these layers; 0 are the embeddings."""
-        with safe_open(self.path, framework="pt", device="cpu") as file:
+        with open_tensors(self.path, "pt") as file:
             return [file.get_tensor(f"layer_{number}") for number in numbers]
 
 
@@ -210,8 +210,8 @@ def states_are_whole(path: Path, key: str, num_layers: int) -> bool:
     if not path.is_file():
         return False
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
+        with open_tensors(path, "pt") as file:
             names = set(file.keys())
             return (file.metadata() or {}).get("key") == key and len(names) == num_layers
-    except (SafetensorError, OSError):
+    except BertineError:
         return False  # made anew

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertine.errors import BertineError
-from bertine.model_folders import locate
+from bertine.model_folders import locate, refuse_word_vectors
 from bertine.options.instances import InspectionOptions, InstanceForm, InstanceSettings
 from bertine.options.verbs import takes_options
 from bertine.terminal.shown import Shown
@@ -62,6 +62,7 @@ def inspect(
             f"{path}: is a tokenizer alone; inspect a store that 'bertine prepare' made with it"
         )
     else:
+        refuse_word_vectors(path)
         raise BertineError(
             f"{path}: neither a token store (it has no manifest.json) nor a model directory "
             "(it has no config.json)"

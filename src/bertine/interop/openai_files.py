@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,11 @@ import torch
 from torch import Tensor
 
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors, read_json
+from bertine.files import read_json
 from bertine.interop.config_file import CONFIG, ConfigFile
 from bertine.models.causal.config import OpenAIGPTConfig
 from bertine.models.config import LARGEST, MOST_LAYERS
+from bertine.outside import open_array
 from bertine.terminal.text import briefly
 
 SHAPES = "params_shapes.json"
@@ -194,16 +194,7 @@ def _expected(name: str, shape: list[int], width: Any) -> list[int]:
 
 def _read(path: Path) -> npt.NDArray[np.float32]:
     """Read an array of one dimension."""
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            # Mapped: no more memory is taken than the file has, whatever its header says.
-            array = np.lib.format.open_memmap(path, mode="r")
-        except (ValueError, EOFError, OverflowError, SyntaxError, TokenError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise BertineError(
-                f"{path}: cannot be read, perhaps cut short ({reason}); copy it again"
-            ) from error
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.float32:
+    array = open_array(path)
+    if array.ndim != 1 or array.dtype != np.float32:
         raise BertineError(f"{path}: is not a row of fp32 numbers; copy it again")
     return array

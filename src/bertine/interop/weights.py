@@ -8,7 +8,6 @@ run; a TensorFlow checkpoint (:mod:`bertine.interop.tensorflow`) or OpenAI's arr
 
 from __future__ import annotations
 
-import errno
 import math
 import pickle
 from collections.abc import Callable
@@ -17,14 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors, read_json_object
+from bertine.files import read_json_object
 from bertine.interop.directory import WEIGHTS, has_openai_weights, is_tensorflow
 from bertine.interop.openai_files import OpenAIFiles
 from bertine.interop.tensorflow.checkpoint import Checkpoint
+from bertine.outside import open_tensors, reading_outside
 from bertine.registry import TENSORFLOW_CONFIGS
 
 SAFETENSORS = WEIGHTS[0]
@@ -90,13 +89,11 @@ def _shards(index: Path) -> list[Path]:
     return shards
 
 
-def _broken(path: Path, error: Exception) -> BertineError:
-    reason = " ".join(str(error).split())[:200]
-    return BertineError(f"{path}: cannot be read, perhaps cut short ({reason}); copy it again")
-
-
 def _read_bin(path: Path) -> dict[str, Tensor]:
-    with os_errors(path, "reading it"):
+    with reading_outside(path):
+        with open(path, "rb") as handle:
+            if not handle.read(2).startswith((b"PK", b"\x80")):  # of a zip, of the older kind
+                raise ValueError("it does not begin as PyTorch's files do")
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
@@ -104,13 +101,6 @@ def _read_bin(path: Path) -> dict[str, Tensor]:
                 f"{path}: holds more than tensors, or is cut short; Bertine runs no code out of "
                 f"a weights file. Save it again as {SAFETENSORS}"
             ) from error
-        except (RuntimeError, EOFError, ValueError, KeyError) as error:
-            raise _broken(path, error) from error
-        except OSError as error:
-            # torch seeks to where the rest of the file should be.
-            if error.errno != errno.EINVAL:
-                raise
-            raise _broken(path, error) from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
     ):
@@ -129,16 +119,11 @@ def _tensors(
     """
     values: dict[str, Value] = {}
     for path in weight_files(folder):
-        check_regular(path)
         if path.suffix == _OLD:
             values |= {name: of_tensor(tensor) for name, tensor in _read_bin(path).items()}
             continue
-        with os_errors(path, "reading it"):
-            try:
-                with safe_open(path, framework="pt", device="cpu") as file:
-                    values |= {name: value_of(file, name) for name in file.keys()}  # noqa: SIM118
-            except SafetensorError as error:
-                raise _broken(path, error) from error
+        with open_tensors(path, "pt") as file:
+            values |= {name: value_of(file, name) for name in file.keys()}  # noqa: SIM118
     return values
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from bertine.data.preparation.prepare import prepare
 from bertine.errors import BertineError
@@ -26,6 +25,7 @@ from bertine.modeldir import load_model, save_model
 from bertine.models.model import Model
 from bertine.models.seeding import seeded
 from bertine.options.elmo import ElmoOptions
+from bertine.outside import open_tensors
 from bertine.papers.scoring import answering_seconds, blimp_accuracy, pair_accuracy
 from bertine.papers.splitting import split_text
 from bertine.system import workers
@@ -234,12 +234,10 @@ def _snapshot(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     run = Path(arguments["run"])
     loaded = load_model(run / "model")
     checkpoint = checkpoint_path(run / "checkpoints", arguments["step"])
-    with os_errors(checkpoint, "reading it"):
-        stored = load_file(checkpoint / "model.safetensors")
     # A generator has its weights there too, which are not the model's.
-    with torch.no_grad():
+    with open_tensors(checkpoint / "model.safetensors", "pt") as stored, torch.no_grad():
         for name, weights in loaded.model.named_parameters():
-            weights.copy_(stored[name])
+            weights.copy_(stored.get_tensor(name))
     shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
     folder.mkdir(parents=True)
     save_model(folder / "model", loaded.model, loaded.tokenizer, task=loaded.task)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from bertine.errors import BertineError
+from bertine.tables.json_rows import encodable
 from bertine.tables.lines import first_numbers
 from bertine.tables.table import Table, TableRow
 from bertine.terminal.console import visible_list
@@ -131,8 +132,8 @@ def refuse_damaged(label: str, where: str, what: str) -> None:
     Raises:
         BertineError: it has one.
     """
-    if "\ufffd" in label:
+    if "\ufffd" in label or not encodable(label):
         raise BertineError(
             f"{where}: the {what} is {briefly(label)}, with a damaged character (U+FFFD, where "
-            "bytes were not UTF-8); correct it"
+            "bytes were not UTF-8, or half a surrogate pair); correct it"
         )

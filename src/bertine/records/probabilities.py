@@ -8,7 +8,6 @@ tsv written as JSON.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from bertine.errors import BertineError
 from bertine.options.names import option
+from bertine.records.class_labels import refuse_damaged
 from bertine.records.examples import (
     Example,
     Examples,
@@ -29,6 +29,7 @@ from bertine.records.examples import (
     refuse_plain,
     resolve_text_columns,
 )
+from bertine.strict_json import parse_json
 from bertine.tables.column_names import listed, require_columns
 from bertine.tables.given import Source
 from bertine.tables.table import Table, TableRow
@@ -233,6 +234,8 @@ def _together(
         raise BertineError(f"{source}: has no rows")
     if len(labels) < 2:
         raise BertineError(f"{source}: has probabilities of one label; at least two are needed")
+    for label in labels:
+        refuse_damaged(label, source, "label of a probability")
     values = np.array([row.values for row in rows], dtype=np.float64)
     if exclusive:
         values /= values.sum(1, keepdims=True)
@@ -271,13 +274,8 @@ def _parsed(where: str, row: TableRow, name: str) -> Any:
     value = row.values[name]
     if not isinstance(value, str):
         return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise BertineError(
-            f"{where}: {name!r} is {briefly(value)}, but must be a dictionary or a list of "
-            'probabilities in JSON, such as {"joy": 0.9, "anger": 0.1}'
-        ) from error
+    where = f'{where}: {name!r} is {briefly(value)}, but must be JSON such as {{"joy": 0.9}}'
+    return parse_json(value.encode("utf-8", "surrogatepass"), where)
 
 
 def _of_cell(

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors
+from bertine.outside import reading_outside
 from bertine.tables.column_names import listed
 from bertine.tables.given import plain_value
 
 SUFFIXES = (".parquet", ".pq")
 #: How the name of one part of a table ends on the Hugging Face hub, at times with a hash.
 _PART = re.compile(r"-\d{5}-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")
+#: What is advised of a damaged file.
+_AGAIN = "write it again, as Parquet"
 #: Rows that are turned into Python values at once.
 _ROWS = 1024
 #: Rows of a row group that is written, and characters of their JSON: whichever is reached first.
@@ -63,21 +65,15 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
 
 
 def _rows(file: Any, path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
     with file:
         columns = file.schema_arrow.names
         batches = file.iter_batches(batch_size=_ROWS)
         while True:
-            try:
+            with reading_outside(path, _AGAIN):
                 batch = next(batches, None)
                 if batch is None:
                     return
                 values = [_values(column) for column in batch.columns]
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                raise BertineError(
-                    f"{path}: is damaged, or of a kind that cannot be read ({_first_line(error)})"
-                ) from error
             for row in zip(*values, strict=True):
                 yield dict(zip(columns, map(plain_value, row), strict=True))
 
@@ -116,17 +112,10 @@ def _parts_of(path: str | Path) -> list[Path]:
 
 
 def _opened(path: str | Path) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            return pq.ParquetFile(str(path))
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno:
-                raise
-            raise BertineError(f"{path}: is not a Parquet file ({_first_line(error)})") from error
+    with reading_outside(path, _AGAIN):
+        return pq.ParquetFile(str(path))
 
 
 def count_rows(path: str | Path) -> int:
@@ -240,8 +229,9 @@ def _write(rows: Path, target: Path, kinds: dict[str, Any], as_json: Container[s
                         return name
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     except (pa.ArrowException, UnicodeEncodeError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise BertineError(
-            f"the rows cannot be written as Parquet ({_first_line(error)}); name the output .jsonl"
+            f"the rows cannot be written as Parquet ({reason}); name the output .jsonl"
         ) from error
     return None
 
@@ -290,7 +280,3 @@ def _bytes_of(kind: Any) -> Any:
         return pa.large_list(_bytes_of(kind.value_type))
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return pa.large_binary() if texts else kind
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

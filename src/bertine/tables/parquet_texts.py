@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.files import check_regular
+from bertine.outside import reading_outside
 from bertine.tables.streams import (
     COMPRESSIONS,
     EncodingCheck,
@@ -50,7 +50,6 @@ def parquet_texts(
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(reading(path))
-        check_regular(path)
         size = os.path.getsize(path)
         source: Any = path
         if path.suffix.lower() in COMPRESSIONS:
@@ -59,7 +58,7 @@ def parquet_texts(
             with open_stream(path) as stream:
                 shutil.copyfileobj(stream.reader, source, 1 << 20)
             source.seek(0)
-        try:
+        with reading_outside(path, "write the file again"):
             # By a buffer, or a row group's whole column would be read, however large it is.
             opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             file = stack.enter_context(opened)
@@ -90,8 +89,3 @@ def parquet_texts(
                 del raw  # a text may be very large
                 yield text, row, size * row // max(file.metadata.num_rows, 1)
                 del text
-        except pa.ArrowException as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise BertineError(
-                f"{path}: damaged or not Parquet ({reason}); write the file again"
-            ) from error

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from bertine.errors import BertineError
-from bertine.files import atomic_file, check_regular, os_errors
+from bertine.files import atomic_file
+from bertine.outside import open_tensors
 from bertine.terminal.text import briefly
 from bertine.word_vectors.counting import CountedWords
 from bertine.word_vectors.steps import Weights
@@ -63,20 +63,11 @@ def load_checkpoint(path: Path, weights: Weights, settings: dict[str, Any]) -> t
     Raises:
         BertineError: the file is damaged, or of a run with other settings or another text.
     """
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            with safe_open(path, framework="pt") as file:
-                told = file.metadata() or {}
-                before: Any = json.loads(told["settings"])
-                blocks, seconds = int(told["blocks"]), float(told["seconds"])
-                tensors = {name: file.get_tensor(name) for name in ("words", "contexts")}
-        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
-            raise BertineError(
-                f"{path}: is damaged ({briefly(str(error))}); remove it, and begin anew"
-            ) from error
-    if not isinstance(before, dict):
-        raise BertineError(f"{path}: is damaged; remove it, and begin anew")
+    with open_tensors(path, "pt", "remove it, and begin anew") as file:
+        told = file.metadata() or {}
+        before = dict(json.loads(told["settings"]))
+        blocks, seconds = int(told["blocks"]), float(told["seconds"])
+        tensors = {name: file.get_tensor(name) for name in ("words", "contexts")}
     for name in sorted(before.keys() | settings.keys(), key=lambda name: name == "text"):
         if before.get(name) != settings.get(name):
             differs = f"{name} = {briefly(before.get(name))}, not {briefly(settings.get(name))}"

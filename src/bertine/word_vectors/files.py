@@ -1,17 +1,18 @@
-"""Read and write the files of the word2vec program, text and binary; read those of GloVe.
+"""Read and write the files of the word2vec program, text and binary; read GloVe's and fastText's.
 
 The first begin with a line of two numbers, V and D. Then comes a word and a space and its D
 numbers: as decimal numbers on a line of text (``.txt``, ``.vec``), or as little-endian fp32
 (``.bin``), after which the program puts a line break and others nothing (word2vec.c, Mikolov et al.
-2013). GloVe's text has no such line (Pennington et al. 2014). All may be compressed as a whole when
-they are read (``.gz``, ``.zst``, ``.xz``), as published ones are.
+2013). fastText's ``.vec`` are such text; GloVe's has no such line (Pennington et al. 2014). All may
+be compressed as a whole when they are read (``.gz``, ``.zst``, ``.xz``), as published ones are.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +21,7 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.files import atomic_file
 from bertine.system.memory import check_memory
-from bertine.tables.streams import COMPRESSIONS, open_stream
+from bertine.tables.streams import COMPRESSIONS, EncodingCheck, open_stream, text_begin
 from bertine.terminal.console import counted
 from bertine.terminal.text import briefly
 
@@ -29,16 +30,21 @@ MAX_WORD = 4096
 #: The formats by the suffix of the file.
 FORMATS = {".bin": "binary", ".txt": "text", ".vec": "text"}
 #: The first line: V and D.
-_HEADER = re.compile(rb"(\d{1,12}) +(\d{1,6}) *\r?\n")
+_HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,6})\s*")
+#: What a model of fastText's begins with.
+_FASTTEXT = (793712314).to_bytes(4, "little")
+#: Bytes that stand in no line of text.
+_NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f]")
 #: The most characters of a number in a line of text.
 _MAX_NUMBER = 64
 #: The most numbers of a word where no header says how many; the longest first line is that long.
 _MAX_DIMENSIONS = 10_000
-#: A byte of a compressed file becomes this many at the most (of deflate 1,032; others go beyond,
-#: but not with numbers).
-_MOST_UNPACKED = 1032
-#: Bytes that are read at once.
-_BLOCK = 1 << 20
+#: A byte of a compressed file may become this many, and so many bytes in any case: numbers of
+#: vectors become four at the most.
+_MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 1 << 26
+#: Bytes that are read at once; and the numbers after which the memory is looked at, twice as many
+#: each time.
+_BLOCK, _NUMBERS = 1 << 20, 1 << 24
 
 #: What a reader of one format yields: the bytes of a word, and its numbers [D].
 _Rows = Iterator[tuple[bytes, np.ndarray]]
@@ -66,181 +72,263 @@ def check_written(path: Path | str) -> None:
 
 
 def read_vectors(path: Path | str) -> tuple[list[str], np.ndarray, list[str]]:
-    """Read a file of word2vec's, text or binary by its suffix, or of GloVe's: V words, their
-    vectors fp32 [V, D], and what was mended.
+    """Read a file of word2vec's, GloVe's or fastText's: V words, their vectors fp32 [V, D], and
+    what was mended. Whether it is text or binary, its first row says, or else its suffix.
 
     Words that come twice keep their first vector, and bytes that are no UTF-8 become U+FFFD; both
-    are counted in what is said to be mended. So are words with a blank in them, as some of GloVe's
-    have, which are left out.
+    are counted in what is said to be mended. So are words that are empty or have a blank in them,
+    as some of GloVe's and fastText's have, which are left out.
 
     Raises:
-        BertineError: another suffix; no header and no GloVe; a file that is shorter or longer than
-            it says; a number that is none or not finite; a word that is too long or empty.
+        BertineError: another suffix; no vectors by its first line; a file that is shorter or longer
+            than it says; a number that is none or not finite; a word that is too long.
     """
     path = Path(path)
     kind = file_format(path)
     if kind is None:
         raise BertineError(
             f"{path}: is not known as word vectors; give a folder that bertine word2vec wrote, or "
-            "a file .bin, .txt or .vec in word2vec's formats, as it is or compressed (.gz)"
+            "a file .bin, .txt or .vec in word2vec's formats, as it is or compressed (.gz); unpack "
+            "an archive (.zip) first"
         )
     with open_stream(path) as stream:
-        handle = stream.reader
         size = path.stat().st_size
         if path.suffix.lower() in COMPRESSIONS:
-            size *= _MOST_UNPACKED
-        first = handle.readline(64)
-        header = _HEADER.fullmatch(first)
-        if not header:
-            if kind == "text":
-                longest = MAX_WORD + _MAX_DIMENSIONS * _MAX_NUMBER
-                whole = first if first.endswith(b"\n") else first + handle.readline(longest)
-                return _headerless(handle, whole, path)
-            raise BertineError(_no_header(path))
-        words, dimensions = int(header[1]), int(header[2])
-        # A word and a space; of text a digit and a space for each number.
-        least = words * (2 + dimensions * (4 if kind == "binary" else 2) - (kind == "text"))
-        if not words or not dimensions or least > size:
-            raise BertineError(
-                f"{path}: says {words:,} words of {dimensions:,} numbers, which do not fit into "
-                f"its {size:,} bytes; it is cut short or damaged"
-            )
-        check_memory(f"{path}: {words:,} vectors of {dimensions:,} numbers", 4 * words * dimensions)
-        read = _text_rows if kind == "text" else _binary_rows
-        table = np.empty((words, dimensions), dtype=np.float32)
-        seen = _Seen(path)
-        for raw, vector in read(handle, path, words, dimensions):
-            if seen.add(raw, vector):
-                table[len(seen.words) - 1] = vector
-        return list(seen.words), table[: len(seen.words)], seen.notes()
+            size = max(_MOST_UNPACKED * size, _ALWAYS_UNPACKED)
+        handle = _Bounded(stream.reader, size, path)
+        first = _first_line(handle, path)
+        table = _Table(path)
+        if header := _HEADER.fullmatch(first):
+            words, dimensions = int(header[1]), int(header[2])
+            # A character of a word, and for each number a space and a digit; of fp32 more.
+            if not words or not dimensions or words * (1 + 2 * dimensions) > size:
+                raise BertineError(
+                    f"{path}: says {words:,} words of {dimensions:,} numbers, which do not fit "
+                    f"into its {path.stat().st_size:,} bytes; it is cut short or damaged"
+                )
+            memory = 4 * words * dimensions
+            check_memory(f"{path}: {words:,} vectors of {dimensions:,} numbers", memory)
+            begin = handle.readline(_longest(dimensions))
+            read = _text_rows if _is_text(begin, dimensions, kind) else _binary_rows
+            table.fill(read(handle, begin, path, dimensions, words))
+        else:
+            table.fill(_text_rows(handle, first, path, _dimensions(first, path), None))
+        return table.finish()
 
 
-def _no_header(path: Path) -> str:
-    return (
-        f"{path}: does not begin with a line of two numbers, how many words and how many numbers "
-        "of each; is it in word2vec's format?"
-    )
+class _Bounded:
+    """A stream that gives so many bytes at the most.
 
-
-class _Seen:
-    """The words of a file so far, and what was mended in them.
-
-    Args:
-        path: of the file, for messages.
-        blanks: leave out words with a blank in them, where they are else an error.
+    Raises:
+        BertineError: while reading, there are more.
     """
 
-    def __init__(self, path: Path, *, blanks: bool = False) -> None:
-        self.words: dict[str, None] = {}
-        self._path, self._blanks = path, blanks
-        self._number = self._mended = self._twice = self._left_out = 0
+    def __init__(self, reader: BinaryIO, most: int, path: Path) -> None:
+        self._reader, self._most, self._path, self._given = reader, most, path, 0
 
-    def add(self, raw: bytes, vector: np.ndarray) -> bool:
-        """Take a word, and tell whether its vector is to be kept.
+    def readline(self, limit: int) -> bytes:
+        return self._counted(self._reader.readline(limit))
+
+    def read(self, size: int) -> bytes:
+        return self._counted(self._reader.read(size))
+
+    def _counted(self, data: bytes) -> bytes:
+        self._given += len(data)
+        if self._given > self._most:
+            raise BertineError(
+                f"{self._path}: unpacks to more than {self._most:,} bytes, which no vectors do; "
+                "unpack it yourself if it is what it should be"
+            )
+        return data
+
+
+def _first_line(handle: _Bounded, path: Path) -> bytes:
+    """Read the first line, without a byte order mark.
+
+    Raises:
+        BertineError: it is that of something else.
+    """
+    first = handle.readline(_longest(_MAX_DIMENSIONS))
+    if first.startswith(_FASTTEXT):
+        raise BertineError(
+            f"{path}: is a model of fastText's, with vectors of parts of words; give the file .vec "
+            "that is published beside it"
+        )
+    if first.startswith(b"PK\x03\x04"):
+        raise BertineError(
+            f"{path}: is a zip archive, as PyTorch's weights are; unpack it, and give the file of "
+            "vectors in it"
+        )
+    return text_begin(first, path)
+
+
+def _longest(dimensions: int) -> int:
+    return MAX_WORD + dimensions * _MAX_NUMBER
+
+
+def _dimensions(first: bytes, path: Path) -> int:
+    """Return how many numbers the first line has behind its word, where no header says it.
+
+    Raises:
+        BertineError: it is no word and its numbers. A word and one number might be anything.
+    """
+    dimensions = sum(1 for _ in takewhile(_is_number, reversed(first.split()[1:])))
+    if dimensions < 2 or not first.endswith(b"\n"):
+        raise BertineError(
+            f"{path}: does not begin with a line of two numbers, how many words and how many "
+            "numbers of each, nor with a word and its numbers divided by blanks; is it in "
+            f"word2vec's format? It begins with {briefly(first.decode(errors='replace'))}"
+        )
+    return dimensions
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_text(line: bytes, dimensions: int, kind: str) -> bool:
+    """Tell whether the first row is one of text: a word and its numbers; if it is neither that nor
+    plainly binary, as the suffix says."""
+    try:
+        _row(line, "", dimensions)
+    except BertineError:
+        return kind == "text" and not _NO_TEXT.search(line)
+    return True
+
+
+class _Table:
+    """The words of a file and their vectors so far, and what was mended in them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._words: dict[str, None] = {}
+        self._values = array("f")
+        self._damaged: list[bytes] = []
+        self._number = self._twice = self._left_out = 0
+
+    def fill(self, rows: _Rows) -> None:
+        """Take all rows.
 
         Raises:
-            BertineError: the word or its vector is impossible.
+            BertineError: a word or its vector is impossible, or memory is too small for them.
         """
+        looked_at = _NUMBERS
+        for raw, vector in rows:
+            if self._takes(raw, vector):
+                self._values.frombytes(vector.tobytes())
+            if len(self._values) >= looked_at:
+                looked_at *= 2
+                check_memory(f"{self._path}: the table of vectors", 4 * looked_at)
+
+    def _takes(self, raw: bytes, vector: np.ndarray) -> bool:
+        """Note a word, and tell whether its vector is to be kept."""
         self._number += 1
-        if self._blanks and raw.strip() and len(raw) <= MAX_WORD and raw.split() != [raw]:
+        if len(raw) > MAX_WORD:
+            raise BertineError(f"{self._path}: word {self._number:,} is too long")
+        word = raw.decode(errors="replace")
+        # A blank is what Unicode has for one: no format of text or line of ours could hold it.
+        if word.split() != [word]:
             self._left_out += 1
             return False
-        if not raw or len(raw) > MAX_WORD or raw.split() != [raw]:
-            raise BertineError(
-                f"{self._path}: word {self._number:,} is empty, has a blank in it or is too long"
-            )
-        try:
-            word = raw.decode()
-        except UnicodeDecodeError:
-            word = raw.decode(errors="replace")
-            self._mended += 1
+        if "\ufffd" in word and raw != word.encode():
+            self._damaged.append(raw)
         if not np.isfinite(vector).all():
-            raise BertineError(f"{self._path}: {briefly(word)} has a number that is not finite")
-        if word in self.words:
+            raise BertineError(
+                f"{self._path}: {briefly(word)} has a number that is not finite; take it out"
+            )
+        if word in self._words:
             self._twice += 1
             return False
-        self.words[word] = None
+        self._words[word] = None
         return True
 
-    def notes(self) -> list[str]:
-        """Say what was mended."""
+    def finish(self) -> tuple[list[str], np.ndarray, list[str]]:
+        """Return the words, their vectors and what was mended.
+
+        Raises:
+            BertineError: no word is left; they are in another encoding than UTF-8.
+        """
         notes = []
-        if self._mended:
-            notes.append(f"{counted(self._mended, 'word')} with invalid UTF-8, replaced by U+FFFD")
+        if self._damaged:
+            whole = (word.encode() for word in self._words if "\ufffd" not in word)
+            lines = (word + b"\n" for word in chain(whole, self._damaged))
+            EncodingCheck(self._path, lambda: lines).damaged(self._path)
+            count = counted(len(self._damaged), "word")
+            notes.append(f"{count} with invalid UTF-8, replaced by U+FFFD")
         if self._twice:
             notes.append(f"{counted(self._twice, 'word')} came twice; the first vector is kept")
         if self._left_out:
             notes.append(f"{counted(self._left_out, 'word')} with a blank inside, left out")
-        return notes
+        if not self._words:
+            raise BertineError(
+                f"{self._path}: has no words without blanks ({', '.join(notes)}); are there more "
+                "numbers in a line than its first line says?"
+            )
+        values = np.frombuffer(self._values, dtype=np.float32)
+        return list(self._words), values.reshape(len(self._words), -1), notes
 
 
-def _headerless(
-    handle: BinaryIO, first: bytes, path: Path
-) -> tuple[list[str], np.ndarray, list[str]]:
-    """Read GloVe's text, of which `first` is the first line: it says how many numbers all have."""
-    dimensions = len(first.split()) - 1
-    if dimensions < 2 or not first.endswith(b"\n"):  # a word and a number might be anything
-        raise BertineError(_no_header(path))
-    try:
-        _numbers(first.split()[1:])
-    except ValueError as error:
-        raise BertineError(_no_header(path)) from error
-    longest = MAX_WORD + dimensions * _MAX_NUMBER
-    values = array("f")
-    seen = _Seen(path, blanks=True)
-    line, number = first, 1
-    while line:
-        raw, vector = _row(line, f"{path}:{number}", dimensions, longest)
-        if seen.add(raw, vector):
-            values.frombytes(vector.tobytes())
-        line, number = handle.readline(longest), number + 1
-    table = np.frombuffer(values, dtype=np.float32).reshape(len(seen.words), dimensions)
-    return list(seen.words), table, seen.notes()
-
-
-def _row(line: bytes, place: str, dimensions: int, longest: int) -> tuple[bytes, np.ndarray]:
-    """Divide a line of text into a word and its numbers.
+def _row(line: bytes, place: str, dimensions: int) -> tuple[bytes, np.ndarray]:
+    """Divide a line of text, by spaces or tabs, into a word and its numbers.
 
     Raises:
         BertineError: it is none.
     """
-    fields = line.strip(b" \r\n").rsplit(b" ", dimensions)
-    if len(fields) != dimensions + 1 or (len(line) == longest and line[-1:] != b"\n"):
-        raise BertineError(f"{place}: must be a word and {dimensions:,} numbers")
+    fields = line.rsplit(None, dimensions)
+    if len(fields) == dimensions and line[:1].isspace():
+        fields.insert(0, b"")  # the word is a blank
+    if len(fields) != dimensions + 1 or (
+        len(line) == _longest(dimensions) and not line.endswith(b"\n")
+    ):
+        raise BertineError(f"{place}: must be a word and {dimensions:,} numbers, divided by blanks")
     try:
-        return fields[0], _numbers(fields[1:])
+        with np.errstate(over="ignore"):  # what is too large for fp32 is infinite, and refused
+            numbers = np.array([float(each) for each in fields[1:]], dtype=np.float32)
+        return fields[0].strip(), numbers
     except ValueError as error:
         raise BertineError(f"{place}: {briefly(str(error))}; give numbers") from error
 
 
-def _numbers(fields: Sequence[bytes]) -> np.ndarray:
-    return np.array([float(each) for each in fields], dtype=np.float32)
-
-
-def _text_rows(handle: BinaryIO, path: Path, words: int, dimensions: int) -> _Rows:
-    longest = MAX_WORD + dimensions * _MAX_NUMBER
-    for number in range(words):
-        place = f"{path}:{number + 2}"
-        line = handle.readline(longest)
+def _text_rows(
+    handle: _Bounded, begin: bytes, path: Path, dimensions: int, words: int | None
+) -> _Rows:
+    """Yield the rows of text, of which `begin` is the first line; there are `words` of them, or
+    None: nobody says."""
+    number = 0
+    more: Callable[[], bytes] = lambda: handle.readline(_longest(dimensions))  # noqa: E731
+    for at, line in enumerate(chain([begin], iter(more, b"")), 1 if words is None else 2):
         if not line.strip():
-            raise BertineError(f"{place}: the file says {words:,} words, but ends here")
-        yield _row(line, place, dimensions, longest)
-    if handle.readline(longest).strip():
-        raise BertineError(f"{path}:{words + 2}: there is more than the {words:,} words it says")
+            continue
+        number += 1
+        if words is not None and number > words:
+            raise BertineError(
+                f"{path}:{at}: there is more than the {words:,} words it says; correct that number "
+                "in its first line"
+            )
+        yield _row(line, f"{path}:{at}", dimensions)
+    if words is not None and number < words:
+        raise BertineError(
+            f"{path}: the file says {words:,} words, but ends after {number:,}; it is cut short"
+        )
 
 
-def _binary_rows(handle: BinaryIO, path: Path, words: int, dimensions: int) -> _Rows:
+def _binary_rows(handle: _Bounded, begin: bytes, path: Path, dimensions: int, words: int) -> _Rows:
+    """Yield `words` rows, of which `begin` are the first bytes."""
     width = 4 * dimensions
     # A line break, a word, a space and its numbers are there whole, but at the end of the file.
     whole = MAX_WORD + 2 + width
-    data, at = b"", 0
+    data, at = begin, 0
     for number in range(1, words + 1):
         while len(data) - at < whole and (more := handle.read(max(_BLOCK, whole))):
             data, at = data[at:] + more, 0
         if data[at : at + 1] == b"\n":
             at += 1
         end = data.find(b" ", at, at + MAX_WORD + 1)
-        if end < 0 or end + 1 + width > len(data):
+        if end <= at or end + 1 + width > len(data):
             raise BertineError(
                 f"{path}: word {number:,} of {words:,} is cut short or damaged; is it a binary "
                 "file of word2vec's?"

@@ -9,13 +9,12 @@ Shape legend: V words, D numbers of a vector.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bertine.errors import BertineError
@@ -27,6 +26,7 @@ from bertine.files import (
     read_json_object,
     write_json,
 )
+from bertine.outside import open_tensors
 from bertine.scores import ranking
 from bertine.terminal.console import counted
 from bertine.terminal.shown import Shown
@@ -116,6 +116,9 @@ class WordVectors(Shown):
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
 
     def __contains__(self, word: str) -> bool:
         return self.row(word) is not None
@@ -285,16 +288,11 @@ def _read_folder(cls: type[WordVectors], folder: Path) -> WordVectors:
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            with safe_open(path, framework="np") as file:
-                names = set(file.keys())
-                if not {"vectors"} <= names <= {"vectors", "counts"}:
-                    raise BertineError(f"{path}: must hold the tensor vectors, and counts at most")
-                tensors = {name: file.get_tensor(name) for name in names}
-        except (SafetensorError, TypeError, ValueError) as error:
-            raise BertineError(f"{path}: is damaged or no safetensors file ({error})") from error
+    with open_tensors(path, "np") as file:
+        names = set(file.keys())
+        if not {"vectors"} <= names <= {"vectors", "counts"}:
+            raise BertineError(f"{path}: must hold the tensor vectors, and counts at most")
+        tensors = {name: file.get_tensor(name) for name in names}
     vectors = tensors["vectors"]
     if vectors.ndim != 2 or vectors.dtype != np.float32 or 0 in vectors.shape:
         raise BertineError(f"{path}: vectors must be fp32 numbers in rows and columns")

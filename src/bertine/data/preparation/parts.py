@@ -31,9 +31,9 @@ from bertine.data.preparation.duplicates import SeenFingerprints, fingerprint
 from bertine.data.preparation.near_duplicates import write_signatures
 from bertine.data.preparation.writer import MAX_SENTENCE, StoreWriter
 from bertine.data.store import UNIGRAM_COUNTS, mark_words
-from bertine.errors import BertineError
 from bertine.files import atomic_dir, os_errors, read_json_object, write_json
 from bertine.options.corpus import CorpusReading
+from bertine.outside import open_array
 from bertine.text.chinese import ChineseWords
 from bertine.text.corpus import Corpus
 from bertine.text.sentences import iter_sentences
@@ -259,11 +259,7 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
 def part_counts(part: CorpusPart) -> npt.NDArray[np.int64]:
     """Return how often each id occurs in `part`: int64 [V]."""
     file = Path(part.folder) / UNIGRAM_COUNTS
-    try:
-        with os_errors(file, "reading it"):
-            return np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise BertineError(f"{file}: damaged ({error}); delete {part.folder}") from error
+    return np.array(open_array(file, f"delete {part.folder}"))
 
 
 @dataclass

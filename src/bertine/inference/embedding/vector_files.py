@@ -19,9 +19,10 @@ from typing import Any, BinaryIO, Protocol, TextIO
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.files import atomic_file, check_regular, os_errors
+from bertine.files import atomic_file, os_errors
 from bertine.inference.files.rows import joined, unused
 from bertine.options.names import option
+from bertine.outside import open_array
 from bertine.records.table_writer import check_output, json_text
 from bertine.tables.table import TableRow
 
@@ -127,14 +128,7 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
         BertineError: it is not an array of numbers, or of another width than `dimensions`,
             where that is given.
     """
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            table = np.lib.format.open_memmap(path, mode="r")
-        except OSError:
-            raise
-        except Exception as error:  # of many kinds: NumPy reads the header as Python
-            raise BertineError(f"{path}: is not an array of numbers that NumPy reads") from error
+    table = open_array(path, "write it again, as an array of numbers")
     if table.ndim != 2 or table.dtype.kind != "f":
         raise BertineError(
             f"{path}: is an array {list(table.shape)} of {table.dtype}, but must have a vector "

@@ -25,10 +25,13 @@ from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.files import read_json_object, sha256_file, write_json
 from bertine.inference.embedding.nearest import NearestRows, lengths, search_all, search_rows
+from bertine.outside import reading_outside
 from bertine.packages import require_packages
 from bertine.rng import generator
 from bertine.scores import ROUNDING
 
+#: What is advised where an index cannot be used.
+_AGAIN = "make the index again"
 #: Files of an index's folder.
 DESCRIPTION, LISTS = "index.json", "lists.faiss"
 #: Version of the layout of the folder; a reader refuses another one.
@@ -165,10 +168,9 @@ class VectorIndex:
         read = self.description.read
         rows = self._candidates(queries, candidates, read)
         # -1: the lists that were read have fewer vectors. Where they have too few, read more.
-        while read < self.description.lists:
-            short = np.flatnonzero((rows >= 0).sum(1) < wanted)
-            if not len(short):
-                break
+        while len(short := np.flatnonzero((rows >= 0).sum(1) < wanted)):
+            if read == self.description.lists:
+                raise BertineError(f"the index of {self._name} is damaged; {_AGAIN}")
             read = min(2 * read, self.description.lists)
             rows[short] = self._candidates(queries[short], candidates, read)
         chosen = (row[row >= 0] for row in rows)
@@ -212,19 +214,42 @@ class VectorIndex:
         description = read_description(folder)
         lists = Path(folder) / LISTS
         if not lists.is_file():
-            raise BertineError(f"{folder}: has no {LISTS}; make the index again")
+            raise BertineError(f"{folder}: has no {LISTS}; {_AGAIN}")
         # The file's time and size do not tell: writing through a mapping may change neither.
         if vectors.shape != (description.rows, description.dimensions) or (
             fingerprint(vectors) != description.vectors
         ):
             raise BertineError(
-                f"{folder}: was made of other vectors than those of {name}; make the index again"
+                f"{folder}: was made of other vectors than those of {name}; {_AGAIN}"
             )
         # Faiss trusts what it reads, so only what was written here is given to it.
         if sha256_file(lists) != description.sha256:
-            raise BertineError(f"{lists}: is damaged; make the index again")
-        opened = _faiss().read_index(str(lists))
-        return cls(description, opened, vectors, str(name))
+            raise BertineError(f"{lists}: is damaged; {_AGAIN}")
+        return cls(description, _read_lists(lists, description), vectors, str(name))
+
+
+def _read_lists(path: Path, description: IndexDescription) -> Any:
+    """Read the lists, which must hold each row once.
+
+    Raises:
+        BertineError: they are damaged; they ask for more memory than the file has bytes.
+    """
+    faiss = _faiss()
+    with reading_outside(path, _AGAIN):
+        if hasattr(faiss, "set_deserialization_vector_byte_limit"):  # from 1.15 on
+            faiss.set_deserialization_vector_byte_limit(path.stat().st_size)
+            faiss.set_deserialization_loop_limit(description.lists)
+        opened = faiss.read_index(str(path))
+        sizes = (opened.ntotal, opened.d, opened.nlist)
+        if sizes != (description.rows, description.dimensions, description.lists):
+            raise ValueError("other sizes")
+        counts = np.zeros(description.rows, dtype=np.int64)
+        for number in range(opened.nlist):
+            if size := opened.invlists.list_size(number):
+                counts[faiss.rev_swig_ptr(opened.invlists.get_ids(number), size)] += 1
+        if (counts != 1).any():
+            raise ValueError("the lists do not hold each row once")
+    return opened
 
 
 def read_description(folder: Path | str) -> IndexDescription:
@@ -240,7 +265,7 @@ def read_description(folder: Path | str) -> IndexDescription:
         )
     values = read_json_object(path)
     if values.get("format") != _FORMAT:
-        raise BertineError(f"{path}: is of another version; make the index again")
+        raise BertineError(f"{path}: is of another version; {_AGAIN}")
     fields = {field.name: values.get(field.name) for field in dataclasses.fields(IndexDescription)}
     whole = ("rows", "dimensions", "lists", "read")
     if not (
@@ -248,7 +273,7 @@ def read_description(folder: Path | str) -> IndexDescription:
         and all(isinstance(fields[name], int | float) for name in ("recall", "wanted"))
         and all(isinstance(fields[name], str) for name in ("vectors", "sha256"))
     ):
-        raise BertineError(f"{path}: does not describe an index; make the index again")
+        raise BertineError(f"{path}: does not describe an index; {_AGAIN}")
     return IndexDescription(**fields)  # type: ignore[arg-type]
 
 

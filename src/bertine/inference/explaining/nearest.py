@@ -25,7 +25,7 @@ import torch
 from bertine.datasets.labelled import read_evaluation
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
-from bertine.files import atomic_file, check_regular, os_errors
+from bertine.files import atomic_file, os_errors
 from bertine.inference.answering import Answering
 from bertine.inference.embedding.nearest import NearestRows
 from bertine.inference.explaining.head_vectors import head_vectors
@@ -35,6 +35,7 @@ from bertine.inference.ranking import label_text
 from bertine.inference.training_again import training_examples_again
 from bertine.options.answering import NearExamples
 from bertine.options.names import option
+from bertine.outside import open_array
 from bertine.records.examples import Examples
 from bertine.records.sentences import Sentence
 from bertine.rng import generator
@@ -209,7 +210,7 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / name
         _write(path, predictor, examples, show)
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return open_array(path)
 
 
 def _key(predictor: Predictor, examples: Examples[Any]) -> str:
@@ -224,11 +225,9 @@ def _read(path: Path, count: int) -> np.ndarray | None:
     """Return the vectors in a file; None where it is missing, or holds something else."""
     if not path.exists():
         return None
-    check_regular(path)
     try:
-        with os_errors(path, "reading it"):
-            table = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:
+        table = open_array(path)
+    except BertineError:
         return None
     fits = table.ndim == 2 and len(table) == count and table.dtype == np.float32
     return table if fits else None

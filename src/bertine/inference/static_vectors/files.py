@@ -15,13 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bertine.errors import BertineError
 from bertine.files import (
-    check_regular,
-    os_errors,
     read_json,
     read_json_object,
     write_json,
@@ -35,6 +32,7 @@ from bertine.interop.sentence_modules import MODULES
 from bertine.interop.word_models import STATIC, static_folder
 from bertine.model_folders import locate
 from bertine.names import StaticPrecision
+from bertine.outside import open_tensors
 from bertine.system.memory import check_memory
 from bertine.terminal.text import briefly
 from bertine.text.tokenizer import Tokenizer
@@ -148,27 +146,20 @@ def load_static(path: Path | str) -> StaticModel:
 
 def _tensors(path: Path) -> tuple[dict[str, np.ndarray], str]:
     """Read the arrays of a file: the table as ``embeddings``; and the type of its numbers."""
-    check_regular(path)
-    with os_errors(path, "reading it"):
-        try:
-            with safe_open(path, framework="np") as file:
-                names = set(file.keys())
-                name = next((name for name in _TABLES if name in names), None)
-                if name is None:
-                    raise BertineError(f"{path}: has no tensor {' or '.join(_TABLES)}")
-                look = file.get_slice(name)
-                shape, kind = look.get_shape(), look.get_dtype()
-                if kind not in _TYPES or len(shape) != 2 or 0 in shape:
-                    raise BertineError(
-                        f"{path}: {name} is {kind} {shape}, but must be rows of fp32, fp16 or int8"
-                    )
-                count = int(np.prod(shape))
-                check_memory(f"{path}: the table of vectors", count * (4 + _TYPES[kind]))
-                parts = {
-                    each: file.get_tensor(each) for each in names & {"mapping", "weights"} | {name}
-                }
-        except (SafetensorError, TypeError, ValueError) as error:
-            raise BertineError(f"{path}: is damaged or no safetensors file ({error})") from error
+    with open_tensors(path, "np") as file:
+        names = set(file.keys())
+        name = next((name for name in _TABLES if name in names), None)
+        if name is None:
+            raise BertineError(f"{path}: has no tensor {' or '.join(_TABLES)}")
+        look = file.get_slice(name)
+        shape, kind = look.get_shape(), look.get_dtype()
+        if kind not in _TYPES or len(shape) != 2 or 0 in shape:
+            raise BertineError(
+                f"{path}: {name} is {kind} {shape}, but must be rows of fp32, fp16 or int8"
+            )
+        count = int(np.prod(shape))
+        check_memory(f"{path}: the table of vectors", count * (4 + _TYPES[kind]))
+        parts = {each: file.get_tensor(each) for each in names & {"mapping", "weights"} | {name}}
     parts["embeddings"] = np.ascontiguousarray(parts.pop(name), dtype=np.float32)
     return parts, {"F16": "fp16", "I8": "int8"}.get(kind, "fp32")
 

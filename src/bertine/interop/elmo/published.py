@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from bertine.errors import BertineError
-from bertine.files import check_regular, os_errors, read_json_object
+from bertine.files import os_errors, read_json_object
 from bertine.models.elmo.bilm import DIRECTIONS, BidirectionalLm
 from bertine.models.elmo.characters import NUM_CHARACTERS
 from bertine.models.elmo.config import ElmoConfig
+from bertine.outside import reading_outside
 from bertine.packages import require_packages
 from bertine.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
 from bertine.system.memory import check_memory
@@ -150,43 +151,39 @@ def _read_all(path: Path, options: Path, model: BidirectionalLm) -> Iterator[tup
     """Read all tensors under our names."""
     import h5py
 
-    check_regular(path)
     config = model.config
     ours = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    try:
-        with h5py.File(path, "r") as file:
+    with reading_outside(path), h5py.File(path, "r") as file:
 
-            def get(name: str, *shape: int) -> Tensor:
-                return _tensor(file, path, options, name, shape)
+        def get(name: str, *shape: int) -> Tensor:
+            return _tensor(file, path, options, name, shape)
 
-            yield "words.characters.weight", get("char_embed", *ours["words.characters.weight"])
-            for number, (width, count) in enumerate(config.filters):
-                kernel = get(f"CNN/W_cnn_{number}", 1, width, config.character_size, count)
-                yield f"words.filters.{number}.weight", kernel[0].permute(2, 1, 0)
-                yield f"words.filters.{number}.bias", get(f"CNN/b_cnn_{number}", count)
-            wide = config.num_filters
-            for number in range(config.num_highway_layers):
-                for part in ("carry", "transform"):
-                    name = f"words.highways.{number}.{part}"
-                    group = f"CNN_high_{number}"
-                    yield f"{name}.weight", get(f"{group}/W_{part}", wide, wide).T
-                    yield f"{name}.bias", get(f"{group}/b_{part}", wide)
-            size, cells = config.projection_size, config.lstm_size
-            yield "words.projection.weight", get("CNN_proj/W_proj", wide, size).T
-            yield "words.projection.bias", get("CNN_proj/b_proj", size)
-            for at, direction in enumerate(DIRECTIONS):
-                for number in range(config.num_hidden_layers):
-                    group = f"RNN_{at}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
-                    name = f"{direction}_layers.{number}"
-                    kernel = _our_gates(get(f"{group}/W_0", 2 * size, 4 * cells).T)
-                    yield f"{name}.weight_ih", kernel[:, :size]
-                    yield f"{name}.weight_hh", kernel[:, size:]
-                    bias = _our_gates(get(f"{group}/B", 4 * cells)).clone()
-                    bias[cells : 2 * cells] += 1.0  # the program adds it as it runs
-                    yield f"{name}.bias", bias
-                    yield f"{name}.weight_hr", get(f"{group}/W_P_0", cells, size).T
-    except OSError as error:
-        raise BertineError(f"{path}: is not a whole HDF5 file ({error})") from error
+        yield "words.characters.weight", get("char_embed", *ours["words.characters.weight"])
+        for number, (width, count) in enumerate(config.filters):
+            kernel = get(f"CNN/W_cnn_{number}", 1, width, config.character_size, count)
+            yield f"words.filters.{number}.weight", kernel[0].permute(2, 1, 0)
+            yield f"words.filters.{number}.bias", get(f"CNN/b_cnn_{number}", count)
+        wide = config.num_filters
+        for number in range(config.num_highway_layers):
+            for part in ("carry", "transform"):
+                name = f"words.highways.{number}.{part}"
+                group = f"CNN_high_{number}"
+                yield f"{name}.weight", get(f"{group}/W_{part}", wide, wide).T
+                yield f"{name}.bias", get(f"{group}/b_{part}", wide)
+        size, cells = config.projection_size, config.lstm_size
+        yield "words.projection.weight", get("CNN_proj/W_proj", wide, size).T
+        yield "words.projection.bias", get("CNN_proj/b_proj", size)
+        for at, direction in enumerate(DIRECTIONS):
+            for number in range(config.num_hidden_layers):
+                group = f"RNN_{at}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
+                name = f"{direction}_layers.{number}"
+                kernel = _our_gates(get(f"{group}/W_0", 2 * size, 4 * cells).T)
+                yield f"{name}.weight_ih", kernel[:, :size]
+                yield f"{name}.weight_hh", kernel[:, size:]
+                bias = _our_gates(get(f"{group}/B", 4 * cells)).clone()
+                bias[cells : 2 * cells] += 1.0  # the program adds it as it runs
+                yield f"{name}.bias", bias
+                yield f"{name}.weight_hr", get(f"{group}/W_P_0", cells, size).T
 
 
 def _our_gates(x: Tensor) -> Tensor:

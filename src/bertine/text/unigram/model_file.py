@@ -2,7 +2,8 @@
 
 The file is one protobuf message (google/sentencepiece, ``sentencepiece_model.proto``): its field 1
 comes once for each piece, 2 says how the pieces were learnt, 3 how text is normalized. Fields that
-have no bearing on the ids are passed over.
+have no bearing on the ids are passed over. A file that is cut between two pieces is a whole message
+too; but 2 and 3 come behind the pieces, so both must be there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from bertine.errors import BertineError
 from bertine.files import os_errors, read_bounded
 from bertine.protobuf import fields
+from bertine.terminal.console import warn
 
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -64,6 +66,8 @@ class ModelFile:
 def read_model_file(file: Path) -> ModelFile:
     """Read a ``.model`` file of a Unigram tokenizer.
 
+    Fewer pieces than were learnt are warned of: some were taken out, or lost.
+
     Raises:
         BertineError: it cannot be read, is truncated or something else, or is of another model
             than Unigram or of one that treats spaces in another way.
@@ -73,7 +77,8 @@ def read_model_file(file: Path) -> ModelFile:
     if len(raw) > _MAX_BYTES:
         raise BertineError(f"{file}: has more than {_MAX_BYTES:,} bytes, so is no tokenizer")
     pieces: list[Piece] = []
-    trainer = normalizer = b""
+    trainer: bytes | None = None
+    normalizer: bytes | None = None
     try:
         for field, value in fields(raw):
             if field == 1:
@@ -81,16 +86,21 @@ def read_model_file(file: Path) -> ModelFile:
                 if len(pieces) > _MAX_PIECES:
                     raise ValueError("too many pieces")
             elif field == 2:
-                trainer += _bytes(value)
+                trainer = (trainer or b"") + _bytes(value)
             elif field == 3:
-                normalizer += _bytes(value)
-        learnt, reading = dict(fields(trainer)), dict(fields(normalizer))
+                normalizer = (normalizer or b"") + _bytes(value)
+        if pieces and (trainer is None or normalizer is None):
+            raise ValueError(f"it ends after {len(pieces):,} pieces")
+        learnt, reading = dict(fields(trainer or b"")), dict(fields(normalizer or b""))
     except ValueError as error:
         raise BertineError(
             f"{file}: truncated, or not a sentencepiece model ({error}); copy or download it again"
         ) from error
     if not pieces:
         raise BertineError(f"{file}: not a sentencepiece model (it has no pieces)")
+    count = learnt.get(4, 0)
+    if isinstance(count, int) and len(pieces) < count and learnt.get(33, 1):
+        warn(f"{file}: has {len(pieces):,} pieces, but {count:,} were learnt; is it whole?")
     model = learnt.get(3, 1)
     if model != 1:
         name = _MODELS.get(model if isinstance(model, int) else 0, "another model")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bertine.errors import BertineError
-from bertine.files import atomic_file, check_regular
+from bertine.files import atomic_file
+from bertine.outside import open_tensors
 
 #: The file in a run's folder.
 TEACHER = "teacher.safetensors"
@@ -55,22 +55,16 @@ def _write(file: Path, fingerprint: str, answers: Sequence[np.ndarray]) -> None:
 
 
 def _read(file: Path, fingerprint: str, count: int) -> list[np.ndarray]:
-    check_regular(file)
-    try:
-        with safe_open(file, framework="numpy") as content:
-            known = (content.metadata() or {}).get("fingerprint")
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    advice = "remove it to ask the teacher again"
+    with open_tensors(file, "np", advice) as content:
+        known = (content.metadata() or {}).get("fingerprint")
+        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
         sizes, inner = tensors["sizes"].tolist(), tuple(tensors["shape"].tolist())
         by_token, width = bool(tensors["by_token"][0]), math.prod(inner)
         if known != fingerprint or len(sizes) != count or min(sizes) < 1:
-            raise ValueError("of other answers")
+            raise BertineError(f"{file}: is of another teacher or other examples; {advice}")
         parts = np.split(tensors["outputs"], np.cumsum(sizes)[:-1] * width)
         return [
             part.reshape((size, *inner) if by_token else inner)
             for part, size in zip(parts, sizes, strict=True)
         ]
-    except (SafetensorError, OSError, KeyError, ValueError, IndexError, TypeError) as error:
-        raise BertineError(
-            f"{file}: damaged, or of another teacher or other examples ({error}); remove it to ask "
-            "the teacher again"
-        ) from error

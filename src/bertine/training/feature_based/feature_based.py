@@ -233,10 +233,20 @@ def feature_based(
 
 
 def _kind_of(model: Path | str) -> str:
-    """Return the kind of a model: "encoder", "elmo" or "word-vectors"."""
+    """Return the kind of a model: "encoder", "elmo" or "word-vectors".
+
+    Raises:
+        BertineError: it is a table of vectors of pieces.
+    """
     if holds_word_vectors(model):
         return "word-vectors"
-    return word_model_of(model) or "encoder"
+    kind = word_model_of(model) or "encoder"
+    if kind not in ("encoder", "elmo"):
+        raise BertineError(
+            f"{model}: model_type is {kind}, which has a vector for each piece and none for a "
+            "word; give vectors of words, an encoder or an ELMo"
+        )
+    return kind
 
 
 def _refuse(options: FeatureBasedOptions, kind: str) -> None:

@@ -31,6 +31,7 @@ from bertine.modeldir import load_model
 from bertine.options.label_check import LabelCheckOptions
 from bertine.options.names import option
 from bertine.options.verbs import takes_options
+from bertine.outside import open_array
 from bertine.records.examples import Example, Examples, read_examples
 from bertine.records.splits import find_splits
 from bertine.rng import generator
@@ -236,7 +237,7 @@ class _Check:
         given = np.array([numbers[str(item.label)] for item in self.examples.items])
         probabilities = np.zeros((len(given), len(self.labels)))
         for fold in range(self._options.folds):
-            probabilities[self.folds == fold] = np.load(self._answers(fold), allow_pickle=False)
+            probabilities[self.folds == fold] = open_array(self._answers(fold))
             # What a killed process left.
             shutil.rmtree(self._folder(fold), ignore_errors=True)
         noise = find_noise(probabilities, given)

@@ -1,0 +1,71 @@
+"""Vectors of words and tables of vectors, given where a model with layers is wanted: one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertine
+from bertine.errors import BertineError
+
+OF_WORDS = r"vectors of words, without layers and heads: use it with embed"
+
+
+def words(folder: Path) -> Path:
+    bertine.WordVectors(["the"], np.ones((1, 2))).save(folder / "v")
+    return folder / "v"
+
+
+def table(folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    return folder
+
+
+def file_of(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).write_text("the 1 2\n")
+        return folder / name
+
+    return make
+
+
+def feature_based(path: Path) -> None:
+    (path.parent / "t.csv").write_text("text,label\na,x\nb,y\n")
+    bertine.feature_based(path, data=path.parent / "t.csv", task="text", out=path.parent / "o")
+
+
+@pytest.mark.parametrize(
+    ("make", "use", "said"),
+    [
+        (words, bertine.inspect, OF_WORDS),
+        (words, bertine.Predictor.load, OF_WORDS),
+        (words, lambda path: bertine.export(path, path / "o"), OF_WORDS),
+        (table, bertine.Predictor.load, "those of words or pieces"),
+        (table, lambda path: bertine.export(path, path / "o"), "such are not exported: use it"),
+        (table, feature_based, "a vector for each piece and none for a word"),
+        *(
+            (
+                file_of(name),
+                use,
+                "is a file; .* known by .bin, .txt and .vec: unpack archives first",
+            )
+            for name in ("glove.6B.zip", "vectors.glove", "w.txt.bz2")
+            for use in (
+                lambda path: bertine.convert(path, path.parent / "o"),
+                bertine.Embedder.load,
+            )
+        ),
+    ],
+)
+def test_what_to_do_with_them_is_said(
+    tmp_path: Path, make: Callable[[Path], Path], use: Callable[[Path], object], said: str
+) -> None:
+    path = make(tmp_path)
+    with pytest.raises(BertineError, match=said) as caught:
+        use(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
