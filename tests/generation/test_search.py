@@ -193,6 +193,8 @@ class Fixed:
         ({}, [0.4, 0.3, 0.15, 0.1, 0.05]),
         ({"temperature": 0.5}, [0.16, 0.09, 0.0225, 0.01, 0.0025]),
         ({"top_k": 2}, [0.4, 0.3, 0.0, 0.0, 0.0]),
+        ({"temperature": 0}, [1.0, 0.0, 0.0, 0.0, 0.0]),
+        ({"temperature": 1e-300}, [1.0, 0.0, 0.0, 0.0, 0.0]),
         ({"top_p": 0.5}, [0.4, 0.3, 0.0, 0.0, 0.0]),
         ({"top_p": 0.7001}, [0.4, 0.3, 0.15, 0.0, 0.0]),
         ({"top_k": 3, "top_p": 0.1}, [1.0, 0.0, 0.0, 0.0, 0.0]),
@@ -271,7 +273,7 @@ def test_tokens_are_told_as_soon_as_they_are_sure() -> None:
         ({"beams": 2, "sequences": 3}, "or give beams=3"),
         ({"min_new_tokens": 50}, "min_new_tokens is 50, but max_new_tokens 40"),
         ({"top_p": 0.0}, r"top_p is 0, but must be in \(0, 1\]"),
-        ({"temperature": 0.0}, "temperature is 0, but must be above 0"),
+        ({"temperature": -0.1}, "temperature is -0.1"),
         ({"temperature": float("nan")}, "temperature is nan"),
     ],
 )

@@ -288,5 +288,9 @@ def test_nearest_words() -> None:
     assert several.notes == ["1 word of the query without a vector"]
     with pytest.raises(BertineError, match="none of its words"):
         four.nearest("ocean")
+    cased = WordVectors(["New_York", "Bank"], table[:2])
+    for asked, meant in (("New York", "New_York"), ("bank", "Bank"), ("new-york", "New_York")):
+        with pytest.raises(BertineError, match=f"with a vector; did you mean '{meant}'"):
+            cased.nearest(asked)
     assert four.embed("River bank") == pytest.approx([1, 0.05])
     assert four.embed(["", "ocean"]).tolist() == [[0, 0], [0, 0]]

@@ -22,6 +22,8 @@ from bertine.scores import ranking
 #: Called with the number of a sequence (prompt by prompt, its sequences one after the other) and a
 #: token as soon as it is chosen.
 OnToken = Callable[[int, int], None]
+#: At a temperature below this, or 0, the most probable token is certain.
+_COLD = 1e-6
 
 
 @dataclass
@@ -116,9 +118,13 @@ def among(scores: Tensor, choosing: Choosing) -> tuple[Tensor, Tensor]:
         Tokens int64 [R, C], the most probable first, and their probabilities fp32 [R, C], which
         need not be 1 together.
     """
-    scores = scores / choosing.temperature
-    if choosing.top_k is not None and choosing.top_k < scores.shape[1]:
-        best = np.stack([ranking(row, choosing.top_k) for row in scores.cpu().numpy()])
+    top_k = choosing.top_k
+    if choosing.temperature < _COLD:
+        top_k = 1
+    else:
+        scores = scores / choosing.temperature
+    if top_k is not None and top_k < scores.shape[1]:
+        best = np.stack([ranking(row, top_k) for row in scores.cpu().numpy()])
         order = torch.from_numpy(best).to(scores.device)
         scores = scores.gather(1, order)
     else:

@@ -47,7 +47,9 @@ class SearchSettings:
         usual, sample = Choosing(), option("sample", True)
         beams = option("beams", 4)
         for name in ("temperature", "top_k", "top_p", "seed"):
-            if not choosing.sample and getattr(choosing, name) != getattr(usual, name):
+            said = getattr(choosing, name)
+            certain = name == "temperature" and said == 0  # as without sampling
+            if not choosing.sample and said != getattr(usual, name) and not certain:
                 raise BertineError(f"{name} is for sampling; add {sample}, or leave it out")
         if choosing.sample and choosing.beams > 1:
             raise BertineError(f"beams are not sampled; leave out {sample}, or beams")

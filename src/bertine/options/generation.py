@@ -22,8 +22,8 @@ class Choosing(OptionGroup):
     temperature: float = declare(
         1.0,
         "with `sample`: divides the scores before the softmax; below 1 probable tokens become more "
-        "probable",
-        above=0,
+        "probable, and at 0 the most probable one is taken",
+        least=0,
     )
     top_k: int | None = declare(
         None, "with `sample`: draw among so many most probable tokens", otherwise="all", least=1

@@ -9,6 +9,7 @@ Shape legend: V words, D numbers of a vector.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,7 +182,10 @@ class WordVectors(Shown):
         whole = self.row(query)
         rows, unknown = (np.array([whole]), 0) if whole is not None else self.rows_of(query)
         if not len(rows):
-            raise BertineError(f"{query!r}: none of its words is among the {len(self):,} with one")
+            raise BertineError(
+                f"{query!r}: none of its words is among the {len(self):,} with a vector"
+                f"{self._hint(query)}"
+            )
         asked = self.vectors[rows].mean(0)
         asked = asked / (np.linalg.norm(asked) or 1.0)
         scores = np.empty(len(self), dtype=np.float32)
@@ -194,6 +198,13 @@ class WordVectors(Shown):
         notes = [f"{counted(unknown, 'word')} of the query without a vector"] if unknown else []
         near = [WordNeighbour(self.words[at], min(1.0, float(scores[at]))) for at in order.tolist()]
         return NearestWords(query, near, notes)
+
+    def _hint(self, query: str) -> str:
+        """Name a word that differs from a query in capitals, or in what joins its parts."""
+        joined = re.compile(r"[\s_-]+")
+        asked = joined.sub("", query).casefold()
+        near = next((word for word in self if joined.sub("", word).casefold() == asked), None)
+        return "" if near is None or not asked else f"; did you mean {near!r}?"
 
     def fingerprint(self) -> tuple[str, str]:
         """Return the SHA-256 of the vectors and of the words, as hex digits."""
