@@ -5,7 +5,7 @@ while a greedy one asks for as much as it may.
 same time, each again as soon as it is answered: one text, hundreds of texts, long texts, vectors
 (one, and 2,048 at OpenAI's path), explanations, attention, mistakes, and clients that leave before
 their answer. For the fairness, a small client asks for one text at a time, first alone, then beside
-a greedy one that keeps several requests of 256 texts under way.
+a greedy one that keeps several requests under way: of 256 texts, or of another kind (``--kinds``).
 
     python benchmarks/mixed_load.py --model DIR              memory for five minutes, fairness
     python benchmarks/mixed_load.py --model DIR --minutes 0  fairness alone
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import statistics
@@ -102,19 +103,34 @@ async def mixed(port: int, pid: int, texts: list[str], seconds: float) -> list[t
     return [*curve, (round(time.monotonic() - began), resident(pid) >> 20)]
 
 
+def greedy_requests(texts: list[str]) -> dict[str, tuple[str, Any, int]]:
+    """What a greedy client asks for, by kind: the path, the body, how many texts that are."""
+    long = " ".join(texts)[:15_000]
+    some = " ".join(texts[:5])[:1000]
+    return {
+        "texts": ("/predict", {"texts": texts[:256]}, 256),
+        "long texts": ("/predict", {"texts": [long] * 16}, 16),
+        "vectors": ("/v1/embeddings", {"input": (texts * 2)[:1000], "model": "model"}, 1000),
+        "long vectors": ("/embed", {"texts": [long] * 64}, 64),
+        "explain": ("/explain", {"text": some}, 1),
+        "gradients": ("/explain", {"text": some, "method": "integrated-gradients"}, 1),
+        "attention": ("/attention", {"text": some}, 1),
+    }
+
+
 async def small_client(
-    port: int, texts: list[str], seconds: float, greedy: int
+    port: int, texts: list[str], seconds: float, greedy: int, kind: str
 ) -> tuple[list[float], int]:
     """Milliseconds of each of the small client's requests, and texts answered to the greedy one
-    with so many requests under way."""
+    with so many requests of a kind under way."""
     until, done = time.monotonic() + seconds, 0
-    many = (texts * 256)[:256]
+    path, body, count = greedy_requests(texts)[kind]
 
     async def take_all() -> None:
         nonlocal done
         while time.monotonic() < until:
-            if await ask(port, "/predict", {"texts": many}) == 200:
-                done += len(many)
+            if await ask(port, path, body) == 200:
+                done += count
             else:
                 await asyncio.sleep(0.2)
 
@@ -140,6 +156,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="of mixed load")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load for fairness")
     parser.add_argument("--greedy", type=int, nargs="+", default=[0, 1, 3, 6], help="requests")
+    parser.add_argument("--kinds", nargs="+", default=["texts"], help="of the greedy requests")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     texts = texts_of(500, 35.0, 128)
@@ -149,12 +166,14 @@ def main() -> None:
             print(f"mixed load, {args.minutes:g} min")
             for second, megabytes in asyncio.run(mixed(port, pid, texts, 60 * args.minutes)):
                 print(f"  {second:4} s  {megabytes} MB")
-        for greedy in args.greedy:
-            waits, done = asyncio.run(small_client(port, texts, args.seconds, greedy))
+        for kind, greedy in itertools.product(args.kinds, args.greedy):
+            waits, done = asyncio.run(small_client(port, texts, args.seconds, greedy, kind))
             print(
-                f"greedy requests {greedy}: small client p50 {statistics.median(waits):.0f} ms, "
-                f"p99 {percentile(waits, 0.99):.0f} ms, {len(waits)} answers; greedy client "
-                f"{done / args.seconds:.0f} texts/s"
+                f"greedy requests {greedy} ({kind}): small client "
+                f"p50 {statistics.median(waits):.0f} ms, p99 {percentile(waits, 0.99):.0f} ms, "
+                f"{len(waits)} answers; greedy client "
+                f"{done / args.seconds:.3g} texts/s",
+                flush=True,
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from bertine.objectives.mlm_nsp import MlmNsp
 from bertine.options.instances import InstanceSettings
 from bertine.registry import FAMILIES
 from bertine.rng import generator
-from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.classification import Prediction, TextClassification
+from bertine.tasks.texts.multi_label import LabelSet
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: For each topic: who, does what, where.
@@ -243,3 +244,17 @@ def tree(folder: Path) -> dict[str, bytes | None]:
         str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
         for path in sorted(folder.rglob("*"))
     }
+
+
+def prediction(label: str, chances: Mapping[str, float]) -> Prediction:
+    return Prediction(label, all_labels=tuple(chances), numbers=tuple(chances.values()))
+
+
+def label_set(labels: tuple[str, ...], chances: Mapping[str, float]) -> LabelSet:
+    return LabelSet(labels, all_labels=tuple(chances), numbers=tuple(chances.values()))
+
+
+def counts_of(matrix: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
+    """The cells of a confusion matrix that are not 0."""
+    cells = ((i, j, count) for i, row in enumerate(matrix) for j, count in enumerate(row))
+    return {(i, j): count for i, j, count in cells if count}

@@ -1380,7 +1380,7 @@ def generate(
         min_new_tokens: tokens to write before an end token may end the text.
         sample: draw tokens by their probabilities in place of taking the most probable one.
         temperature: with `sample`: divides the scores before the softmax; below 1 probable tokens
-            become more probable.
+            become more probable, and at 0 the most probable one is taken.
         top_k: with `sample`: draw among so many most probable tokens; None: all.
         top_p: with `sample`: draw among the fewest most probable tokens that have this probability
             together.

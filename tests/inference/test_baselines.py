@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
+import toys
 from bertine.inference.baselines.linear import (
     ChoiceTargets,
     ClassTargets,
@@ -139,9 +140,28 @@ def test_tf_idf_learns_what_a_word_says_and_the_majority_does_not() -> None:
 
 
 def _always(task: TextClassification, held: Examples[Example]) -> list[object]:
-    from bertine.tasks.texts.classification import Prediction
+    return [toys.prediction("up", {"up": 1.0, "down": 0.0}) for _ in held.items]
 
-    return [Prediction("up", {"up": 1.0, "down": 0.0}) for _ in held.items]
+
+def test_scores_in_parts_are_those_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, ids = _matrix(90, 5), np.arange(90) % 3
+    whole = fit_linear(matrix, ClassTargets(ids, 3), [0.5, 1.0])
+    monkeypatch.setattr("bertine.inference.baselines.linear._AT_ONCE", 3 * 20)
+    parts = fit_linear(matrix, ClassTargets(ids, 3), [0.5, 1.0])
+    assert parts.strength == whole.strength
+    np.testing.assert_allclose(parts.weights, whole.weights, atol=2e-3)
+
+
+def test_what_would_take_minutes_is_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertine.inference.baselines.texts._MOST_SCORES", 300)
+    train, held = _sets()
+    found = measure_baselines(TextClassification.from_examples(train), train, {"": held})
+    assert [score.name for score in found] == ["majority"]
+    assert (
+        "baseline tf-idf: left out: 2 labels and 160 training examples" in capsys.readouterr().err
+    )
 
 
 def test_the_mean_and_the_words_of_numbers() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import MISSING
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -85,10 +88,34 @@ def test_ranges_and_names_are_checked(given: dict[str, object], message: str) ->
         cook("iron", name="soup", **given)
 
 
-def test_whole_numbers_may_be_larger_than_any_float() -> None:
-    assert cook("iron", name="soup", minutes=10**400).minutes == 10**400
-    with pytest.raises(BertineError, match="minutes is -10000"):
-        cook("iron", name="soup", minutes=-(10**400))
+class Unbounded(OptionGroup):
+    count: int | None = declare(None, "things", least=1)
+    scale: float = declare(1.0, "that things are divided by", above=0)
+    shift: float = declare(0.0, "that is added")
+    sizes: Sequence[int] = declare((), "of things", least=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"count": 10**400}, "count is 10.*, but must be 1,000,000,000 at most"),
+        ({"count": -(10**400)}, "count is -10"),
+        ({"scale": 1e300}, r"scale is 1e\+300, but must be 1,000,000,000 at most"),
+        ({"scale": 1e-300}, "scale is 1e-300, but must be at least 1e-09"),
+        ({"scale": math.inf}, "scale is inf, but must be above 0 and finite"),
+        ({"shift": math.nan}, "shift is nan, but must be finite"),
+        ({"shift": -1e300}, "1,000,000,000 at most"),
+        ({"sizes": [4, 0]}, "sizes is 0, but must be at least 1"),
+        ({"sizes": (4, 10**21)}, "sizes is 1000000000000000000000, but"),
+    ],
+)
+def test_numbers_that_nothing_can_be_computed_with_are_refused(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BertineError, match=message) as error:
+        Unbounded(**given)
+    assert "\n" not in str(error.value)
+    assert Unbounded(count=10**9, scale=1e-6, shift=-3.0, sizes=[4, 5]).count == 10**9
 
 
 def test_a_group_is_taken_whole_or_not_at_all() -> None:

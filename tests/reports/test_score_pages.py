@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import toys
 from bertine import report
 from bertine.errors import BertineError
 from bertine.records.entities import Counts
@@ -100,6 +101,15 @@ def test_many_classes_are_told_by_their_worst_confusions(tmp_path: Path) -> None
     assert "Confusion matrix" not in words(run)
 
 
+def test_of_hundreds_of_classes_the_file_has_the_confusions(tmp_path: Path) -> None:
+    names = tuple(f"c{number}" for number in range(2_000))
+    counts = {(7, 9): 3, (7, 7): 1, (1, 1): 90}
+    told = ClassificationReport(names, {"accuracy": 0.9}, counts).to_dict()
+    shown = words(write_final(tmp_path / "run", told))
+    assert "c7 c9 3 75.0%" in shown
+    assert "2,000 classes; those confused most often." in shown
+
+
 def write_final(folder: Path, final: dict[str, Any], worst: Any = None) -> Path:
     run = write_finetuning(folder)
     (run / "scores.json").write_text(json.dumps({"scores": [], "final": final}), encoding="utf-8")
@@ -121,7 +131,7 @@ def cells(folder: Path, table: int) -> list[list[str]]:
 
 def test_the_confusion_is_a_table_of_shares(tmp_path: Path) -> None:
     labels, matrix = ["yes", "no", "never"], [[30, 10, 0], [2, 5, 3], [0, 0, 0]]
-    told = ClassificationReport(tuple(labels), {"accuracy": 0.7}, matrix).to_dict()
+    told = ClassificationReport(tuple(labels), {"accuracy": 0.7}, toys.counts_of(matrix)).to_dict()
     run = write_final(tmp_path / "run", told)
     assert cells(run, 0) == [
         ["actual ╲ predicted", *labels],
@@ -145,7 +155,7 @@ def test_thirty_classes_are_a_table_and_more_are_not(tmp_path: Path) -> None:
     for size, shown in ((30, True), (31, False)):
         matrix = [[int(i == j) for j in range(size)] for i in range(size)]
         names = tuple(f"c{i}" for i in range(size))
-        told = ClassificationReport(names, {"accuracy": 1.0}, matrix).to_dict()
+        told = ClassificationReport(names, {"accuracy": 1.0}, toys.counts_of(matrix)).to_dict()
         run = write_final(tmp_path / str(size), told)
         assert ("Confusion matrix" in words(run)) is shown
         assert "c29 100.00% 100.00% 100.00% 1 1" in words(run)
@@ -154,7 +164,7 @@ def test_thirty_classes_are_a_table_and_more_are_not(tmp_path: Path) -> None:
 def test_labels_that_are_many_are_told_by_the_most_frequent(tmp_path: Path) -> None:
     matrix = [[i if i == j else 0 for j in range(300)] for i in range(300)]
     names = tuple(f"c{i}" for i in range(300))
-    told = ClassificationReport(names, {"accuracy": 1.0}, matrix).to_dict()
+    told = ClassificationReport(names, {"accuracy": 1.0}, toys.counts_of(matrix)).to_dict()
     shown = words(write_final(tmp_path / "run", told))
     assert "the 200 most frequent of 300" in shown
     assert "c100 100.00%" in shown
@@ -164,7 +174,7 @@ def test_labels_that_are_many_are_told_by_the_most_frequent(tmp_path: Path) -> N
 def test_many_labels_and_types_have_tables(tmp_path: Path) -> None:
     truth = np.array([[1, 1], [0, 1], [1, 0]], dtype=bool)
     answers = np.array([[1, 0], [0, 1], [0, 0]], dtype=bool)
-    one = ClassificationReport(("no", "yes"), {"accuracy": 0.5, "f1": 0.0}, [[1, 1], [0, 0]])
+    one = ClassificationReport(("no", "yes"), {"accuracy": 0.5, "f1": 0.0}, {(0, 0): 1, (0, 1): 1})
     run = write_final(tmp_path / "one", one.to_dict())
     assert "The score F1 is that of the class 'yes'." in words(run)
     many = MultiLabelReport.of(("a", "b"), truth, answers, answers * 0.8 + 0.1)

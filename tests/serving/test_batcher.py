@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from bertine.serving.batcher import Batcher, Closed, ComputedBatch, QueueFull
+from bertine.serving.batcher import Batcher, Closed, ComputedBatch, EqualShares, QueueFull
 from bertine.serving.computing import ComputingThread
 from bertine.serving.pace import Pace
 
@@ -149,15 +149,60 @@ def test_what_would_be_mostly_padding_is_left_for_the_next_batch(model: Model, m
     batcher = make(max_tokens=10_000)
     costs = [100, 20, 99, 21, 19, 98, 20, 97, 18, 20]
 
-    assert waiting_together(model, batcher, costs) == [[0, 2, 5, 7], [1, 3, 4, 6, 8, 9]]
+    assert waiting_together(model, batcher, costs) == [[1, 3, 4, 6, 8, 9], [0, 2, 5, 7]]
 
 
 def test_where_no_padding_is_computed_only_tokens_count(model: Model, make: Make) -> None:
     batcher = make(max_tokens=100, unpadded={"double"})
-    # Short ones go along with a long one, until there are twice as many places as tokens.
-    costs = [50, 10, 10, 10, 10, 10, 90, 4, 3, 3]
+    # A long one goes along with short ones, until there are twice as many places as tokens.
+    assert waiting_together(model, batcher, [30, 10, 10, 10, 10, 3]) == [[0, 1, 2, 3, 4, 5]]
+    model.batches.clear()
+    assert waiting_together(model, batcher, [40, 10, 10, 10, 10, 3]) == [[1, 2, 3, 4, 5], [0]]
 
-    assert waiting_together(model, batcher, costs) == [[0, 1, 2], [3, 4, 5, 7, 8, 9], [6]]
+
+def test_the_machine_is_shared_equally_by_who_waits() -> None:
+    shares = EqualShares()
+    assert [shares.due(cost) for cost in (100, 100, 10)] == [100, 100, 10]
+    shares.computed(30)  # ten of each: the third would be done
+    assert shares.due(5) == 15
+    shares.computed(15)  # five of each of three
+    shares.computed(10)  # and five of each of the two that are left
+    assert shares.due(7) == 27
+    shares.computed(1000)  # more than there was: the machine is idle, and the clock stands
+    assert shares.due(1) == 101
+
+
+def test_small_requests_are_served_between_greedy_ones(model: Model, make: Make) -> None:
+    """One after the other, each of them is in the next batch; and the greedy ones are done in
+    their turn all the same."""
+    batcher = make(max_tokens=40, max_queue=10_000)
+
+    async def work() -> list[int]:
+        greedy = [
+            asyncio.ensure_future(batcher.submit("double", [n] * 60, [10] * 60)) for n in range(8)
+        ]
+        await begun(model)
+        begun_before = {}
+        for n in range(100, 130):
+            model.gate.clear()  # until it waits with the others, the batch of now goes on
+            begun_before[n] = len(model.batches) + 1
+            small = asyncio.ensure_future(batcher.submit("double", [n], [3]))
+            await asyncio.sleep(0.002)
+            model.gate.set()
+            await small
+        await asyncio.gather(*greedy)
+        places = {n: at for at, batch in enumerate(model.batches) for n in batch}
+        return [places[n] - before for n, before in begun_before.items()]
+
+    assert max(run(work())) <= 1
+
+
+def test_a_batch_takes_no_longer_than_is_good_for_others() -> None:
+    pace = Pace()
+    assert 0 < pace.tokens_in(0.1) < 500  # nothing is known
+    for _ in range(30):
+        pace.add(1000, 1.0)
+    assert pace.tokens_in(0.1) == pytest.approx(100)
 
 
 def test_the_cost_of_a_batch_is_learned() -> None:

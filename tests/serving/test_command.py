@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,41 @@ def test_sigterm_answers_what_has_begun_and_ends_well(models: dict[str, Path]) -
         assert "Traceback" not in errors
         with pytest.raises(ConnectionRefusedError):
             ask(port, ["the cat"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signals", "status", "answers"),
+    [
+        ([signal.SIGHUP], 0, {200}),
+        ([signal.SIGHUP, signal.SIGTERM], 0, {200}),
+        ([signal.SIGINT, signal.SIGINT], 130, {200, 503}),
+    ],
+)
+def test_a_signal_ends_well_and_the_second_ctrl_c_at_once(
+    models: dict[str, Path], signals: list[signal.Signals], status: int, answers: set[int]
+) -> None:
+    options = ("--precision", "fp32", "--max-batch-tokens", "8")  # so that it takes its time
+    with process(f"pets={models['text']}", *options) as (running, port):
+        found: list[int] = []
+        begun = [
+            threading.Thread(target=lambda: found.append(ask(port, ["the old cat"] * 250)[0]))
+            for _ in range(4)
+        ]
+        for thread in begun:
+            thread.start()
+        while not found:
+            begun[0].join(0.01)
+        for number in signals:
+            running.send_signal(number)
+            time.sleep(0.05)  # two of the same at once would be one
+        for thread in begun:
+            thread.join(20)
+        _, errors = running.communicate(timeout=30)
+    assert running.returncode == status, errors
+    assert set(found) <= answers
+    assert len(found) == 4
+    assert "Traceback" not in errors
 
 
 def test_few_kernels_are_kept_unless_the_user_says_how_many(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from bertine.errors import BertineError
+from bertine.serving.server import affordable_connections
 
 from .conftest import BODY, Client, Held, eventually, fine, post, read_all, running, status
 
@@ -199,6 +205,37 @@ def test_more_connections_than_there_may_be_are_503(tight: Client) -> None:
         assert "too many connections" in error["message"]
     eventually(lambda: not tight.server.server_state.connections)
     assert fine(tight)
+
+
+def test_connections_are_as_many_as_files_may_be_open(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    opened = len(os.listdir("/dev/fd"))
+    allowed = opened + 40
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (allowed, allowed))
+    assert 1 <= affordable_connections(512) <= 40
+    assert f"this process may open {allowed} files (ulimit -n)" in capsys.readouterr().err
+    assert affordable_connections(3) == 3
+    assert not capsys.readouterr().err
+    allowed = opened
+    with pytest.raises(BertineError, match=r"files \(ulimit -n\), which leaves none"):
+        affordable_connections(512)
+
+
+def test_that_no_file_can_be_opened_is_said_once_a_minute(
+    tight: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.new_event_loop()
+    full = {"message": "", "exception": OSError(errno.EMFILE, "Too many open files")}
+    for _ in range(3):
+        tight.server._on_fault(loop, full)
+    assert [record.getMessage() for record in caplog.records] == [
+        "new connections wait: Too many open files (see ulimit -n)"
+    ]
+    tight.server._on_fault(loop, {"message": "another fault"})
+    assert caplog.records[-1].getMessage() == "another fault"
+    loop.close()
 
 
 # Answers

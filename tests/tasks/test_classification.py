@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+import toys
 from bertine.data.checks import check_batch
 from bertine.errors import BertineError
 from bertine.models.bert import BertConfig
@@ -46,7 +48,7 @@ def examples_of(rows: Sequence[tuple[str | tuple[str, str], str | None]]) -> Exa
 
 def prediction(labels: Sequence[str], probabilities: Sequence[float]) -> Prediction:
     table = dict(zip(labels, probabilities, strict=True))
-    return Prediction(max(table, key=lambda name: table[name]), table)
+    return toys.prediction(max(table, key=lambda name: table[name]), table)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_scores_of_each_label_are_scikit_learns() -> None:
     draw = np.random.default_rng(0)
     truth, guesses = draw.integers(0, 3, 200), draw.integers(0, 2, 200)  # c never found, no d
     matrix = sk.confusion_matrix(truth, guesses, labels=range(4)).tolist()
-    report = ClassificationReport(names, {"accuracy": 0.5}, matrix)
+    report = ClassificationReport(names, {"accuracy": 0.5}, toys.counts_of(matrix))
     expected = sk.precision_recall_fscore_support(truth, guesses, labels=range(4), zero_division=0)
     keys = ("precision", "recall", "f1", "support")
     for key, values in zip(keys, expected, strict=True):
@@ -327,3 +329,32 @@ def test_scores_of_each_label_are_scikit_learns() -> None:
     at = next(row for row, line in enumerate(lines) if line.startswith("label  precision"))
     assert sorted(line.split()[0] for line in lines[at + 1 : at + 5]) == list(names)
     assert lines[at + 4].split() == ["d", "0.00%", "0.00%", "0.00%", "0"]
+
+
+def test_a_report_on_thousands_of_classes_is_small() -> None:
+    """No matrix of them, whose zeros would be gigabytes, but the most frequent confusions."""
+    names = tuple(f"c{number}" for number in range(5_000))
+    counts = {(n, n + 1): 2 for n in range(200)} | {(7, 9): 5, (3, 3): 8}
+    report = ClassificationReport(names, {"accuracy": 0.1}, counts)
+    written = report.to_dict()
+    assert "confusion" not in written
+    assert written["confused"][:2] == [["c7", "c9", 5, 7], ["c0", "c1", 2, 2]]
+    assert len(written["confused"]) == 100
+    assert len(json.dumps(written)) < 4_000_000
+    assert not report.collapsed
+    assert "5 times 'c7' was taken for 'c9'" in report.lines()
+    few = ClassificationReport(names[:100], {"accuracy": 0.1}, {(7, 9): 5})
+    assert few.to_dict()["confusion"] == few.confusion
+    assert few.confusion[7][9] == 5
+
+
+def test_probabilities_of_many_classes_are_kept_as_numbers() -> None:
+    task = TextClassification(tuple(f"c{number}" for number in range(3_000)))
+    logits = np.zeros(3_000, dtype=np.float32)
+    logits[5] = 9.0
+    feature = task.featurize(examples_of([("good film", "c5")]), TOKENIZER)[0]
+    answer = task.decode([logits], [feature])[0]
+    assert answer.numbers.itemsize * len(answer.numbers) == 24_000
+    assert (answer.label, answer.probability) == ("c5", answer.probabilities["c5"])
+    assert list(answer.probabilities) == list(task.labels)
+    assert json.loads(json.dumps(answer.to_json(True)))["label"] == "c5"

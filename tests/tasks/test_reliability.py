@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import toys
 from bertine.records.label_sets import joined
 from bertine.records.span_examples import Gold
 from bertine.reports.run_scores import _calibration, _reliability
@@ -21,7 +22,8 @@ from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
 
 def labels_of(cat: float, dog: float) -> LabelSet:
     chances = {"cat": cat, "dog": dog}
-    return LabelSet(tuple(name for name, chance in chances.items() if chance >= 0.5), chances)
+    chosen = tuple(name for name, chance in chances.items() if chance >= 0.5)
+    return toys.label_set(chosen, chances)
 
 
 def test_of_several_labels_each_counts_by_whether_it_is_there() -> None:

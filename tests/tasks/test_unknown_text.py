@@ -112,7 +112,7 @@ def test_counts_go_on() -> None:
 
 def test_answers_to_such_texts_are_flagged() -> None:
     known = tokenizer()
-    answers = [Prediction("x", {"x": 0.9, "y": 0.1})] * 3
+    answers = [toys.prediction("x", {"x": 0.9, "y": 0.1})] * 3
     flagged = with_flags([*answers], features_of(known, ["a b c", "好的", "好 a b"]), known)
     assert [answer.unknown for answer in flagged] == [0.0, 1.0, 0.0]
     assert flagged[1].to_json(False) == {"label": "x", "probability": 0.9, "unknown": 1.0}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import bertine
+import toys
 from bertine.datasets.data_look import DataLook
 from bertine.errors import BertineError
 from bertine.inference.explaining.explain import Explanations
@@ -21,18 +22,16 @@ from bertine.tasks.choice import ChoicePrediction
 from bertine.tasks.report import ClassificationReport
 from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
 from bertine.tasks.tagging.tagged_text import TaggedText
-from bertine.tasks.texts.classification import Prediction
-from bertine.tasks.texts.multi_label import LabelSet
 from bertine.tasks.texts.regression import Score
 from bertine.tasks.worst import WorstExample, WorstExamples
 from bertine.terminal.console import aligned
 from bertine.terminal.shown import Shown, html_of
 
 ANSWERS: list[tuple[Answer, str]] = [
-    (Prediction("joy", {"joy": 0.986, "<fear>": 0.014}), "joy (98.6%)"),
+    (toys.prediction("joy", {"joy": 0.986, "<fear>": 0.014}), "joy (98.6%)"),
     (Score(3.25), "3.25"),
-    (LabelSet(("a", "b"), {"a": 0.9, "b": 0.6, "c": 0.1}), "a 90.0%, b 60.0%"),
-    (LabelSet((), {"a": 0.2}), "(no label)"),
+    (toys.label_set(("a", "b"), {"a": 0.9, "b": 0.6, "c": 0.1}), "a 90.0%, b 60.0%"),
+    (toys.label_set((), {"a": 0.2}), "(no label)"),
     (ChoicePrediction(1, (0.4, 0.6), "c"), "c (60.0%)"),
     (
         SpanPrediction("two", 4, 0.7, None, (SpanAnswer("two", 4, 0.7, 1.0, 1.0),)),
@@ -125,7 +124,7 @@ def test_an_answer_is_one_line(answer: Answer, text: str) -> None:
 
 def test_a_notebook_shows_what_else_was_likely() -> None:
     labels = {f"label {n}": 1 / 28 for n in range(27)} | {"<fear>": 1 / 28 + 0.01}
-    found = Cells(Prediction("<fear>", labels)._repr_html_())
+    found = Cells(toys.prediction("<fear>", labels)._repr_html_())
     (table,) = found.tables
     assert table[0] == ["<fear>", "4.6%"]
     assert len(table) == 5
@@ -133,7 +132,8 @@ def test_a_notebook_shows_what_else_was_likely() -> None:
 
 
 def test_answers_are_a_list_that_is_shown_as_a_table() -> None:
-    one, other = Prediction("joy", {"joy": 0.9, "fear": 0.1}), Prediction("fear", {"fear": 0.75})
+    one = toys.prediction("joy", {"joy": 0.9, "fear": 0.1})
+    other = toys.prediction("fear", {"fear": 0.75})
     answers = Answers([one, other], ["a <b>fine</b> day", ("dark", "night")])
     assert answers == [one, other]
     assert isinstance(answers, list)
@@ -159,7 +159,7 @@ def test_of_many_answers_the_first_are_shown() -> None:
 
 def test_a_report_is_its_lines_and_in_a_notebook_its_tables() -> None:
     report = ClassificationReport(
-        ("good", "<script>alert(1)</script>"), {"accuracy": 0.75}, [[2, 1], [0, 1]]
+        ("good", "<script>alert(1)</script>"), {"accuracy": 0.75}, toys.counts_of([[2, 1], [0, 1]])
     )
     assert repr(report).splitlines()[0] == "4 examples: accuracy 75.00%"
     assert "ClassificationReport(" not in repr(report)
@@ -185,7 +185,7 @@ def test_worst_examples_are_a_table_with_their_places() -> None:
 
 def test_texts_from_outside_cannot_move_the_cursor() -> None:
     assert str(Inspection(Path("m"), "a\x1b[2Jb\nc")) == "a\\x1b[2Jb\nc"
-    assert "\u202e" not in Prediction("\u202eevil", {"\u202eevil": 1.0})._repr_html_()
+    assert "\u202e" not in toys.prediction("\u202eevil", {"\u202eevil": 1.0})._repr_html_()
 
 
 def test_tables_one_after_the_other_stay_apart() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_device
 from bertine.names import LongText, Precision, ScheduleName, TaskName
+from bertine.options.fields import MOST
 from bertine.records.examples import Example, Examples
 from bertine.tasks.options import TableOptions
 from bertine.tasks.unknown_text import UnknownText
@@ -48,7 +48,7 @@ _OF_FINETUNE = (
     "precision",
 )
 #: Steps: a run that is thrown away is not resumed.
-_NEVER = sys.maxsize
+_NEVER = MOST
 
 #: New weights and dropout come from streams that a process has once: of fits in several threads
 #: (joblib's "threading") each waits for its turn, and gives what it gives by itself.

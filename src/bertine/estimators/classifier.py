@@ -145,5 +145,5 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             NotFittedError: `fit` has not been called.
             InputError: `X` is not texts like those of `fit`.
         """
-        rows = [list(answer.probabilities.values()) for answer in self._answers(X)]
+        rows = [list(answer.numbers) for answer in self._answers(X)]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.classes_))

@@ -54,6 +54,8 @@ from bertine.terminal.console import counted, quietly, visible_list, warn
 
 #: The counts of a report that a process takes over from an earlier one.
 _COUNTS = ("rows", "cut", "pieces_lost", "empty", "half_empty", "abstained")
+#: Columns that are named in the report; of many labels there are thousands.
+_SHOWN = 20
 
 
 @dataclass(repr=False)
@@ -85,7 +87,8 @@ class PredictReport(TextReport):
         """Return what a person reads in the terminal."""
         rows = self.rows - self.rows_before
         line = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
-        lines = [line + visible_list(self.columns)]
+        more = ", …" * (len(self.columns) > _SHOWN)
+        lines = [line + visible_list(self.columns[:_SHOWN]) + more]
         if self.rows_before:
             there = counted(self.rows_before, "row", "that was", "that were")
             lines.append(f"went on after {there} there; now {self.rows}")

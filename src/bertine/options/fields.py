@@ -29,10 +29,16 @@ from typing import (
 )
 
 from bertine.errors import BertineError
+from bertine.terminal.text import briefly
 
 _KEY = "option"
 #: Where an option may change when one goes on: in the folder of a run, in that of a search.
 Free = Literal["run", "search"]
+#: Of numbers without an upper bound of their own, and of those that are only to be above 0: beyond
+#: these no run ends, and what is computed is no number.
+MOST, LEAST = 10**9, 1e-9
+#: The highest seed.
+MOST_SEED = 2**64 - 1
 #: What is said of a name that an option does not take.
 MUST_BE = "{name} is {value!r}, but must be {must}"
 NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
@@ -248,10 +254,18 @@ def check_value(entry: Declared, value: Any) -> None:
         known = ", ".join(entry.choices)
         must = f"one of {known}" if entry.choices[1:] else f"{entry.choices[0]!r} or left out"
         raise BertineError(option.unknown.format(name=name, value=value, must=must, known=known))
-    bounds = (option.least, option.above, option.most, option.below)
-    if bounds == (None,) * 4 or isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        return
-    inside = (
+    for each in value if isinstance(value, list | tuple) else (value,):
+        if hasattr(each, "__float__") and not isinstance(each, bool):
+            _check_number(name, option, each)
+
+
+def _check_number(name: str, option: Option, value: float) -> None:
+    """Refuse a number that is out of range, or that says nothing that can be computed with.
+
+    Raises:
+        BertineError: it is.
+    """
+    inside = value == value and (
         (option.least is None or value >= option.least)
         and (option.above is None or value > option.above)
         and (option.most is None or value <= option.most)
@@ -261,11 +275,17 @@ def check_value(entry: Declared, value: Any) -> None:
     if not inside or value == math.inf:
         shown = value if isinstance(value, int) else f"{value:g}"
         raise BertineError(f"{name} is {shown}, but must be {_range(option, value)}")
+    if option.most is None and option.below is None and abs(value) > MOST:
+        raise BertineError(f"{name} is {briefly(value)}, but must be {MOST:,} at most")
+    if option.above == 0 and value < LEAST:
+        raise BertineError(f"{name} is {value:g}, but must be at least {LEAST:g}")
 
 
 def _range(option: Option, value: float) -> str:
     """Return the numbers that an option takes, in words."""
     least, above, most, below = option.least, option.above, option.most, option.below
+    if (least, above, most, below) == (None,) * 4:
+        return "finite"
     if most is None and below is None:
         finite = " and finite" if value == math.inf or value != value else ""
         if above is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bertine.options.answering import PlainTexts
-from bertine.options.fields import OptionGroup, declare
+from bertine.options.fields import MOST_SEED, OptionGroup, declare
 from bertine.options.machine import Device
 
 
@@ -36,7 +36,11 @@ class Choosing(OptionGroup):
         most=1,
     )
     seed: int = declare(
-        0, "with `sample`: of what is drawn; each text has its own draws", metavar="N", least=0
+        0,
+        "with `sample`: of what is drawn; each text has its own draws",
+        metavar="N",
+        least=0,
+        most=MOST_SEED,
     )
     beams: int = declare(
         1, "sequences that are followed at once; the most probable ones are kept", least=1, most=256

@@ -30,7 +30,7 @@ class PaperScale(OptionGroup):
         least=1,
     )
     tokens: int | None = declare(
-        None, "of pre-training for each row", otherwise="30 million", least=1
+        None, "of pre-training for each row", otherwise="30 million", least=1, most=10**15
     )
     max_seq_length: int | None = declare(
         None,

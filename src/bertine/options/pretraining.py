@@ -26,6 +26,7 @@ class Length(OptionGroup):
         "tokens to see, such as 1e8",
         more="Turned into steps by the mean length of a batch.",
         least=1,
+        most=10**15,
     )
     hours: float | None = declare(
         None,
@@ -34,6 +35,7 @@ class Length(OptionGroup):
         more="Evaluations and checkpoints count. The speed is measured first, to plan with "
         "(:mod:`bertine.training.loop.progress`).",
         above=0,
+        most=100_000,
     )
 
 

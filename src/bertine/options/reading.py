@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertine.names import ClassWeights, LabelledFormat, LongText, TagScheme
-from bertine.options.fields import OptionGroup, declare
+from bertine.options.fields import MOST_SEED, OptionGroup, declare
 
 
 class GlueChoice(OptionGroup):
@@ -217,6 +217,7 @@ class SplitSeed(OptionGroup):
         otherwise="that of `seed`",
         more="Runs of several seeds are compared on the same ones.",
         least=0,
+        most=MOST_SEED,
         free="run",
         recorded=True,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertine.options.fields import OptionGroup, declare
+from bertine.options.fields import MOST_SEED, OptionGroup, declare
 
 
 class Seed(OptionGroup):
@@ -10,7 +10,7 @@ class Seed(OptionGroup):
 
     title = "run"
 
-    seed: int = declare(0, "random seed", not_in=("search",))
+    seed: int = declare(0, "random seed", least=0, most=MOST_SEED, not_in=("search",))
 
 
 class Saving(OptionGroup):

@@ -9,6 +9,7 @@ tsv written as JSON.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -173,7 +174,7 @@ class _AnsweredRow:
     """The probabilities and the texts of a row."""
 
     line: int
-    values: list[float]
+    values: array[float]
     texts: tuple[str, ...]
 
     @classmethod
@@ -181,7 +182,7 @@ class _AnsweredRow:
         cls, table: Table, row: TableRow, values: list[float], texts: Sequence[str]
     ) -> _AnsweredRow:
         """Return a row with the texts of these columns."""
-        return cls(row.line, values, tuple(table.text(row, name) for name in texts))
+        return cls(row.line, array("d", values), tuple(table.text(row, name) for name in texts))
 
 
 def _of_columns(
@@ -228,7 +229,7 @@ def _together(
     """Return the probabilities of all rows.
 
     Raises:
-        BertineError: there is no row, or but one label.
+        BertineError: there is no row, or but one label, or half a character in one.
     """
     if not rows or labels is None:
         raise BertineError(f"{source}: has no rows")
@@ -249,9 +250,9 @@ def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
         BertineError: one is missing, or the columns are not recognized.
     """
     if labels is not None:
-        chosen = {}
+        chosen, there = {}, set(table.columns)
         for label in labels:
-            both = [name for name in (PREFIX + label, label) if name in table.columns]
+            both = [name for name in (PREFIX + label, label) if name in there]
             if not both:
                 raise BertineError(
                     f"{table.name}: has no column for the probability of {label!r} ({PREFIX}"
@@ -286,12 +287,12 @@ def _of_cell(
         # Parquet has every label in every row, and null where a row's dictionary had none.
         by_label = {str(key): inner for key, inner in value.items() if inner is not None}
         labels = tuple(by_label) if known is None else known
-        for label in by_label:
-            if label not in labels:
-                raise BertineError(
-                    f"{where}: {name!r} has the label {briefly(label)}, which is not among "
-                    f"{listed(labels)}; name all labels with {option('labels')}"
-                )
+        if unknown := by_label.keys() - labels:
+            label = next(each for each in by_label if each in unknown)
+            raise BertineError(
+                f"{where}: {name!r} has the label {briefly(label)}, which is not among "
+                f"{listed(labels)}; name all labels with {option('labels')}"
+            )
         return labels, [
             _number(where, by_label.get(each, 0.0), f"{name}.{each}") for each in labels
         ]
@@ -340,16 +341,11 @@ def _finite(value: Any) -> float:
 def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
     """Return the columns with the probabilities of all these labels, called as the labels are or
     ``probability_LABEL``; () where the table lacks one."""
+    there = set(table.columns)
     columns = tuple(
-        next((name for name in (PREFIX + label, label) if name in table.columns), "")
-        for label in labels
+        next((name for name in (PREFIX + label, label) if name in there), "") for label in labels
     )
     return columns if all(columns) else ()
-
-
-def _label_of(column: str, known: Sequence[str]) -> str:
-    """Return the label whose probability a column holds, by its name."""
-    return column if column in known else column.removeprefix(PREFIX)
 
 
 def read_soft_examples(
@@ -374,7 +370,8 @@ def read_soft_examples(
         BertineError: what :func:`read_probabilities` raises; a column of texts is missing; the
             columns are not those of the `known` labels.
     """
-    named = {_label_of(name, known or ()): name for name in columns}
+    there = set(known or ())
+    named = {name if name in there else name.removeprefix(PREFIX): name for name in columns}
     labels = [*named] if known is None else [*known]
     if set(labels) != set(named):
         raise BertineError(

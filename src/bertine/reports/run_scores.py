@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertine.reports import html
+from bertine.reports.checks.finetuning_evidence import one_label
 from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
 from bertine.reports.plots import coverage, reliability, scatter
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
@@ -214,7 +215,7 @@ def validation(run: RunFolder) -> Section | None:
         return None
     labels: list[str] = list(final.get("labels") or [])
     positive = ""
-    if "confusion" in final and "f1" in final.get("metrics", {}) and len(labels) == 2:
+    if one_label(final) and "f1" in final.get("metrics", {}) and len(labels) == 2:
         positive = f" The score F1 is that of the class {labels[1]!r}."
     count = final.get("num_examples")
     source = f" of {Path(final['source']).name}" if final.get("source") else ""
@@ -229,9 +230,11 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
     """Show what the evaluation of the saved model (the last one, or the best one) says beyond its
     scores, as far as the task has it."""
     blocks: list[html.Block] = []
-    labels, matrix = final.get("labels"), final.get("confusion")
-    if labels and matrix and len(labels) == len(matrix):
-        blocks.append(_confusion([str(label) for label in labels], matrix))
+    labels, matrix = list(map(str, final.get("labels") or ())), final.get("confusion")
+    if labels and matrix and len(labels) == len(matrix) <= _MATRIX_LIMIT:
+        blocks.append(_confusion(labels, matrix))
+    elif labels and (confused := final.get("confused") or _confused(labels, matrix or [])):
+        blocks.append(_confused_most(confused, len(labels)))
     for key in ("per_label", "types"):
         if final.get(key):
             blocks.append(_labels(final[key]))
@@ -344,35 +347,41 @@ def _labels(table: Mapping[str, Mapping[str, float]]) -> html.Block:
 
 
 def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
-    """Show the confusion matrix, or, of many classes, those that are confused most often."""
-    if len(labels) <= _MATRIX_LIMIT:
-        right = sum(matrix[i][i] for i in range(len(labels)))
-        total = sum(map(sum, matrix))
-        return Heat(
-            labels,
-            matrix,
-            caption=f"Confusion matrix of the saved model: {right:,} of {total:,} examples "
-            "right. A row for each actual class, a column for each predicted one; the stronger the "
-            "colour, the larger the cell's share of its row.",
-        )
-    wrong = sorted(
-        (
-            (count, sum(row), true, guess)
-            for true, row in zip(labels, matrix, strict=True)
-            for guess, count in zip(labels, row, strict=True)
-            if true != guess and count
-        ),
-        key=lambda cell: -cell[0],
+    """Show the confusion matrix."""
+    right = sum(matrix[i][i] for i in range(len(labels)))
+    total = sum(map(sum, matrix))
+    return Heat(
+        labels,
+        matrix,
+        caption=f"Confusion matrix of the saved model: {right:,} of {total:,} examples "
+        "right. A row for each actual class, a column for each predicted one; the stronger the "
+        "colour, the larger the cell's share of its row.",
     )
+
+
+def _confused(labels: list[str], matrix: list[list[int]]) -> list[tuple[str, str, int, int]]:
+    """Return the classes that were taken for another one, the most frequent first: actual,
+    predicted, how often, of how many."""
+    wrong = [
+        (true, guess, count, sum(row))
+        for true, row in zip(labels, matrix, strict=False)
+        for guess, count in zip(labels, row, strict=False)
+        if true != guess and count
+    ]
+    return sorted(wrong, key=lambda entry: -entry[2])
+
+
+def _confused_most(confused: Sequence[Sequence[Any]], count: int) -> html.Block:
+    """Show which of `count` classes are taken for another one most often."""
     rows = [
-        [true, guess, f"{count:,}", f"{count / total:.1%}"]
-        for count, total, true, guess in wrong[:_WORST]
+        [str(true), str(guess), f"{times:,}", f"{times / total:.1%}"]
+        for true, guess, times, total in confused[:_WORST]
     ]
     return PageTable(
         ["actual", "predicted", "examples", "of the actual class"],
         rows,
         numeric=[2, 3],
-        caption=f"{len(labels)} classes; those confused most often.",
+        caption=f"{count:,} classes; those confused most often.",
     )
 
 

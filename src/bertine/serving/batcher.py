@@ -1,19 +1,23 @@
 """Requests that come at the same time are computed together.
 
-Every model has a queue and one thread. The thread takes the longest input of the request that came
-first, and beside it those of like length of all that wait, of each request in turn: as many as give
-the most tokens for the time, padding and what a batch costs by itself counted
-(:mod:`bertine.serving.pace`), within a budget. To fill the budget instead would cost 64 clients a
-tenth of the throughput, in a simulation. A request that is not done goes to the end of the queue,
-so nobody waits for more than one small batch for each request before, and a single text is not
-behind a request of hundreds. A thread waits for company, by a bound in milliseconds, only when
-there was some just before: a client that is alone is answered at once.
+Every model has a queue and one thread. The thread takes the longest input of the request that is
+due first, and beside it those of like length of all that wait: as many as give the most tokens for
+the time, padding and what a batch costs by itself counted (:mod:`bertine.serving.pace`), within a
+budget of tokens and of time. To fill the budget instead would cost 64 clients a tenth of the
+throughput, in a simulation. A thread waits for company, by a bound in milliseconds, only when there
+was some just before: a client that is alone is answered at once.
+
+A request is due when it would be done if all that wait had an equal share of the machine (weighted
+fair queueing: Demers, Keshav and Shenker 1989). So a single text waits for the batch that is being
+computed, not for the hundreds of texts or the explanations that came before; and these are done no
+later, but for a batch, than if they shared the machine with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import math
 import threading
@@ -30,6 +34,10 @@ log = logging.getLogger("bertine.serving")
 
 #: Lengths that differ by less count as the same.
 _ALIKE = 4
+
+#: Seconds that a batch is to take at most, unless a single input takes longer: so long does a short
+#: text wait for one that came before.
+_BATCH_SECONDS = 0.1
 
 #: Inputs → a result for each, in their order.
 Operation = Callable[[Sequence[Any]], Sequence[Any]]
@@ -54,17 +62,48 @@ class Closed(Exception):
 @dataclass(eq=False, slots=True)
 class _Request:
     """All that one request wants computed. `rest` are the inputs that are in no batch yet, by their
-    cost, (cost, index), the longest last; `left` inputs have no result yet."""
+    cost, (cost, index), the longest last; `left` inputs have no result yet. It is `due` by
+    :class:`EqualShares`."""
 
     operation: str
     inputs: Sequence[Any]
     costs: Sequence[int]
     future: asyncio.Future[list[Any]]
     arrived: float
+    due: float
     results: list[Any]
     rest: list[tuple[int, int]]
     left: int
     given_up: bool = False
+
+
+class EqualShares:
+    """When requests would be done if all of them, at any time, had an equal share of the machine.
+
+    The clock shows the tokens that each of them would have had; one that leaves unanswered is
+    still counted, for as long as it would have taken.
+    """
+
+    def __init__(self) -> None:
+        self._clock = 0.0
+        self._ends: list[float] = []  # a heap, of those that would not be done yet
+
+    def due(self, tokens: int) -> float:
+        """Return the time of the clock at which a request of so many tokens would be done that
+        comes now."""
+        end = self._clock + tokens
+        heapq.heappush(self._ends, end)
+        return end
+
+    def computed(self, tokens: float) -> None:
+        """Let the clock go on by so many tokens, which those that share them divide."""
+        while self._ends:
+            until_next = (self._ends[0] - self._clock) * len(self._ends)
+            if until_next > tokens:
+                self._clock += tokens / len(self._ends)
+                return
+            tokens -= until_next
+            self._clock = heapq.heappop(self._ends)
 
 
 @dataclass(frozen=True)
@@ -115,6 +154,7 @@ class Batcher:
         self._queue: deque[_Request] = deque()
         self._waiting = self._tokens = 0
         self._closed = self._company = False
+        self._shares = EqualShares()
         self._rate = 0.0  # tokens a second, the recent ones counting most
         self._paces = {operation: Pace() for operation in self.operations}
         self._thread = threading.Thread(target=self._work, name=f"batcher-{self.name}", daemon=True)
@@ -153,14 +193,15 @@ class Batcher:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         size = len(inputs)
         rest = sorted(zip(costs, range(size), strict=True))
-        request = _Request(
-            operation, inputs, costs, future, time.monotonic(), [None] * size, rest, left=size
-        )
         with self._changed:
             if self._closed:
                 raise Closed
             if self._waiting + size > self.max_queue:
                 raise QueueFull(self._retry_after())
+            due, results = self._shares.due(sum(costs)), [None] * size
+            request = _Request(
+                operation, inputs, costs, future, time.monotonic(), due, results, rest, left=size
+            )
             self._queue.append(request)
             self._waiting += size
             self._tokens += sum(costs)
@@ -224,31 +265,30 @@ class Batcher:
                 return
 
     def _take(self) -> list[tuple[_Request, int]]:
-        """Take the next batch, (request, index of its input). Whoever is not done goes to the end
-        of the queue."""
-        first = self._queue[0]
+        """Take the next batch, (request, index of its input)."""
+        requests = sorted(self._queue, key=lambda request: request.due)
+        first, pace = requests[0], self._paces[requests[0].operation]
+        budget = min(self.max_tokens, pace.tokens_in(_BATCH_SECONDS))
         anchor = first.rest[-1][0]
         candidates = [
-            # Like lengths first; among these of each request one, then a second of each, ….
-            (abs(cost - anchor) // _ALIKE, rank, place, cost, index)
-            for place, request in enumerate(self._queue)
+            # Like lengths first; among these, those of the request that is due first.
+            (abs(cost - anchor) // _ALIKE, place, cost, index)
+            for place, request in enumerate(requests)
             if request.operation == first.operation
-            for rank, (cost, index) in enumerate(reversed(request.rest))
+            for cost, index in request.rest
         ]
         batch: list[tuple[_Request, int]] = []
         longest = tokens = size = 0
-        best, overhead = 0.0, self._paces[first.operation].overhead
-        unpadded = first.operation in self.unpadded
-        requests = list(self._queue)
-        for _, _, place, cost, index in sorted(candidates):
+        best, unpadded = 0.0, first.operation in self.unpadded
+        for _, place, cost, index in sorted(candidates):
             longest = max(longest, cost)
             tokens += cost
             padded = longest * (len(batch) + 1)
             computed = max(tokens, -(-padded // 2)) if unpadded else padded
-            if batch and computed > self.max_tokens:
+            if batch and computed > budget:
                 break
             batch.append((requests[place], index))
-            if (share := tokens / (computed + overhead)) >= best:
+            if (share := tokens / (computed + pace.overhead)) >= best:
                 best, size = share, len(batch)
         batch = batch[:size]
         chosen: dict[_Request, set[int]] = {}
@@ -256,14 +296,11 @@ class Batcher:
             chosen.setdefault(request, set()).add(index)
         for request, indices in chosen.items():
             request.rest = [entry for entry in request.rest if entry[1] not in indices]
-        self._queue = deque(
-            [
-                *(request for request in requests if request not in chosen),
-                *(request for request in chosen if request.rest),
-            ]
-        )
+        self._queue = deque(request for request in self._queue if request.rest)
+        taken = sum(request.costs[index] for request, index in batch)
+        self._shares.computed(taken)
         self._waiting -= len(batch)
-        self._tokens -= sum(request.costs[index] for request, index in batch)
+        self._tokens -= taken
         return batch
 
     def _compute(self, batch: list[tuple[_Request, int]]) -> None:

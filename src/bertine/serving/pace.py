@@ -7,6 +7,8 @@ _KEPT = 0.98
 #: Batches before which the usual overhead is taken, and that overhead, in tokens: about what
 #: BERT-base and smaller models have on a CPU.
 _FEW, _USUAL = 20, 48.0
+#: Tokens of a batch while nothing is known.
+_FIRST = 128.0
 #: Nothing can be learned from batches whose sizes differ by less than a tenth: squared.
 _ALIKE = 0.01
 #: So much overhead, in tokens, is as good as any more: batches are filled.
@@ -40,6 +42,10 @@ class Pace:
         self._y = _KEPT * self._y + seconds
         self._xx = _KEPT * self._xx + tokens * tokens
         self._xy = _KEPT * self._xy + tokens * seconds
+
+    def tokens_in(self, seconds: float) -> float:
+        """Return how many tokens, padding among them, can be computed in so many seconds."""
+        return seconds * self._x / self._y if self._y else _FIRST
 
     @property
     def overhead(self) -> float:

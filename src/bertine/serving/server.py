@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import logging
+import os
 import signal
+import socket
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import uvicorn
 
+from bertine.errors import BertineError
+from bertine.options.names import option
 from bertine.serving.app import create_app
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.protocol import bounded_protocol
 from bertine.serving.service import Service
+from bertine.terminal.console import say
+
+if sys.platform != "win32":
+    import resource
+
+log = logging.getLogger("bertine.serving")
 
 #: Seconds between two requests after which a connection is closed.
 _KEEP_ALIVE = 15
+#: Files that a process may open beside its connections: logs, pages, a module imported late; and
+#: connections that are being refused.
+_SPARE_FILES = 16
+#: What accepting a connection fails with when there is no room for another one.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: Seconds between two lines of the log that say so.
+_SAID_EVERY = 60.0
 
 
 class Server(uvicorn.Server):
@@ -26,6 +50,9 @@ class Server(uvicorn.Server):
         service: stays open when the server ends.
         api_key: None: no key.
         hosts: that requests may name; None: those of a server on loopback.
+
+    Raises:
+        BertineError: the process may not open enough files for any connection.
     """
 
     def __init__(
@@ -36,7 +63,9 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 create_app(service, api_key, hosts or Hosts()),
                 http=bounded_protocol(
-                    limits.max_connections, limits.read_timeout, service.metrics.connection_refused
+                    affordable_connections(limits.max_connections),
+                    limits.read_timeout,
+                    service.metrics.connection_refused,
                 ),
                 ws="none",
                 lifespan="off",
@@ -47,20 +76,68 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=int(limits.request_timeout) + 5,
             )
         )
+        self._said_full = -_SAID_EVERY
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_fault)
+        await super().serve(sockets)
+
+    def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say once a minute that connections wait because no file can be opened: the event loop
+        tries again every second, and would write a traceback for each that waits."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._said_full >= _SAID_EVERY:
+            self._said_full = time.monotonic()
+            log.warning("new connections wait: %s (see ulimit -n)", error.strerror)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT end the server when requests are answered; a second SIGINT ends it
-        at once. uvicorn would raise the signal again at the end, as if nobody had heard it."""
+        """Let SIGTERM, SIGINT and SIGHUP (unless it is ignored, as under ``nohup``) end the server
+        when requests are answered. uvicorn would raise the signal again at the end, as if nobody
+        had heard it."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        ending = {signal.SIGINT, signal.SIGTERM}
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            ending.add(signal.SIGHUP)
+        before = {number: signal.signal(number, self.handle_exit) for number in ending}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End; at once at the second SIGINT."""
+        super().handle_exit(sig, frame)
+        if self.force_exit:
+            raise KeyboardInterrupt
+
+
+def affordable_connections(wanted: int) -> int:
+    """Return how many connections may be open at once, at most `wanted`, within the files that this
+    process may open (``ulimit -n``); say it where these are fewer.
+
+    Raises:
+        BertineError: there is room for none.
+    """
+    if sys.platform == "win32":
+        return wanted
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = next((folder for folder in ("/proc/self/fd", "/dev/fd") if os.path.isdir(folder)), "")
+    room = limit - (len(os.listdir(opened)) if opened else 0) - _SPARE_FILES
+    if limit == resource.RLIM_INFINITY or room >= wanted:
+        return wanted
+    if room < 1:
+        raise BertineError(
+            f"this process may open {limit} files (ulimit -n), which leaves none for connections; "
+            "raise the limit"
+        )
+    say(
+        f"at most {room} connections at once ({option('max_connections')} is {wanted}): this "
+        f"process may open {limit} files (ulimit -n)"
+    )
+    return room

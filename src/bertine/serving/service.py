@@ -14,7 +14,7 @@ from bertine.inference.explaining.attribution import Unit
 from bertine.inference.explaining.explanation import Explanation
 from bertine.serving.batcher import Batcher, Closed, QueueFull
 from bertine.serving.computing import ComputingThread
-from bertine.serving.http.errors import ApiError
+from bertine.serving.http.errors import ApiError, ending
 from bertine.serving.http.limits import Limits
 from bertine.serving.http.metrics import Metrics
 from bertine.serving.served import Served
@@ -151,7 +151,7 @@ class Service:
                         retry_after=error.retry_after,
                     ) from None
             except Closed:
-                raise ApiError(503, "the server is ending; ask another", retry_after=5) from None
+                raise ending() from None
             await asyncio.sleep(_PATIENCE)  # the request's deadline ends this
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:

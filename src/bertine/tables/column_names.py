@@ -37,8 +37,9 @@ def untold(name: str, columns: Sequence[str], what: str, how: str) -> BertineErr
 
 def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
     """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
+    there = set(columns)
     for column in wanted:
-        if column not in columns:
+        if column not in there:
             raise MissingColumn(missing_column(name, columns, column), column)
 
 

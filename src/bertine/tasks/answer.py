@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import numpy as np
 
 from bertine.scores import ranking
 from bertine.terminal.console import aligned, counted, visible
@@ -108,6 +111,33 @@ class Answer(Shown):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
+
+
+@dataclass(frozen=True, repr=False)
+class LabelAnswer(Answer):
+    """Base of answers that give every label of the task a probability.
+
+    Attributes:
+        all_labels: of the task, in the order of the head's outputs.
+        numbers: their probabilities. Of thousands of labels a dictionary for each text would take
+            a hundred times the memory.
+    """
+
+    all_labels: tuple[str, ...] = field(kw_only=True)
+    numbers: Sequence[float] = field(kw_only=True)
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """The probability of each label."""
+        return dict(zip(self.all_labels, self.numbers, strict=True))
+
+    def chances(self) -> list[tuple[str, float]]:
+        return list(zip(self.all_labels, self.numbers, strict=True))
+
+
+def compact(table: np.ndarray) -> list[array[float]]:
+    """Return each row of fp64 [N, K] as an array of Python's, which compares as a list does."""
+    return [array("d", row.tobytes()) for row in table]
 
 
 class Answers(ShownList[Any]):

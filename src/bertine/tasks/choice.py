@@ -241,10 +241,8 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             BertineError: there are no examples.
         """
         require_some(predictions)
-        confusion = np.zeros((len(self.choice_columns),) * 2, dtype=np.int64)
         truth = self._truth(labels)
-        for prediction, number in zip(predictions, truth, strict=True):
-            confusion[number, prediction.choice] += 1
+        counts = Counter(zip(truth, (answer.choice for answer in predictions), strict=True))
         metrics = self.metrics(predictions, labels)
         names = tuple(map(self.label_of, range(len(self.choice_columns))))
         right = [
@@ -253,7 +251,7 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         ]
         chances = [prediction.probability for prediction in predictions]
         report = ClassificationReport(
-            names, metrics, confusion.tolist(), reliability=Reliability.of(chances, right)
+            names, metrics, counts, reliability=Reliability.of(chances, right)
         )
         if self.coverage is not None:
             sets = [prediction.label_set for prediction in predictions]

@@ -1,8 +1,8 @@
 """Scores of answers against the truth, as the field and the GLUE leaderboard compute them.
 
 A score that is not defined (one class only, a constant answer) is 0, without a warning. Of one
-label of an example they are computed here, from the confusion matrix: importing scikit-learn takes
-longer than training with a few labels does.
+label of an example they are computed here, by counting: importing scikit-learn takes longer than
+training with a few labels does, and a matrix of thousands of labels much memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ def classification_scores(
     """
     answered = sorted({*truth, *guesses})
     ids = {label: number for number, label in enumerate(answered)}
-    confusion = np.zeros((len(answered), len(answered)))
-    np.add.at(confusion, ([ids[label] for label in truth], [ids[label] for label in guesses]), 1)
-    right, actual, given = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    true = np.array([ids[label] for label in truth], dtype=np.int64)
+    guess = np.array([ids[label] for label in guesses], dtype=np.int64)
+    right, actual, given = (
+        np.bincount(numbers, minlength=len(answered)).astype(np.float64)
+        for numbers in (true[true == guess], true, guess)
+    )
     f1 = 2 * right / (actual + given)
     count = len(truth)
     scores = {"accuracy": float(right.sum() / count), "macro_f1": float(f1.mean())}

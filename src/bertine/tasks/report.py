@@ -3,8 +3,10 @@ of a classifier."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from bertine.errors import BertineError
@@ -17,9 +19,10 @@ from bertine.terminal.shown import Shown
 #: Key of the most frequent training label among the facts of the training in a model directory.
 MAJORITY = "training_majority"
 
-#: A confusion matrix of more classes does not fit a terminal; the worst confusions do.
-_MATRIX_LIMIT = 10
-_WORST = 10
+#: A confusion matrix of more classes does not fit a terminal, and of still more not a file; the
+#: most frequent confusions do.
+_MATRIX_LIMIT, _MATRIX_WRITTEN = 10, 100
+_WORST, _CONFUSED = 10, 100
 
 #: Scores of a classifier that are no shares of 1.
 _PLAIN = ("loss", "matthews", "mean_cost", "most_probable_mean_cost", "mean_set_size")
@@ -129,28 +132,58 @@ class ClassificationReport(TaskReport):
     """The scores of a classifier on labelled examples.
 
     Attributes:
-        labels: the classes, in the order of the rows and columns of `confusion`.
+        labels: the classes; K of them.
         metrics: scores by name, as fractions of 1; ``loss`` in nats.
-        confusion: [K][K] counts, true class by row, predicted class by column.
+        counts: how often the class of the first number was taken for that of the second.
         training_majority: the most frequent label of the training examples; None: not known.
         reliability: how often answers are right, by their probability; None: not known.
     """
 
     labels: tuple[str, ...]
     metrics: dict[str, float]
-    confusion: list[list[int]]
+    counts: Mapping[tuple[int, int], int]
     training_majority: str | None = None
     reliability: Reliability | None = None
 
     facts = (
         *("num_examples", "metrics", "accuracy_interval", "majority_label", "majority_share"),
-        *("collapsed", "labels", "per_label", "confusion"),
+        *("collapsed", "labels", "per_label"),
         "reliability",
     )
 
+    @cached_property
+    def _sizes(self) -> tuple[list[int], list[int], list[int]]:
+        """How often each class was right, is there, and was predicted."""
+        right, support, predicted = ([0] * len(self.labels) for _ in range(3))
+        for (true, guess), count in self.counts.items():
+            support[true] += count
+            predicted[guess] += count
+            if true == guess:
+                right[true] += count
+        return right, support, predicted
+
     @property
     def num_examples(self) -> int:
-        return sum(map(sum, self.confusion))
+        return sum(self.counts.values())
+
+    @property
+    def confusion(self) -> list[list[int]]:
+        """The confusion matrix, [K][K] counts: true class by row, predicted class by column."""
+        matrix = [[0] * len(self.labels) for _ in self.labels]
+        for (true, guess), count in self.counts.items():
+            matrix[true][guess] = count
+        return matrix
+
+    @property
+    def confused(self) -> list[tuple[str, str, int, int]]:
+        """The classes that were taken for another one most often: true, predicted, how often, of
+        how many examples of the true one."""
+        _, support, _ = self._sizes
+        wrong = [(-count, *pair) for pair, count in self.counts.items() if pair[0] != pair[1]]
+        return [
+            (self.labels[true], self.labels[guess], -count, support[true])
+            for count, true, guess in heapq.nsmallest(_CONFUSED, wrong)
+        ]
 
     @property
     def majority_label(self) -> str:
@@ -158,37 +191,35 @@ class ClassificationReport(TaskReport):
         that is not known, of these examples (the first of equals)."""
         if self.training_majority in self.labels:
             return str(self.training_majority)
-        sizes = [sum(row) for row in self.confusion]
-        return self.labels[sizes.index(max(sizes))]
+        _, support, _ = self._sizes
+        return self.labels[support.index(max(support))]
 
     @property
     def majority_share(self) -> float:
         """The accuracy of always answering `majority_label`: what a model must beat."""
-        row = self.confusion[self.labels.index(self.majority_label)]
-        return sum(row) / max(1, self.num_examples)
+        _, support, _ = self._sizes
+        return support[self.labels.index(self.majority_label)] / max(1, self.num_examples)
 
     @property
     def collapsed(self) -> bool:
         """Whether all predictions are one class although several classes were there."""
-        predicted = sum(any(column) for column in zip(*self.confusion, strict=True))
-        return predicted == 1 and sum(any(row) for row in self.confusion) > 1
+        _, support, predicted = self._sizes
+        return sum(map(bool, predicted)) == 1 and sum(map(bool, support)) > 1
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
         """The 95% interval of the accuracy, from 0 to 1: what other examples of the same kind may
         give (Wilson 1927)."""
-        right = sum(row[index] for index, row in enumerate(self.confusion))
-        return wilson_interval(right, self.num_examples)
+        right, _, _ = self._sizes
+        return wilson_interval(sum(right), self.num_examples)
 
     @property
     def per_label(self) -> dict[str, dict[str, float]]:
         """The scores of each label: ``precision``, ``recall``, ``f1`` (0 where there is nothing to
         find, or nothing found), how often it is there (``support``) and was given
         (``predicted``)."""
-        predictions = [sum(column) for column in zip(*self.confusion, strict=True)]
         table = {}
-        for index, (label, row) in enumerate(zip(self.labels, self.confusion, strict=True)):
-            right, support, predicted = row[index], sum(row), predictions[index]
+        for label, right, support, predicted in zip(self.labels, *self._sizes, strict=True):
             table[label] = {
                 "precision": right / predicted if predicted else 0.0,
                 "recall": right / support if support else 0.0,
@@ -197,6 +228,14 @@ class ClassificationReport(TaskReport):
                 "predicted": predicted,
             }
         return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a program reads: the confusion matrix; of more than 100 classes, of which it
+        would be millions of zeros, the most frequent confusions (`confused`)."""
+        values = super().to_dict()
+        if len(self.labels) <= _MATRIX_WRITTEN:
+            return values | {"confusion": self.confusion}
+        return values | {"confused": [list(entry) for entry in self.confused]}
 
     def lines(self) -> list[str]:
         """Return scores with the interval of the accuracy, the majority class, the class that f1 is
@@ -215,13 +254,8 @@ class ClassificationReport(TaskReport):
         if "f1" in self.metrics and len(self.labels) == 2:
             lines.append(f"f1 is that of the class {self.labels[1]!r}")
         if self.collapsed:
-            only = next(
-                label
-                for label, column in zip(
-                    self.labels, zip(*self.confusion, strict=True), strict=True
-                )
-                if any(column)
-            )
+            _, _, predicted = self._sizes
+            only = self.labels[predicted.index(max(predicted))]
             lines.append(
                 f"collapsed: every prediction is {only!r}; train again with another seed, a lower "
                 "learning rate or more epochs"
@@ -232,18 +266,9 @@ class ClassificationReport(TaskReport):
 
     def _confusion_lines(self) -> list[str]:
         if len(self.labels) > _MATRIX_LIMIT:
-            wrong = sorted(
-                (
-                    (count, true, guess)
-                    for true, row in zip(self.labels, self.confusion, strict=True)
-                    for guess, count in zip(self.labels, row, strict=True)
-                    if true != guess and count
-                ),
-                key=lambda entry: -entry[0],
-            )
             return [
                 f"{counted(count, 'time')} {true!r} was taken for {guess!r}"
-                for count, true, guess in wrong[:_WORST]
+                for true, guess, count, _ in self.confused[:_WORST]
             ]
         names = [visible(label) for label in self.labels]
         rows = [["actual label", *names]]

@@ -53,16 +53,18 @@ def mostly_unknown(features: Sequence[Features], tokenizer: Tokenizer) -> dict[i
 def _tally(features: Sequence[Features], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Count the pieces of the text of each row, special tokens and lone spaces left out, and the
     unknown ones among them."""
-    nothing = [*tokenizer.special_ids - {tokenizer.unk_token_id}]
+    unk = tokenizer.unk_token_id
+    nothing = [*tokenizer.special_ids - {unk}]
     if tokenizer.keeps_spaces and (space := tokenizer.token_to_id(SPACE)) is not None:
         nothing.append(space)
-    pieces, unknown = [], []
+    pieces: list[np.ndarray] = []
+    unknown: list[np.ndarray] = []
     for start in range(0, len(features), _TOGETHER):
         some = [feature.input_ids for feature in features[start : start + _TOGETHER]]
         ids = np.concatenate(some)
-        begins = np.cumsum([0, *map(len, some[:-1])])  # none is empty: all have special tokens
-        pieces.append(np.add.reduceat(~np.isin(ids, nothing), begins, dtype=np.int64))
-        unknown.append(np.add.reduceat(ids == tokenizer.unk_token_id, begins, dtype=np.int64))
+        ends = np.cumsum([0, *map(len, some)])
+        for counts, which in ((pieces, ~np.isin(ids, nothing)), (unknown, ids == unk)):
+            counts.append(np.diff(np.concatenate([[0], np.cumsum(which)])[ends]))
     rows = [feature.row for feature in features]
     return np.bincount(rows, np.concatenate(pieces)), np.bincount(rows, np.concatenate(unknown))
 

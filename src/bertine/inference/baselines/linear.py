@@ -9,7 +9,7 @@ Shape legend: M rows of the matrix, N examples, D features, K outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -27,6 +27,12 @@ _FOLDS = 3
 #: The solver's most iterations, and the relative gain of one below which it ends: while the
 #: penalty is chosen, and at the end.
 _TRIED, _FITTED = (60, 1e-4), (300, 1e-7)
+#: Scores that are computed at a time: of thousands of outputs those of all examples would take
+#: gigabytes.
+_AT_ONCE = 2**22
+#: Numbers that the solver may keep of the steps before, of each of which it keeps two for every
+#: weight; and how many steps it keeps, where that allows it.
+_KEPT, _STEPS = 2**26, 10
 #: Up to so many rows the solver works in their span, when that is smaller than the features.
 _ROTATED = 2_000
 
@@ -283,7 +289,7 @@ def _fit(
 ) -> LinearModel:
     features, outputs = matrix.shape[1], targets.outputs
     count = max(1, len(targets.strata))
-    transposed = matrix.T.tocsr() if sparse.issparse(matrix) else matrix.T
+    blocks = list(_blocks(matrix, targets))
 
     def unpacked(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         table = flat.reshape(features + 1, outputs)
@@ -291,12 +297,16 @@ def _fit(
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights, bias = unpacked(flat)
-        scores = np.asarray(matrix @ weights.astype(np.float32), np.float64) + bias
-        loss, slope = targets.loss(scores)
-        gradient = np.empty((features + 1, outputs))
-        gradient[:-1] = transposed @ slope.astype(np.float32)
+        small = weights.astype(np.float32)
+        gradient = np.zeros((features + 1, outputs))
+        loss = 0.0
+        for rows, transposed, wanted in blocks:
+            scores = np.asarray(rows @ small, np.float64) + bias
+            more, slope = wanted.loss(scores)
+            loss += more
+            gradient[:-1] += transposed @ slope.astype(np.float32)
+            gradient[-1] += slope.sum(0)
         gradient[:-1] += weights / strength
-        gradient[-1] = slope.sum(0)
         penalty = 0.5 * float((weights**2).sum()) / strength
         return (loss + penalty) / count, gradient.reshape(-1) / count
 
@@ -308,10 +318,28 @@ def _fit(
         begin,
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": iterations, "maxcor": 10, "gtol": 1e-6, "ftol": least_gain},
+        options={
+            "maxiter": iterations,
+            "maxcor": min(_STEPS, max(1, _KEPT // (2 * len(begin)))),
+            "gtol": 1e-6,
+            "ftol": least_gain,
+        },
     )
     weights, bias = unpacked(done.x)
     return LinearModel(weights.copy(), bias.copy(), strength)
+
+
+def _blocks(matrix: Matrix, targets: Targets) -> Iterator[tuple[Matrix, Matrix, Targets]]:
+    """Divide examples so that the scores of a part are not too many: rows of the matrix, the same
+    transposed, and their targets."""
+    count = len(targets.strata)
+    each = max(1, _AT_ONCE // targets.outputs)
+    for start in range(0, count, each):
+        rows, wanted = matrix, targets
+        if each < count:
+            of_matrix, wanted = targets.take(np.arange(start, min(count, start + each)))
+            rows = matrix[of_matrix]
+        yield rows, rows.T.tocsr() if sparse.issparse(rows) else rows.T, wanted
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
+from bertine.errors import BertineError
 from bertine.inference.baselines import answers_in_text, choices, tags, written
 from bertine.inference.baselines.frozen import FrozenEncoder
 from bertine.inference.baselines.texts import (
@@ -48,7 +49,8 @@ def measure_baselines(
 ) -> list[BaselineScore]:
     """Fit and score the task's baselines, the simplest first.
 
-    Fitting takes seconds: of many training examples a random part is taken, the same every time.
+    Fitting takes seconds: of many training examples a random part is taken, the same every time,
+    and what takes long all the same, with thousands of labels, is left out and named.
 
     Args:
         task: that the training examples describe.
@@ -62,7 +64,11 @@ def measure_baselines(
         begun = time.perf_counter()
         # Products as small as these are slower with several threads than with one.
         with threadpool_limits(1, user_api="blas"):
-            answers = fit()
+            try:
+                answers = fit()
+            except BertineError as error:
+                say(f"baseline {name}: left out: {error}")
+                continue
             metrics: dict[str, float] = {}
             for word, judged in sets.items():
                 scores = task.judge(answers(judged), judged).metrics

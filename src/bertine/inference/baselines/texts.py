@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import TextFeatures, scaled_vectors
 from bertine.inference.baselines.linear import (
     ClassTargets,
@@ -25,10 +26,11 @@ from bertine.inference.baselines.linear import (
 )
 from bertine.inference.baselines.ngrams import NgramFeatures
 from bertine.records.examples import Example, Examples
+from bertine.tasks.answer import compact
 from bertine.tasks.base import Task
 from bertine.tasks.metrics import official_score
 from bertine.tasks.texts.classification import Prediction, TextClassification
-from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
+from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import Score, TextRegression
 
 #: Examples → the task's predictions for them.
@@ -36,6 +38,9 @@ Answers = Callable[[Examples[Any]], list[Any]]
 #: Penalties that are tried, of tf-idf and of vectors.
 NGRAM_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 VECTOR_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+#: Scores of the training examples, and weights, of a model that is fitted in seconds to a minute
+#: and in a gigabyte.
+_MOST_SCORES, _MOST_WEIGHTS = 10_000_000, 10_000_000
 
 TextTask = TextClassification | MultiLabel | TextRegression
 
@@ -88,23 +93,17 @@ def answers_of(task: Any, scores: np.ndarray, train: Examples[Example]) -> list[
 
 @answers_of.register
 def _(task: TextClassification, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
-    table = np.exp(log_softmax(scores)).tolist()
+    rows = compact(np.exp(log_softmax(scores)))
     best = scores.argmax(-1).tolist()
     return [
-        Prediction(task.labels[at], dict(zip(task.labels, row, strict=True)))
-        for at, row in zip(best, table, strict=True)
+        Prediction(task.labels[at], all_labels=task.labels, numbers=row)
+        for at, row in zip(best, rows, strict=True)
     ]
 
 
 @answers_of.register
 def _(task: MultiLabel, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
-    found = []
-    for row in sigmoid(scores).tolist():
-        chosen = tuple(
-            label for label, p in zip(task.labels, row, strict=True) if p >= task.threshold
-        )
-        found.append(LabelSet(chosen, dict(zip(task.labels, row, strict=True))))
-    return found
+    return task.answers_of(sigmoid(scores))
 
 
 def majority(task: TextTask, train: Examples[Example]) -> Answers:
@@ -148,8 +147,10 @@ def _linear(
     strengths: Sequence[float],
     weighted: bool,
 ) -> Answers:
+    targets, judged = targets_of(task, train, weighted=weighted), task.metric_names
+    _check_affordable(len(train), targets.outputs, "training examples", _MOST_SCORES)
     matrix = features([item.texts for item in train.items])
-    judged = task.metric_names
+    _check_affordable(matrix.shape[1], targets.outputs, "features", _MOST_WEIGHTS)
 
     def score(scores: np.ndarray, examples: np.ndarray) -> float:
         labels = [train.items[at].label or "" for at in examples.tolist()]
@@ -161,7 +162,7 @@ def _linear(
     by_loss = task.single_output or judged == ("accuracy",)
     model: LinearModel = fit_linear(
         matrix,
-        targets_of(task, train, weighted=weighted),
+        targets,
         strengths,
         score=None if by_loss else score,
     )
@@ -171,3 +172,15 @@ def _linear(
         return answers_of(task, scores, train)
 
     return answers
+
+
+def _check_affordable(count: int, outputs: int, what: str, most: int) -> None:
+    """Refuse to fit so many `outputs` to a `count` of `what`.
+
+    Raises:
+        BertineError: it would take too long, or too much memory.
+    """
+    if count * outputs > most:
+        raise BertineError(
+            f"{outputs:,} labels and {count:,} {what} are too many to fit in seconds"
+        )

@@ -297,7 +297,7 @@ class Evidence(LogView):
         """Whether rarer classes are found too, though the accuracy is that of the most frequent:
         where one class is nearly all, accuracy says little."""
         table = self.final.get("per_label")
-        if not isinstance(table, Mapping) or "confusion" not in self.final:
+        if not isinstance(table, Mapping) or not one_label(self.final):
             return False
         rarer = sorted(table.values(), key=lambda row: -row["support"])[1:]
         scores = [row["f1"] for row in rarer if row["support"] >= 3]
@@ -309,7 +309,7 @@ class Evidence(LogView):
         if "variance" in final and "mean_squared_error" in metrics:
             variance = float(final["variance"])
             return (1 - metrics["mean_squared_error"] / variance, 0.0) if variance > 0 else None
-        if "confusion" in final and "accuracy" in metrics:
+        if one_label(final) and "accuracy" in metrics:
             return metrics["accuracy"], float(final.get("majority_share") or 0.0)
         if "micro_f1" in metrics:
             return metrics["micro_f1"], _constant_f1(final)
@@ -349,6 +349,11 @@ class Evidence(LogView):
         return missing, len(present)
 
 
+def one_label(final: Mapping[str, Any]) -> bool:
+    """Tell whether a report is on a task with one label, of several, for each example."""
+    return "confusion" in final or "confused" in final
+
+
 def _entropy(final: Mapping[str, Any]) -> float | None:
     """Compute the entropy of the classes of the validation examples, in nats; 1 for scores, which
     are standardized."""
@@ -359,7 +364,7 @@ def _entropy(final: Mapping[str, Any]) -> float | None:
         return None
     counts = [float(row["support"]) for row in table.values()]
     total = sum(counts)
-    if "confusion" in final and total:
+    if one_label(final) and total:
         return -sum(c / total * math.log(c / total) for c in counts if c) or None
     number = float(final.get("num_examples") or 0)
     shares = [min(max(c / number, 1e-9), 1 - 1e-9) for c in counts] if number else []

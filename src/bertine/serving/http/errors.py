@@ -57,6 +57,11 @@ class ApiError(HTTPException):
         self.param = param
 
 
+def ending() -> ApiError:
+    """Make the answer of a server that takes no more requests."""
+    return ApiError(503, "the server is ending; ask another", retry_after=5)
+
+
 def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
     """Return the JSON of an error. The code is a string, as OpenAI's typed clients fail on a
     number."""

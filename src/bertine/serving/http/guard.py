@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from bertine.errors import BertineError
-from bertine.serving.http.errors import ApiError, error_response
+from bertine.serving.http.errors import ApiError, ending, error_response
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.limits import Limits
 from bertine.serving.http.metrics import Metrics
@@ -85,6 +85,9 @@ class Guard:
             await self._serve(scope, receive, answered, began + self.limits.request_timeout)
         except _Gone:
             answered.status = GONE
+        except asyncio.CancelledError:  # the server ends at once
+            if not answered.status:
+                await error_response(ending())(scope, receive, answered)
         except Exception as error:
             if not isinstance(error, HTTPException | BertineError):
                 log.exception("%s: a fault", scope["path"])

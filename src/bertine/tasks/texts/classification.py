@@ -23,7 +23,7 @@ from bertine.models.losses import focal
 from bertine.models.model import Model
 from bertine.objectives.base import Term
 from bertine.records.examples import Example, Examples, SoftExample
-from bertine.tasks.answer import Answer
+from bertine.tasks.answer import LabelAnswer, compact
 from bertine.tasks.base import setting
 from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.conformal import SEPARATOR, coverage_line, label_sets
@@ -42,7 +42,7 @@ _SUSPICIOUS = 50
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(Answer):
+class Prediction(LabelAnswer):
     """The most probable label, or that of least expected cost, and the probability of each (they
     sum to 1). Where it abstains, the label is left open in files and in JSON, and `label` is the
     best guess. `label_set` are the labels of a set that holds the right one with the coverage that
@@ -53,7 +53,6 @@ class Prediction(Answer):
     left_open = ("label",)
 
     label: str
-    probabilities: dict[str, float]
     abstains: bool = False
     label_set: tuple[str, ...] | None = None
 
@@ -66,7 +65,7 @@ class Prediction(Answer):
     @property
     def probability(self) -> float:
         """The probability of `label`."""
-        return self.probabilities[self.label]
+        return self.numbers[self.all_labels.index(self.label)]
 
     def cells(self) -> tuple[str, str]:
         if self.abstains:
@@ -79,9 +78,6 @@ class Prediction(Answer):
     @property
     def decision(self) -> str:
         return self.label
-
-    def chances(self) -> list[tuple[str, float]]:
-        return list(self.probabilities.items())
 
 
 @dataclass(frozen=True)
@@ -265,12 +261,13 @@ class TextClassification(WholeTextTask[Prediction]):
         return [
             Prediction(
                 self.labels[best],
-                dict(zip(self.labels, row, strict=True)),
                 row[best] < self.abstain_below or open_,
                 label_set,
+                all_labels=self.labels,
+                numbers=row,
             )
             for best, row, open_, label_set in zip(
-                chosen.tolist(), table.tolist(), left_open.tolist(), sets, strict=True
+                chosen.tolist(), compact(table), left_open.tolist(), sets, strict=True
             )
         ]
 
@@ -320,7 +317,7 @@ class TextClassification(WholeTextTask[Prediction]):
         labels also f1 (of the second one)."""
         guesses = [prediction.label for prediction in predictions]
         pairs = zip(predictions, labels, strict=True)
-        loss = mean_log_loss([prediction.probabilities[label] for prediction, label in pairs])
+        loss = mean_log_loss([answer.numbers[self.ids[label]] for answer, label in pairs])
         scores = classification_scores(labels, guesses, self.labels)
         # The loss after the two shares that every classifier has.
         first = {name: scores.pop(name) for name in ("accuracy", "macro_f1")}
@@ -329,19 +326,19 @@ class TextClassification(WholeTextTask[Prediction]):
     def report(
         self, predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> ClassificationReport:
-        """Compute metrics and confusion matrix.
+        """Compute metrics, and how often which label was taken for which.
 
         Raises:
             BertineError: there are no examples.
         """
         require_some(predictions)
-        confusion = np.zeros((len(self.labels), len(self.labels)), dtype=np.int64)
-        for prediction, label in zip(predictions, labels, strict=True):
-            confusion[self.ids[label], self.ids[prediction.label]] += 1
         report = ClassificationReport(
             self.labels,
             self.metrics(predictions, labels),
-            confusion.tolist(),
+            Counter(
+                (self.ids[label], self.ids[answer.label])
+                for answer, label in zip(predictions, labels, strict=True)
+            ),
             reliability=Reliability.of(
                 [prediction.probability for prediction in predictions],
                 [answer.label == label for answer, label in zip(predictions, labels, strict=True)],
@@ -365,7 +362,7 @@ class TextClassification(WholeTextTask[Prediction]):
     ) -> None:
         """Add the mean cost of the answers to a report, and that of the most probable labels."""
         truth = np.array([self.ids[label] for label in labels])
-        chances = np.array([list(answer.probabilities.values()) for answer in predictions])
+        chances = np.array([answer.numbers for answer in predictions])
         answers = np.array([self.ids[answer.label] for answer in predictions])
         left_open = np.array([answer.abstains for answer in predictions])
         paid = costs.mean(truth, answers, left_open)
@@ -385,7 +382,7 @@ class TextClassification(WholeTextTask[Prediction]):
         soft = [item.probabilities for item in examples.items if isinstance(item, SoftExample)]
         if soft and len(soft) == len(predictions):
             wanted = np.array(soft)
-            given = np.array([list(answer.probabilities.values()) for answer in predictions])
+            given = np.array([answer.numbers for answer in predictions])
             report.metrics["loss"] = mean_cross_entropy(wanted, given)
             report.notes.append(
                 "the most probable label of a row counts as its label; the loss is the "

@@ -30,7 +30,7 @@ from bertine.objectives.distillation.soft_targets import binary_divergences
 from bertine.options.names import option
 from bertine.records.examples import Examples
 from bertine.records.label_sets import joined, labels_in
-from bertine.tasks.answer import Answer, json_value
+from bertine.tasks.answer import LabelAnswer, compact, json_value
 from bertine.tasks.base import setting
 from bertine.tasks.calibration import Decisions
 from bertine.tasks.features import Features, by_example
@@ -44,17 +44,17 @@ from bertine.terminal.console import visible
 
 
 @dataclass(frozen=True, repr=False)
-class LabelSet(Answer):
+class LabelSet(LabelAnswer):
     """The labels whose probability reaches the threshold, in the head's order (there may be
     none), and the probability of each (they do not sum to 1)."""
 
     written = ("labels",)
 
     labels: tuple[str, ...]
-    probabilities: dict[str, float]
 
     def cells(self) -> tuple[str, str]:
-        chosen = (f"{visible(name)} {self.probabilities[name]:.1%}" for name in self.labels)
+        chances = self.probabilities
+        chosen = (f"{visible(name)} {chances[name]:.1%}" for name in self.labels)
         return ", ".join(chosen) or "(no label)", ""
 
     noun = "labels"
@@ -64,12 +64,9 @@ class LabelSet(Answer):
         return frozenset(self.labels)
 
     def to_json(self, details: bool) -> dict[str, Any]:
-        shown = self.probabilities if details else self.labels
-        chances = {label: json_value(self.probabilities[label]) for label in shown}
+        every = self.probabilities
+        chances = {label: json_value(every[label]) for label in (every if details else self.labels)}
         return super().to_json(details) | {"probabilities": chances}
-
-    def chances(self) -> list[tuple[str, float]]:
-        return list(self.probabilities.items())
 
 
 @dataclass(frozen=True)
@@ -236,14 +233,23 @@ class MultiLabel(WholeTextTask[LabelSet]):
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
         """Turn logits [K] of each feature into sigmoid (in fp64) and what reaches the threshold."""
-        answers = []
-        for output in pooled(outputs, features):
-            logits = np.asarray(output, dtype=np.float64)
-            table = (0.5 * (1.0 + np.tanh(0.5 * logits))).tolist()
-            probabilities = dict(zip(self.labels, table, strict=True))
-            chosen = tuple(name for name, p in probabilities.items() if p >= self.threshold)
-            answers.append(LabelSet(chosen, probabilities))
-        return answers
+        if not outputs:
+            return []
+        logits = np.stack(pooled(outputs, features)).astype(np.float64)
+        return self.answers_of(0.5 * (1.0 + np.tanh(0.5 * logits)))
+
+    def answers_of(self, probabilities: np.ndarray) -> list[LabelSet]:
+        """Return for each row of fp64 [N, K] the labels that reach the threshold."""
+        return [
+            LabelSet(
+                tuple(self.labels[number] for number in np.flatnonzero(reached)),
+                all_labels=self.labels,
+                numbers=row,
+            )
+            for row, reached in zip(
+                compact(probabilities), probabilities >= self.threshold, strict=True
+            )
+        ]
 
     def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
@@ -299,7 +305,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         self, predictions: Sequence[LabelSet], labels: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return truth, answers (bool [N, K]) and probabilities fp64 [N, K]."""
-        chances = np.array([list(answer.probabilities.values()) for answer in predictions])
+        chances = np.array([answer.numbers for answer in predictions])
         return self._table(labels) > 0.5, chances >= self.threshold, chances
 
     def metrics(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> dict[str, float]:

@@ -198,7 +198,7 @@ class WholeTextTask(Task[Prediction]):
 def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
     """Make a column with the probability of each label."""
 
-    def column(label: str) -> Callable[[Any], Any]:
-        return lambda answer: round(answer.probabilities[label], 6)
+    def column(number: int) -> Callable[[Any], Any]:
+        return lambda answer: round(answer.numbers[number], 6)
 
-    return {f"probability_{label}": column(label) for label in labels}
+    return {f"probability_{label}": column(number) for number, label in enumerate(labels)}

@@ -303,9 +303,8 @@ class _Check:
             item for item, part in zip(self.examples.items, self.folds, strict=True) if part == fold
         ]
         answers, _ = predictor.run(dataclasses.replace(self.examples, items=items))
-        table = np.array(
-            [[answer.probabilities[label] for label in self.labels] for answer in answers]
-        )
+        order = [predictor.task.labels.index(label) for label in self.labels]
+        table = np.array([answer.numbers for answer in answers])[:, order]
         _write_array(self._answers(fold), table)
         shutil.rmtree(self._folder(fold), ignore_errors=True)
 
