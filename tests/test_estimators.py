@@ -310,6 +310,8 @@ class NotAvailable:
         (["a cat", "a dog"], ["a", float("nan")], r"y\[1\] is missing \(NaN"),
         (["a cat", "a dog"], np.array(["a", np.nan]), r"y\[1\] is missing"),
         (["a cat", "a dog"], [1.0, float("nan")], r"y\[1\] is missing"),
+        (["a cat", "a dog"], ["a", ""], r"y\[1\] is missing"),
+        (["a cat", "a dog"], np.array(["a", "  "]), r"y\[1\] is missing"),
         (["a cat", "a dog"], np.array(["a", 1], object), r"y mixes texts \(y\[0\] is 'a'\) and n"),
         (["a cat", "a dog"], ["a", 1], r"numbers \(y\[1\] is 1\); make all labels of one type"),
         (["a cat", "a dog"], [True, 1], "y mixes truth values"),
@@ -321,6 +323,18 @@ class NotAvailable:
 def test_wrong_input_is_a_value_error(model: Path, X: Any, y: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         BertClassifier(model, **QUICK).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [("animal ", "look alike"), ("Dish", "look alike"), ("None", "label 'None', as")],
+)
+def test_odd_names_of_classes_are_told(
+    model: Path, odd: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = texts(8)
+    BertClassifier(model, **{**QUICK, "epochs": 1}).fit(X, [odd, *y[1:]])
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_class_may_be_called_nan() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 
 from bertine.errors import BertineError
 from bertine.interop.bert import FAMILY
 from bertine.interop.family import config_to_huggingface, read_config
 from bertine.models.bert import BertConfig
+from bertine.models.layers import activation
 
 SIZES = {
     "model_type": "bert",
@@ -52,6 +54,20 @@ def test_what_transformers_writes_is_read(tmp_path: Path) -> None:
     assert found.config == config
     assert found.architecture == "BertForSequenceClassification"
     assert found.labels == ("no", "yes", "maybe")
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [("gelu_python", "gelu"), ("swish", "silu"), ("gelu_fast", "gelu_new"), ("gelu_new",) * 2],
+)
+def test_an_activation_of_another_name_computes_the_same(
+    tmp_path: Path, name: str, same: str
+) -> None:
+    config = read_config(write(tmp_path, {**SIZES, "hidden_act": name})).config
+    assert config.hidden_act == same
+    numbers = torch.linspace(-5, 5, 99)
+    theirs = transformers.activations.ACT2FN[name](numbers)
+    torch.testing.assert_close(activation(same)(numbers), theirs)
 
 
 def test_every_key_that_transformers_ever_gives_a_bert_is_known(tmp_path: Path) -> None:

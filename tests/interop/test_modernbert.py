@@ -136,7 +136,7 @@ def test_a_part_of_a_models_layers_keeps_their_kinds(tmp_path: Path) -> None:
         ({"rope_parameters": {GLOBAL: {"rope_theta": "x"}}}, "global_rope_theta is 'x'"),
         ({"rope_parameters": {GLOBAL: {"rope_theta": 0.0}}}, "must be at least 1"),
         ({"attention_bias": 1}, "attention_bias is 1, but must be of type bool"),
-        ({"hidden_activation": "swish"}, "hidden_activation 'swish' is not supported"),
+        ({"hidden_activation": "mish"}, "hidden_activation 'mish' is not supported"),
         ({"classifier_activation": "swish"}, "classifier_activation 'swish' is not supported"),
         ({"initializer_cutoff_factor": 3.0}, "another cut of new weights"),
         ({"tie_word_embeddings": False}, "a decoder of its own for the MLM head"),

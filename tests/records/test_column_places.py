@@ -38,6 +38,10 @@ GERMEVAL = """#	http://de.wikipedia.org/x [2009]
         ("1\tAda\tB-PER\t-\teve\n2\tran\tO\t-\tbob\n", (2, 3), "Ada", "B-PER"),
         # True tags and predicted ones.
         ("EU B-ORG O\nran O O\nRom B-ORG B-ORG\n", (1, 2), "EU", "B-ORG"),
+        ("1.\tAda\tB-PER\n2.\tran\tO\n", (2, 3), "Ada", "B-PER"),
+        # The tags first.
+        ("B-PER Ada\nO ran\n", (2, 1), "Ada", "B-PER"),
+        ("I-PER\tAda\nO\tran\n", (2, 1), "Ada", "B-PER"),
         # Not an index: words that are numbers, chunks beside entities.
         ("3\tB-NUM\n4\tO\n\n7\tO\n", (1, 2), "3", "B-NUM"),
         ("1\tO\n2\tB-NUM\n", (1, 2), "1", "O"),
@@ -55,9 +59,34 @@ def test_words_and_tags_are_found(
     first = read.items[0]
     assert (first.words[0], (first.tags or ("",))[0]) == (words, tags)
     said = "\n".join(read.notes)
-    assert ("column 1 holds numbers" in said) == (columns[0] == 2)
+    assert ("so the words are read from column 2" in said) == (columns[0] == 2)
     width = max(len(line.split()) for line in text.splitlines() if line[:1] != "#")
     assert ("the tags are read from column" in said) == (columns[1] < width)
+
+
+def test_an_empty_last_column_holds_no_tags(tmp_path: Path) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("Ada\tB-PER\t\nran\tO\t\n", encoding="utf-8")
+    assert read_sentences(path).items[0].tags == ("B-PER", "O")
+
+
+def test_numbers_that_are_no_words_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("".join(f"{n // 3}\tword{n}\t{'B-PER' if n % 3 else 'O'}\n" for n in range(9)))
+    with pytest.raises(BertineError, match="column 1 holds nothing but numbers, but not those of"):
+        read_sentences(path)
+    named = read_sentences(path, named_columns(None, None, 2, None))
+    assert named.items[0].words[:2] == ("word0", "word1")
+
+
+def test_what_looks_like_columns_in_the_wrong_order_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("".join(f"{'VN'[n % 2]} word{n}\n" for n in range(30)))
+    (note,) = read_sentences(path).notes
+    assert "column 2 has 30 different tags, more than column 1 has words (2)" in note
+    assert "(word_column=2 and tag_column=1)" in note
+    path.write_text("".join(f"word{n} {'VN'[n % 2]}\n" for n in range(30)))
+    assert read_sentences(path).notes == []
 
 
 def test_what_a_user_names_holds(tmp_path: Path) -> None:

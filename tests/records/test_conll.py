@@ -165,6 +165,34 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
     assert read_sentences(parts).notes == []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Ada\tPER\nran\tO\nfar\tO\n", "most tags are 'O', but the others mark no entities"),
+        ("Ada\tBPER\nran\to\nfar\to\n", "most tags are 'o', but the others mark no entities"),
+        ("Ada\t1\nran\t0\n", "the tags are numbers and mark no entities"),
+        ("en:Ada\tB-x\n\nen:ran\tO\n", "every word begins with 'en:'"),
+        ("Ada, B-x\n\nran, O\n", "every word ends with ','"),
+        ("# 7\nAda B-x\n\n# 8\nran O\n", "the first line of every sentence begins with #"),
+        ("# a1\td=en\nAda _ B-x\n\n# a2\td=en\nran _ O\n", "first line of every sentence begins"),
+        ("word\ttag\nAda\tB-x\nran\tO\n", ":1: is read as a header, not as words (word, tag)"),
+        ("Word POS NER\n\nAda NN B-x\nran VB O\n", ":1: is read as a header"),
+        ("Ada\tB-x\n\nran:\tO\n", ""),
+        ("a\tDT\nb\tNN\nc\tO\n", ""),
+    ],
+)
+def test_what_may_be_meant_otherwise_is_told(tmp_path: Path, text: str, said: str) -> None:
+    examples = read_sentences(file(tmp_path / "a.txt", text))
+    assert len(examples.notes) == bool(said), examples.notes
+    assert said in "".join(examples.notes)
+    assert {"word", "Word", "#"}.isdisjoint(word for item in examples.items for word in item.words)
+
+
+def test_tags_in_json_have_no_space_around_them(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.jsonl", '{"words": ["Ada", "ran"], "tags": [" B-x", "O "]}\n')
+    assert read_sentences(path).items[0].tags == ("B-x", "O")
+
+
 def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
     path = file(tmp_path / "ner.csv", "Sentence #,Word,Tag\nSentence: 1,Ada,B-x\n,wrote,O\n")
     with pytest.raises(

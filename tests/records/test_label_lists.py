@@ -84,6 +84,7 @@ def sets(source: Source, **how: Any) -> list[list[str]]:
         (write_csv, ["[0. 1. 1.]", "[1. 0. 0.]", "[0. 0. 0.]"]),
         (write_csv, ["0,1,1", "1,0,0", "0,0,0"]),
         (write_csv, ["0 1 1", "1 0 0", "0 0 0"]),
+        (write_csv, ["011", "100", "000"]),
         (in_memory, [np.array([0, 1, 1]), np.array([1, 0, 0]), np.array([0, 0, 0])]),
         (in_memory, [(0, 1, 1), (1, 0, 0), (0, 0, 0)]),
     ],
@@ -114,6 +115,39 @@ def test_lists_of_numbers_that_are_labels(cells: Any, labels: Any, tmp_path: Pat
     source = write_jsonl(tmp_path, cells)
     assert sets(source) == labels
     assert sets(write_jsonl(tmp_path, [[0, 1]]), known=("0", "1")) == [["0", "1"]]
+
+
+def test_lists_of_1_and_minus_1_are_refused(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path, [[1, -1, -1], [-1, 1, -1]])
+    with pytest.raises(BertineError, match=r"holds 1 and -1 for each label; give 0 in the place"):
+        read_label_sets(source)
+    assert sets(write_jsonl(tmp_path, [[1], [-1], [1, -1]])) == [["1"], ["-1"], ["1", "-1"]]
+
+
+@pytest.mark.parametrize("separator", ["\n", "；", "，", "、"])
+def test_other_separators_are_found(tmp_path: Path, separator: str) -> None:
+    cells = [separator.join(("x y", "z")), "z", "x y"]
+    assert sets(write_jsonl(tmp_path, cells)) == [["x y", "z"], ["z"], ["x y"]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "sign"),
+    [
+        (["x/y", "y/z", "x", "z"], "/"),
+        (["x+y", "y", "x"], "+"),
+        (["x y", "y", "x"], " "),
+        (["x and y", "y and x"], " and "),
+        (["x\ty", "y", "x"], "\t"),
+        (["C/C++", "Java", "Go/Rust"], ""),
+        (["very good", "very bad", "good"], ""),
+        (["x", "y"], ""),
+    ],
+)
+def test_what_may_be_several_labels_is_told(tmp_path: Path, cells: list[str], sign: str) -> None:
+    read, _ = read_label_sets(write_jsonl(tmp_path, cells))
+    said = [note for note in read.notes if "if it is several" in note]
+    assert bool(said) == bool(sign)
+    assert all(f"label_separator={sign!r}" in note for note in said)
 
 
 def test_lists_of_0_and_1_must_be_equally_long(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ TEXTS = {
     "utf-16-le": ["text,label\nfine,a", "很好，我们都喜欢。\n太差了\n", "да нет это хорошо\n"],
     "utf-16-be": ["text,label\nfine,a", "좋아요 별로\n"],
     "utf-32-le": ["text,label\nfine,a"],
+    "iso-2022-jp": ["お届けが遅すぎました", "text,label\n良い,good"],
+    "iso-2022-kr": ["배송이 너무 늦어서 실망했습니다"],
 }
 
 
@@ -79,6 +81,11 @@ def test_the_encoding_of_a_file_is_found(codec: str, text: str) -> None:
 
 def test_others_are_named_only_where_they_read_it_differently() -> None:
     assert str(other_encoding(["Größe".encode("cp1250")])) == "cp1252"
+    # A word is none of East Asia's for a few rare characters.
+    for word in ("долгой", "доставка", "никто"):
+        finding = other_encoding([word.encode("koi8-r")])
+        assert finding is not None
+        assert finding.encodings[0].codec == "koi8-r"
     assert str(other_encoding(["não".encode("cp1252")])) == "cp1252 ('não') or cp1250 ('năo')"
 
 

@@ -123,6 +123,36 @@ def test_tsv_that_can_be_read_with_quotes_alone_is(
             assert [row.values for row in table] == [row.values for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("content", "cells"),
+    [
+        ('"text"\t"label"\n"a cat"\t"x"\n"a ""dog"""\t"y"\n', ["a cat", 'a "dog"']),
+        ('"text"\t"label"\r\n"a cat"\t1\r\n"b"\t2\r\n', ["a cat", "b"]),
+        ('"text"\t"label"\n5" nails\tx\n', None),
+    ],
+)
+def test_tsv_whose_header_is_quoted_is_read_with_quotes(
+    tmp_path: Path, content: str, cells: list[str] | None
+) -> None:
+    """As R writes it."""
+    path = tmp_path / "a.tsv"
+    path.write_bytes(content.encode())
+    with Table(path) as table:
+        if cells is None:  # it can not be read so
+            assert table.columns == ['"text"', '"label"']
+        else:
+            assert [row.values["text"] for row in table] == cells
+
+
+def test_what_ends_a_file_of_dos_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\r\ntwo\r\n\x1a")
+    with Table(path) as table:
+        assert [row.values["text"] for row in table] == ["one", "two"]
+    path.write_bytes(b"one\n\ntwo\n\n\x1a")
+    assert [document.text.strip() for document in Corpus([path])] == ["one", "two"]
+
+
 def test_cells_of_tsv_that_look_quoted_are_told(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", 'text\tlabel\n"say ""yes"""\tx\n"b"\tx\n""\tx\n')
     with Table(path) as table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,75 +15,11 @@ from bertine.datasets.labelled import read_evaluation, read_labelled
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.records.examples import read_examples
-from bertine.tables.given import GivenParts, GivenTable, as_data, as_table
+from bertine.tables.given import GivenParts, GivenTable, as_data, as_table, plain_value
+from frames import FRAMES, Dataset, PandasFrame
 
 ROWS = [{"text": f"a cat {n}", "label": "odd" if n % 2 else "even", "n": n} for n in range(20)]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label", "n")}
-
-
-class PandasFrame:
-    """As much of a pandas data frame as is used: columns, and cells by place."""
-
-    def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self.columns = list(columns)
-        self._cells = [np.array(values, dtype=object) for values in columns.values()]
-
-    @property
-    def iloc(self) -> PandasFrame:
-        return self
-
-    def __getitem__(self, place: tuple[slice, int]) -> Any:
-        return self._cells[place[1]]
-
-
-class PolarsFrame:
-    """As much of a polars data frame as is used: its series."""
-
-    def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self.columns = list(columns)
-        self._series = [_Series(name, values) for name, values in columns.items()]
-
-    def get_columns(self) -> list[_Series]:
-        return self._series
-
-
-class _Series:
-    def __init__(self, name: str, values: list[Any]) -> None:
-        self.name, self._values = name, values
-
-    def to_list(self) -> list[Any]:
-        return self._values
-
-
-class Dataset:
-    """As much of a ``datasets.Dataset`` as is used."""
-
-    def __init__(self, columns: dict[str, list[Any]], **names: list[str]) -> None:
-        self.column_names, self._columns = list(columns), columns
-        self.features = {name: _Feature(names.get(name)) for name in columns}
-
-    def __getitem__(self, column: str) -> list[Any]:
-        return self._columns[column]
-
-
-class _Feature:
-    def __init__(self, names: list[str] | None) -> None:
-        if names is not None:
-            self.names = names
-
-
-KINDS: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
-    "pandas": PandasFrame,
-    "polars": PolarsFrame,
-    "datasets": Dataset,
-    "arrow table": pa.table,
-    "arrow batch": lambda columns: pa.RecordBatch.from_pydict(columns),
-    "rows": lambda columns: [
-        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-    ],
-    "columns": dict,
-    "columns of numpy": lambda columns: {k: np.array(v) for k, v in columns.items()},
-}
 
 
 def texts_and_labels(labelled: Labelled) -> list[tuple[Any, Any]]:
@@ -92,12 +27,12 @@ def texts_and_labels(labelled: Labelled) -> list[tuple[Any, Any]]:
     return [(item.texts, item.label) for part in parts for item in part.items]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FRAMES)
 def test_every_kind_of_table_is_read_as_a_file_of_it(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     expected = texts_and_labels(read_labelled("text", path, seed=3))
-    given = as_data(KINDS[kind](COLUMNS))
+    given = as_data(FRAMES[kind](COLUMNS))
     assert texts_and_labels(read_labelled("text", given, seed=3)) == expected
 
 
@@ -162,6 +97,16 @@ def test_values_are_those_of_json() -> None:
     (row,) = as_table([{str(at): value for at, value in enumerate(values)}]).rows()
     assert list(row.values()) == [3, True, [1, 2], None, "x", ["a", "b"]]
     assert json.dumps(row) == json.dumps(dict(zip("012345", row.values(), strict=True)))
+
+
+def test_an_object_without_a_text_is_refused() -> None:
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": (part for part in "xy")}]
+    with pytest.raises(
+        BertineError, match=r"data:2: a value is <generator .* \(generator\), which"
+    ):
+        list(as_table(rows).rows())
+    assert plain_value({"b", "a"}) == ["a", "b"]
+    assert plain_value(frozenset((2, 1))) == [1, 2]
 
 
 @pytest.mark.parametrize(

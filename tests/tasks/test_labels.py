@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertine.tasks.labels import known_labels, look_alikes, told_apart
+from bertine.tasks.labels import known_labels, look_alikes, same_numbers, told_apart
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,8 @@ from bertine.tasks.labels import known_labels, look_alikes, told_apart
         ("が", "か\u3099", r"'か\u3099'"),
         ("\U0001d5ba", "a", "'a'"),
         ("a", "\U0001d5ba", r"'\U0001d5ba'"),  # a mathematical one
+        ("cat", "['cat']", "'['cat']'"),
+        ("cat", '"cat"', "'\"cat\"'"),
     ],
 )
 def test_labels_that_look_alike_are_found_and_told_apart(one: str, other: str, shown: str) -> None:
@@ -36,6 +38,13 @@ def test_labels_that_look_alike_are_found_and_told_apart(one: str, other: str, s
 )
 def test_other_labels_do_not(labels: list[str]) -> None:
     assert look_alikes(labels) == []
+
+
+def test_truth_values_are_the_numbers_that_programs_take_them_for() -> None:
+    assert same_numbers(["0", "1", "true"]) == [("1", "true")]
+    assert same_numbers(["False", "0.0", "2"]) == [("0.0", "False")]
+    assert same_numbers(["true", "false"]) == []
+    assert known_labels("True", ["0", "1"]).startswith(" (did you mean '1'?)")
 
 
 def test_an_unknown_label_that_looks_like_a_known_one() -> None:

@@ -96,6 +96,26 @@ def test_a_text_has_the_ids_of_transformers(tmp_path: Path, name: str) -> None:
     assert [opened(text)["input_ids"] for text in TEXTS] == wanted[:-1]
 
 
+def test_flags_in_the_settings_go_before_those_of_tokenizer_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, added_tokens={"covidpass": N})
+    (tmp_path / "saved").mkdir()
+    Tokenizer.load(tmp_path).save(tmp_path / "saved")
+    write(tmp_path / "saved", tokenizer_config=decoder(token("covidpass", single_word=True)))
+    ours = Tokenizer.load(tmp_path / "saved")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert [e.input_ids for e in ours.encode_batch(TEXTS)] == [
+        theirs(t)["input_ids"] for t in TEXTS
+    ]
+    assert capsys.readouterr().err == ""
+    write(tmp_path / "saved", tokenizer_config={**CLASS, "added_tokens_decoder": {}})
+    other = {**CLASS, "added_tokens_decoder": {"1": token("[UNK]", special=True)}}
+    write(tmp_path / "saved", tokenizer_config=other)
+    Tokenizer.load(tmp_path / "saved")
+    assert "adds covidpass, which added_tokens_decoder" in " ".join(capsys.readouterr().err.split())
+
+
 def test_byte_level_bpe_has_them_too(tmp_path: Path) -> None:
     pieces = [*FIRST_TOKENS, *ALPHABET, "<mask>"]
     last = len(pieces)

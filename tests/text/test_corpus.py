@@ -387,3 +387,12 @@ def test_memory_does_not_grow_with_the_row_groups_of_parquet(tmp_path):
     before = pa.total_allocated_bytes()
     peak = max(pa.total_allocated_bytes() for _ in Corpus(file))
     assert peak - before < 20e6
+
+
+def test_lines_that_end_as_on_old_macintoshes_are_no_one_document(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\r\rtwo\r")
+    with pytest.raises(BertineError, match=r"a\.txt:1: the lines end with \\r alone"):
+        list(Corpus([path]))
+    path.write_bytes(b"one\r\n\r\ntwo\rand more\r\n")
+    assert [document.text for document in Corpus([path])] == ["one", "two\nand more"]

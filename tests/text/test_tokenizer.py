@@ -217,6 +217,17 @@ def test_case_is_guessed_from_capitals_outside_brackets(tmp_path, extra, lowerca
     assert Tokenizer.load(tmp_path).lowercase is not lowercase
 
 
+def test_capitals_that_transformers_would_lower_are_told(tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("\n".join([*TOKENS, "Cat"]), encoding="utf-8")
+    Tokenizer.load(tmp_path)
+    assert capsys.readouterr().err == ""
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    Tokenizer.load(tmp_path)
+    assert "vocab.txt: has capitals, so texts keep theirs" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_a_saved_tokenizer_that_truncates_and_pads_is_freed_of_it(tmp_path, tokenizer):
     tokenizer.save(tmp_path)
     value = json.loads((tmp_path / "tokenizer.json").read_text())

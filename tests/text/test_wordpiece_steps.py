@@ -66,13 +66,58 @@ def test_a_text_has_the_ids_of_the_library(
 
 
 def test_the_settings_are_those_of_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    settings = '{"do_lower_case": false, "tokenizer_class": "BertTokenizer"}'
+    (tmp_path / "tokenizer_config.json").write_text(settings)
     write(tmp_path, steps("normalizers", *TUTORIAL), {"type": "Whitespace"})
     tokenizer = Tokenizer.load(tmp_path)
     assert (tokenizer.lowercase, tokenizer.strip_accents) == (True, True)
     assert not tokenizer.split_chinese
     said = capfd.readouterr().err
-    assert "do_lower_case False, the normalizer of tokenizer.json has True; the latter" in said
+    assert (
+        "BertTokenizer does not go by it in lower case, accents, Chinese characters, other" in said
+    )
+
+
+BERT = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+BERT |= {"strip_accents": None, "lowercase": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "said"),
+    [
+        ({"lowercase": True}, {"do_lower_case": True}, ""),
+        ({}, {"do_lower_case": False}, ""),
+        ({}, {}, "does not go by it in lower case, accents;"),
+        ({"strip_accents": True}, {"do_lower_case": False}, "does not go by it in accents;"),
+        ({"handle_chinese_chars": False}, {"do_lower_case": False}, "in Chinese characters;"),
+        (
+            {},
+            {"tokenizer_class": "RobertaTokenizer"},
+            "RobertaTokenizer does not go by it in anyth",
+        ),
+        ({}, {"tokenizer_class": "TokenizersBackend"}, "post_processor does not put [CLS] before"),
+    ],
+)
+def test_what_transformers_would_not_read_in_it_is_told(
+    tmp_path: Path,
+    changes: dict[str, Any],
+    settings: dict[str, Any],
+    said: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    settings = {"tokenizer_class": "BertTokenizer"} | settings
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    Tokenizer.load(write(tmp_path, {**BERT, **changes}, {"type": "BertPreTokenizer"}))
+    printed = " ".join(capfd.readouterr().err.split())
+    assert said in printed
+    assert bool(printed) == bool(said)
+
+
+def test_a_class_of_any_kind_goes_by_the_file_alone(tmp_path: Path) -> None:
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    write(tmp_path, {**BERT, "lowercase": True}, {"type": "BertPreTokenizer"})
+    assert Tokenizer.load(tmp_path).lowercase
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def look_at(
             own["unknown"] = {"share": round(counted_text.share, 4), "note": note}
             findings.append(f"{examples.source}: {note}")
             break  # once is enough
-    findings += _of_names(task, train)
+    findings += names_of_labels(task, train)
     findings += _of_labels(task, *counts, weighed=weighed)
     findings += _of_texts(task, train)
     known = {text_key(item): item for item in train.items}
@@ -211,7 +211,7 @@ def _of_labels(
     return findings
 
 
-def _of_names(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
+def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
     """Say which labels look alike, and which are how programs write a missing one."""
     if not task.label_noun:
         return []

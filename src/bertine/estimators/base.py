@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bertine.datasets.data_look import names_of_labels
 from bertine.datasets.labelled import Labelled
 from bertine.errors import BertineError
 from bertine.estimators.texts import InputError, labels_of, texts_of
@@ -29,6 +30,7 @@ from bertine.models.precision import resolve_device
 from bertine.names import LongText, Precision, ScheduleName, TaskName
 from bertine.options.fields import MOST
 from bertine.records.examples import Example, Examples
+from bertine.tasks import task_class
 from bertine.tasks.options import TableOptions
 from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import quietly, warn
@@ -127,6 +129,8 @@ class BertEstimator(BaseEstimator):
                 for row, (each, label) in enumerate(zip(texts, labels, strict=True), 1)
             ],
         )
+        for note in names_of_labels(task_class(self._task), train):
+            warn(note)
         none: Examples[Example] = Examples(_SOURCE, columns, LABEL)
         labelled = Labelled(lambda longest: build(train, longest), train, none)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")

@@ -73,7 +73,9 @@ def labels_of(y: Any, count: int) -> np.ndarray:
         values = [None if value == "nan" else value for value in values]
     missing = [row for row, label in enumerate(values) if _is_missing(label)]
     if missing:
-        raise InputError(f"y[{missing[0]}] is missing (NaN, NA or None); every text needs a label")
+        raise InputError(
+            f"y[{missing[0]}] is missing (NaN, NA, None or an empty text); every text needs a label"
+        )
     kinds = [_kind(value) for value in values]
     for row, kind in enumerate(kinds):
         if kind != kinds[0]:
@@ -103,8 +105,10 @@ def _shown(label: Any) -> str:
 
 
 def _is_missing(label: Any) -> bool:
-    """Return whether it is None, NaN, or the NA of pandas, which is equal to nothing and unequal to
-    nothing either: it raises a TypeError when asked."""
+    """Return whether it is None, NaN, an empty text, or the NA of pandas, which is equal to nothing
+    and unequal to nothing either: it raises a TypeError when asked."""
+    if isinstance(label, str):
+        return not label.strip()
     try:
         return label is None or bool(label != label)
     except TypeError:

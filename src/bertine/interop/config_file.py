@@ -68,6 +68,11 @@ COMMON_IGNORED = frozenset(
 _COMMON_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "auto_map": ((None, {}), "a program of the model's own"),
 }
+#: Activations that compute the same as others: transformers' names of them.
+_SAME_ACTIVATIONS = {
+    **{"gelu_python": "gelu", "swish": "silu"},
+    **{"gelu_fast": "gelu_new", "gelu_accurate": "gelu_new", "gelu_python_tanh": "gelu_new"},
+}
 #: How much of a key must be that of a known one for it to be taken for a typing error.
 #: Where that one is in the file, too, only a slip of a letter is one. Dropout changes no answer.
 _MISSPELT, _SLIP = 0.8, 0.9
@@ -173,6 +178,8 @@ class ConfigKeys:
             for key, name in known.items()
             if key in values
         }
+        if (same := _SAME_ACTIVATIONS.get(str(values_of_fields.get("hidden_act")))) is not None:
+            values_of_fields["hidden_act"] = same
         if values_of_fields.get("hidden_act", "gelu") not in ACTIVATIONS:
             raise BertineError(
                 f"{path}: {self.key('hidden_act')} {values_of_fields['hidden_act']!r} is not "

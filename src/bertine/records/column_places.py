@@ -8,6 +8,8 @@ predicted ones (conlleval), the first is the one to learn. A note names the colu
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -21,9 +23,13 @@ from bertine.tables.layout import inner_suffix
 #: Sentences that are looked at.
 LOOKED_AT = 100
 
-_NOTHING = frozenset("_-")
+_NOTHING = frozenset(("_", "-", ""))
 #: Of the words of a text, more than this share is in no entity.
 _ENTITIES_OUTSIDE = 0.5
+#: So many tags are not yet more than is usual in a short file.
+_MOST_TAGS = 10
+#: How words are numbered.
+_NUMBER = re.compile(r"([0-9]+)[.):]?")
 #: The types of chunks (CoNLL-2000), which often stand in a column before that of the entities.
 _CHUNKS = frozenset(
     ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP")
@@ -50,14 +56,13 @@ def places(
         BertineError: the file has no such column, or both are the same; nobody says which columns
             of a CoNLL-U file are meant, which has several of tags.
     """
-    of_words = word_number(head, word, named=named)
+    word_at = word_place(lines, head, word, named=named)
     conllu = inner_suffix(lines.name) == ".conllu"
-    if word is None and tag is None and (conllu or (of_words > 1 and lines.width == CONLLU)):
+    if word is None and tag is None and (conllu or (word_at and lines.width == CONLLU)):
         raise BertineError(
             f"{lines.name}: is CoNLL-U, whose first column holds numbers; name the columns "
             f"({option('word_column', 2)} and {option('tag_column', 4)} for parts of speech)"
         )
-    word_at = column_index(lines, of_words, "word")
     of_tags = _tag_number(head, word_at, lines.width) if tag is None else tag
     tag_at = column_index(lines, of_tags, "tag")
     if word_at == tag_at:
@@ -65,7 +70,13 @@ def places(
             f"{lines.name}: column {word_at + 1} would be the word and its tag; has the file a "
             f"column of tags? (name it with {option('tag_column')})"
         )
-    note_numbers(lines, of_words, word)
+    words, tags = len(_cells(head, word_at)), len(_cells(head, tag_at))
+    if word is None and tag is None and tags > max(words, _MOST_TAGS):
+        lines.remarks.append(
+            f"{lines.name}: column {tag_at + 1} has {tags:,} different tags, more than column "
+            f"{word_at + 1} has words ({words:,}); if it holds the words, name the columns "
+            f"({option('word_column', tag_at + 1)} and {option('tag_column', word_at + 1)})"
+        )
     if of_tags != (tag or lines.width):
         empty = _cells(head, lines.width - 1).keys() <= _NOTHING
         holds = "no tags" if empty else "the entities inside of others, or predicted ones"
@@ -76,37 +87,66 @@ def places(
     return word_at, tag_at
 
 
-def note_numbers(lines: ColumnLines, number: int, said: int | None) -> None:
-    """Say it where words are not read from the column that is `said`, or the first."""
+def word_place(
+    lines: ColumnLines, head: Sequence[Sequence[Line]], said: int | None, *, named: bool
+) -> int:
+    """Return the index (from 0) of the column of words, and say it where that is another than the
+    one that is `said`, or the first; the arguments are those of :func:`places`.
+
+    Raises:
+        BertineError: the file has no such column, or it holds nothing but numbers.
+    """
+    at = column_index(lines, _word_number(head, said, named=named), "word")
+    cells = _cells(head, at)
+    if not named and lines.width > 2 and cells and all(map(_NUMBER.fullmatch, cells)):
+        raise BertineError(
+            f"{lines.name}: column {at + 1} holds nothing but numbers, but not those of words in a "
+            f"sentence; name the column of the words with {option('word_column')}, and put a blank "
+            "line between sentences"
+        )
     said = said or 1
-    if number != said:
-        holds = "holds numbers" if said == 1 else "holds the tags"
+    if at + 1 != said:
+        holds = "holds numbers" if said == 1 and not _tags_first(head) else "holds the tags"
         lines.remarks.append(
-            f"{lines.name}: column {said} {holds}, so the words are read from column {number}; "
+            f"{lines.name}: column {said} {holds}, so the words are read from column {at + 1}; "
             f"name another one with {option('word_column')}"
         )
+    return at
 
 
-def word_number(head: Sequence[Sequence[Line]], said: int | None, *, named: bool) -> int:
-    """Return the number of the column of words; the arguments are those of :func:`places`."""
+def _word_number(head: Sequence[Sequence[Line]], said: int | None, *, named: bool) -> int:
+    """Return the number (from 1) of the column of words."""
     number = said or 1
     if named:
         return number
     if number > 1:
         return 1 if _types(_cells(head, number - 1)) and not _types(_cells(head, 0)) else number
-    return 2 if _numbers_words(head) else number
+    return 2 if _numbers_words(head) or _tags_first(head) else number
+
+
+def _tags_first(head: Sequence[Sequence[Line]]) -> bool:
+    """Tell whether the first column marks entities, and the second does not."""
+    types, second = _types(_cells(head, 0)), _cells(head, 1)
+    return bool(types) and types != {""} and bool(second) and _types(second) is None
 
 
 def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
-    """Tell whether the first column numbers words or sentences, and words are behind it."""
-    first, second = _cells(head, 0), _cells(head, 1)
-    if not all(cell.isascii() and cell.isdigit() for cell in first):
-        return False
+    """Tell whether the first column counts words, or has the number of the sentence, and words are
+    behind it."""
+    for block in head:
+        found = [_NUMBER.fullmatch(line.cells[0]) for line in block]
+        numbers = [int(match[1][:9]) for match in found if match]
+        steps = {after - before for before, after in itertools.pairwise(numbers)}
+        if len(numbers) < len(found) or steps not in (set(), {0}, {1}):
+            return False
+    second = _cells(head, 1)
     return any(map(str.isalpha, second)) and _types(second) is None
 
 
 def _tag_number(head: Sequence[Sequence[Line]], word_at: int, width: int) -> int:
     """Return the number of the column of tags where nobody names it."""
+    if word_at and _tags_first(head):
+        return 1
     columns = [_cells(head, at) for at in range(width)]
     tag_at = width - 1
     while tag_at > word_at + 1 and columns[tag_at].keys() <= _NOTHING:

@@ -20,7 +20,7 @@ from bertine.records.columns import (
     column_number,
     refuse_table,
 )
-from bertine.records.entities import to_iob2
+from bertine.records.entities import OUTSIDE, to_iob2
 from bertine.records.examples import as_columns
 from bertine.records.sentences import Sentence, Sentences
 from bertine.records.splits import Splits, find_splits
@@ -30,7 +30,7 @@ from bertine.tables.given import Data, GivenTable, Source
 from bertine.tables.layout import inner_suffix
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Table, TableRow
-from bertine.terminal.console import counted
+from bertine.terminal.console import counted, visible_list
 
 #: Suffixes of column files besides those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
@@ -41,6 +41,16 @@ TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 #: Lines that are read ahead, to tell a column file from what is none.
 HEAD = 100
 
+#: What columns are called in a first line that holds no word.
+_HEADER = frozenset(
+    {
+        *("word", "words", "token", "tokens", "text", "lemma", "tag", "tags", "label", "labels"),
+        *("ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "chunk", "chunk_tag"),
+        *("id", "index", "sentence", "sentence_id", "sent_id", "sentence #"),
+    }
+)
+#: The language of a word before it, as in WikiAnn; what separates columns elsewhere, behind it.
+_PREFIX, _SUFFIX = re.compile(r"^([a-z]{2,3}:)."), re.compile(r".([,;:|])$")
 _OBJECT = re.compile(r'\{\s*"')
 _JSON = (".jsonl", ".ndjson", ".json")
 #: The official names of the CoNLL-2003 files end in these.
@@ -240,8 +250,12 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
 
 
 def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
-    """Say it where most tags mark entities, but one that does not made all of them plain."""
+    """Say it where most tags mark entities, but one that does not made all of them plain; and where
+    plain ones may be meant for entities."""
     counts = Counter(tag for tags in given for tag in tags)
+    (outside, most), *others = counts.most_common(2) or [("", 0)]
+    if outside.upper() != OUTSIDE or (others and others[0][1] == most):
+        outside = ""
     if strange := strange_tags(counts):
         wrong = sum(counts[tag] for tag in strange)
         examples.note(
@@ -249,20 +263,44 @@ def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
             f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
             f"tags; mend them, or name the scheme ({option('tag_scheme')})"
         )
+    elif outside or all(map(str.isdigit, counts)):
+        what = (
+            f"most tags are {outside!r}, but the others" if outside else "the tags are numbers and"
+        )
+        examples.note(
+            f"{examples.source}: {what} mark no entities as B-PER and I-PER do, so each word is "
+            "learnt and judged by itself; write entities so if they are meant"
+        )
 
 
 def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> Sentences:
     lines = ColumnLines(name, rows)
-    found = blocks(lines)
-    head = list(islice(found, LOOKED_AT))
+    sentences = blocks(lines)
+    head = list(islice(sentences, LOOKED_AT))
+    if len(head) > 1 and all(map(_begins_with_comment, head)):
+        lines.remarks.append(
+            f"{name}: the first line of every sentence begins with # and is taken for a comment"
+        )
+        for block, _ in head:
+            del block[0]
+        later = ((block[_begins_with_comment((block, at)) :], at) for block, at in sentences)
+        sentences = (pair for pair in later if pair[0])
+        head = [pair for pair in head if pair[0]]
     word_at = tag_at = -1
+    if head and all(cell.lower() in _HEADER for cell in head[0][0][0].cells):
+        names = head[0][0].pop(0)
+        lines.remarks.append(
+            f"{name}:{names.number}: is read as a header, not as words "
+            f"({visible_list(names.cells)})"
+        )
+        head = head if head[0][0] else head[1:]
     if head:
         of_words, of_tags = columns.word_column, columns.tag_column
         named = "word_column" in columns.given
         first = [block for block, _ in head]
         word_at, tag_at = places(lines, first, of_words, of_tags, named=named)
     items: list[Sentence] = []
-    for block, document in chain(head, found):
+    for block, document in chain(head, sentences):
         for line in block:
             if not line.cells[tag_at]:
                 raise BertineError(f"{name}:{line.number}: the tag is empty; every word needs one")
@@ -275,11 +313,24 @@ def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> 
                 document,
             )
         )
+    for affix, where in ((_PREFIX, "begins"), (_SUFFIX, "ends")):
+        found = {match and match[1] for item in items for match in map(affix.search, item.words)}
+        if len(items) > 1 and len(found) == 1 and (same := found.pop()):
+            lines.remarks.append(
+                f"{name}: every word {where} with {same!r}, which is read as a part of it; remove "
+                "it if it is none"
+            )
     examples = Sentences(
         name, (column_name(word_at + 1),), column_name(tag_at + 1), items, word_a_line=True
     )
     examples.notes.extend(lines.notes())
     return examples
+
+
+def _begins_with_comment(sentence: tuple[list[Line], int | None]) -> bool:
+    """Tell whether the first line of a sentence begins with ``#``, as comments with as many columns
+    as words have (MultiCoNER)."""
+    return sentence[0][0].cells[0] == "#"
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
@@ -354,8 +405,8 @@ def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tupl
                 f"{name}:{row.line}: {key!r} holds {wrong[0]}, but its names are those of 0 to "
                 f"{len(names) - 1}"
             )
-        return tuple(names[part] for part in value)
-    return json_words(name, row, key)
+        return tuple(names[part].strip() for part in value)
+    return tuple(tag.strip() for tag in json_words(name, row, key))
 
 
 def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:

@@ -21,10 +21,12 @@ _NUMBER = r"[+-]?\d+(?:\.\d*)?|True|False|true|false"
 _ITEMS = re.compile(rf"\s*(?:(?:{_QUOTED}|{_NUMBER})(?:\s*,\s*|\s+|$))*", re.DOTALL)
 _ITEM = re.compile(rf"{_QUOTED}|{_NUMBER}", re.DOTALL)
 _BARE = re.compile(r"[^'\"\[\]{}():]+")
-_BITS = re.compile(r"[01](?:\s+[01])+")
+_BITS, _DIGITS = re.compile(r"[01](?:\s+[01])+"), re.compile("[01]{3,}")
 #: How it is written that a label is not there, and that it is.
 NO = frozenset(("0", "0.", "0.0", "false", "False", "FALSE"))
 YES = frozenset(("1", "1.", "1.0", "true", "True", "TRUE"))
+#: The same in data for other losses.
+_ABSENT = frozenset(("-1", "-1.", "-1.0"))
 
 
 def parsed_list(text: str) -> list[str] | None:
@@ -63,9 +65,14 @@ def _item(text: str) -> str:
 
 
 def numbers_in(texts: Sequence[str]) -> list[list[str]] | None:
-    """Return the numbers of texts that all are 0 and 1 with blanks between; None of others."""
-    some = any(texts) and all(not text or _BITS.fullmatch(text.strip()) for text in texts)
-    return [text.split() for text in texts] if some else None
+    """Return the numbers of texts that all are 0 and 1 with blanks between, or of one length (three
+    or more) without; None of others."""
+    filled = [text.strip() for text in texts if text]
+    if filled and all(map(_BITS.fullmatch, filled)):
+        return [text.split() for text in texts]
+    if len({*map(len, filled)}) == 1 and all(map(_DIGITS.fullmatch, filled)):
+        return [[*text.strip()] for text in texts]
+    return None
 
 
 def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: str) -> int:
@@ -76,8 +83,16 @@ def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: s
         file, column: for messages.
 
     Raises:
-        BertineError: they hold 0 and 1 for each label, but one has fewer than another.
+        BertineError: they hold 0 and 1 for each label, but one has fewer than another; or 1 and -1.
     """
+    held = {part for _, parts in rows for part in parts}
+    if held & _ABSENT and held <= YES | _ABSENT and len({len(parts) for _, parts in rows}) == 1:
+        line, parts = rows[0]
+        if len(parts) > 1:
+            raise BertineError(
+                f"{file}:{line}: {column!r} holds 1 and -1 for each label; give 0 in the place of "
+                "-1"
+            )
     if not rows or not all(part in NO or part in YES for _, parts in rows for part in parts):
         return 0
     lengths = Counter(len(parts) for _, parts in rows)

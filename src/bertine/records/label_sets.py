@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,11 +31,14 @@ from bertine.tables.column_names import require_columns
 from bertine.tables.given import Source
 from bertine.tables.json_rows import json_kind
 from bertine.tables.table import Table, TableRow
+from bertine.terminal.text import briefly
 
 #: Between the labels of one example, in memory: ASCII's unit separator, which no label holds.
 JOINT = "\x1f"
 #: Separators that are looked for, in this order, where none is named.
-SEPARATORS = ("|", ";", ",")
+SEPARATORS = ("|", ";", ",", "\n", "；", "，", "、")
+#: What stands between labels, too, but may be a part of one.
+_PERHAPS = ("/", "+", "&", "\t", " and ", " ")
 _LIST = re.compile(r"\s*(?:\[.*\]|\{.*\}|\(.*['\"].*\))\s*", re.DOTALL)
 
 
@@ -204,8 +208,26 @@ def _lists(
                 f"{source}: the labels in {column!r} are taken to be separated by {separator!r}; "
                 f"name another with {option('label_separator')}"
             )
+        elif known is None and (found := _undivided(plain)):
+            examples.note(
+                f"{source}: {column!r} has {briefly(found[1])}, which is taken for one label; if "
+                f"it is several, name what separates them: {option('label_separator', found[0])}"
+            )
     parts = iter([_split(cell, separator) for cell in plain] if numbers is None else numbers)
     return [next(parts) if labels is None else labels for labels in lists], separator
+
+
+def _undivided(cells: Sequence[str]) -> tuple[str, str] | None:
+    """Find a sign that may separate labels: all that it divides stands in other cells, too. Return
+    it and a cell that has it; None: there is none."""
+    distinct = dict.fromkeys(cells)
+    for sign in _PERHAPS:
+        lists = [_split(cell, sign) for cell in distinct]
+        counts = Counter(part for parts in lists for part in {*parts})
+        several = [parts for parts in lists if len(parts) > 1]
+        if several and all(counts[part] > 1 for parts in several for part in parts):
+            return sign, next(cell for cell in distinct if len(_split(cell, sign)) > 1)
+    return None
 
 
 def _split(cell: str, separator: str | None) -> list[str]:

@@ -105,7 +105,8 @@ def strange_tags(counts: Counter[str]) -> set[str]:
 
     usual = written_so(_USUAL)
     most = max((usual, *map(written_so, _OTHERS)), key=words)
-    if not most or 2 * words(most) < total:
+    begins = most == usual and any(tag.startswith(("B-", "I-")) for tag in most)
+    if not most or (not begins and 2 * words(most) < total):
         return set()
     return marks - most or {tag for tag in marks if tag[0].upper() not in _LETTERS["IOBES"]}
 

@@ -91,13 +91,16 @@ def _looks_quoted(cell: str) -> bool:
 def needs_quotes(path: Path) -> bool:
     """Tell whether a tsv file can be read with quotes around cells alone: so all of its rows have
     the cells of the header, and every quote is a part of a quoted cell; without, one row has more
-    or fewer. pandas and Excel quote a cell that holds a tab, a line break or a quote."""
+    or fewer, or all names in the header have quotes. pandas and Excel quote a cell that holds a
+    tab, a line break or a quote; R quotes all texts."""
     with open_stream(path) as stream:
         if not _begins_quoted(stream.reader):
             return False
     with open_stream(path) as stream:
-        header = stream.reader.readline(MAX_LINE_BYTES).count(b"\t")
-        if header == 0 or not _has_quotes(stream.reader, header):
+        first = stream.reader.readline(MAX_LINE_BYTES)
+        header = first.count(b"\t")
+        all_quoted = b"" not in first.split(b"\t") and not _QUOTED.sub(b"", first).strip()
+        if header == 0 or not (all_quoted or _has_quotes(stream.reader, header)):
             return False
     with open_stream(path) as stream:
         held, lines = b"", 0

@@ -9,12 +9,16 @@ that of the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bertine.tables.alphabets import ENCODINGS, LONGEST_WORD, Encoding
 
 _REPLACEMENT = "\ufffd"
+#: How encodings of East Asia in bytes of ASCII begin other characters (ISO-2022), and the names of
+#: those by what follows.
+ESCAPE = b"\x1b$"
+_ESCAPED = {b"B": "ISO-2022-JP", b"@": "ISO-2022-JP", b")C": "ISO-2022-KR", b")A": "ISO-2022-CN"}
 #: Words are what stands between characters that are a part of no other one in any encoding: space,
 #: digits, quotes, commas.
 _WORDS = re.compile(rb"[\x40-\xff]+")
@@ -27,6 +31,8 @@ _DAMAGE, _VALID = 20.0, {2: 5.0, 3: 9.0, 4: 12.0}
 #: The share of a text's characters in UTF-16 that is usual in some language; of a short one's; and
 #: of one's in UTF-32 that can be printed.
 _KNOWN, _KNOWN_FEW, _KNOWN_ALL = 0.4, 0.75, 0.9
+#: Bits that speak against an encoding of East Asia without a single usual character.
+_NONE_USUAL = 20.0
 #: Of the characters of a text so many may be none that its encoding would have there.
 _WRONG_SHARE = 1 / 15
 #: Another encoding is named besides, where it is worse by so many bits, or that share of them.
@@ -78,6 +84,7 @@ class _Evidence:
     beyond: int = 0
     damaged: int = 0
     head: bytes = b""
+    escaped: str = ""
     valid_words: dict[bytes, None] = field(default_factory=dict)
     other_words: dict[bytes, None] = field(default_factory=dict)
     _room: list[int] = field(default_factory=lambda: [_KEPT, _KEPT])
@@ -86,7 +93,7 @@ class _Evidence:
     @property
     def enough(self) -> bool:
         """Whether more of the file would not change the answer."""
-        return self._room[1] <= 0 and self.damaged > self.beyond / 2
+        return bool(self.escaped) or (self._room[1] <= 0 and self.damaged > self.beyond / 2)
 
     def add(self, block: bytes) -> None:
         """Count a part of the file that ends where a line does."""
@@ -94,6 +101,9 @@ class _Evidence:
             self.head += block[: _HEAD - len(self.head)]
         if block.isascii():
             self.characters += len(block)
+            if ESCAPE in block:
+                behind = block.partition(ESCAPE)[2]
+                self.escaped = next((n for b, n in _ESCAPED.items() if behind.startswith(b)), "")
             return
         text = block.decode("utf-8", "replace")
         damaged = text.count(_REPLACEMENT) - block.count(_REPLACEMENT.encode())
@@ -134,6 +144,9 @@ def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
         evidence.add(block)
         if evidence.enough:
             break
+    if evidence.escaped:
+        escaped = Encoding(evidence.escaped.lower(), evidence.escaped, "")
+        return Finding((escaped,), False, 0, 0)
     if wide := _of_two_bytes(evidence.head):
         return Finding((wide,), False, evidence.damaged, evidence.beyond)
     if evidence.damaged <= _FEW and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
@@ -168,6 +181,8 @@ def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
             price, beyond, wrong = price + bits, beyond + characters, wrong + misplaced
             if price > most:
                 break
+        if encoding.wide and not _has_usual(encoding, words):
+            price += _NONE_USUAL
         if price <= most and wrong <= beyond * _WRONG_SHARE:
             prices.append((price, encoding))
     if not prices:
@@ -183,6 +198,12 @@ def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
             if word.decode(best.codec, "replace") != word.decode(encoding.codec, "replace"):
                 return (best, encoding), word
     return (best,), b""
+
+
+def _has_usual(encoding: Encoding, words: Sequence[bytes]) -> bool:
+    """Tell whether a character of some word is usual in an encoding."""
+    usual = {*encoding.usual}
+    return any(not usual.isdisjoint(word.decode(encoding.codec, "replace")) for word in words)
 
 
 def _price_in_utf8(word: bytes) -> float:

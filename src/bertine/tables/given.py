@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ SPLIT_NAMES = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test",),
 }
+#: What Python writes for an object that has no text of its own.
+_ADDRESS = re.compile(r"<.* at 0x[0-9a-f]+>", re.DOTALL)
 #: The kinds that are taken, for messages.
 _KINDS = (
     "a path, a pandas or polars data frame, an Arrow table, a datasets.Dataset, a list of "
@@ -59,9 +62,18 @@ class GivenTable:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries: texts, numbers, truth values, lists, dictionaries and
-        None. Gaps (NaN, ``pandas.NA``) are None, other values are their text."""
-        for values in zip(*(self.cells[name] for name in self.columns), strict=True):
-            yield dict(zip(self.columns, map(plain_value, values), strict=True))
+        None. Gaps (NaN, ``pandas.NA``) are None, other values are their text.
+
+        Raises:
+            BertineError: a value is an object without a text of its own (a generator).
+        """
+        cells = zip(*(self.cells[name] for name in self.columns), strict=True)
+        for number, values in enumerate(cells, 1):
+            try:
+                plain = [plain_value(value) for value in values]
+            except BertineError as error:
+                raise BertineError(f"{self.name}:{number}: {error}") from error
+            yield dict(zip(self.columns, plain, strict=True))
 
 
 @dataclass(frozen=True)
@@ -257,6 +269,8 @@ def plain_value(value: Any) -> Any:
         return int(value)
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
+    if isinstance(value, set | frozenset):  # whose order is chance
+        return [plain_value(inner) for inner in sorted(value, key=str)]
     if isinstance(value, Mapping):
         return {str(key): plain_value(inner) for key, inner in value.items()}
     if type(value).__name__ in ("NAType", "NaTType"):
@@ -267,7 +281,13 @@ def plain_value(value: Any) -> Any:
         # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
         # surrogate pairs, which the table mends and counts.
         return value.decode("utf-8", "surrogateescape")
-    return str(value)
+    text = str(value)
+    if _ADDRESS.search(text):
+        raise BertineError(
+            f"a value is {text[:60]} ({type(value).__name__}), which is no text, number, list or "
+            "dictionary; give what it stands for"
+        )
+    return text
 
 
 def _article(word: str) -> str:

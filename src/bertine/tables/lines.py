@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from bertine.errors import BertineError
 from bertine.options.names import option
-from bertine.tables.streams import EncodingCheck, line_blocks, reading, text_begin
+from bertine.tables.encodings import ESCAPE
+from bertine.tables.streams import EncodingCheck, line_blocks, reading, refuse_old_ends, text_begin
+from bertine.tables.twice_encoded import twice_encoded, twice_note
 from bertine.terminal.console import counted
 
 #: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
@@ -21,6 +23,8 @@ MAX_JSON_BYTES = 512 * 2**20
 _MOST_BLANK_LINES = 100_000
 #: Bytes beyond ASCII of a pipe that are kept, to tell its encoding if it turns out to be damaged.
 _KEPT = 1 << 14
+#: What ends a file of old programs (^Z).
+_END_OF_DOS = b"\x1a"
 #: So many lines are named where something is counted.
 _SHOWN = 10
 
@@ -35,6 +39,7 @@ class TableStats:
             of their lines.
         quoted: whether tsv was read with quotes around cells, as it can be read no other way.
         quoted_cells: cells of tsv that look quoted, and were read with their quotes.
+        twice: rows with text that was encoded twice, a word of it, and what it was before.
     """
 
     rows: int = 0
@@ -45,6 +50,14 @@ class TableStats:
     lacking: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     quoted: bool = False
     quoted_cells: int = 0
+    twice: tuple[int, str, str] = (0, "", "")
+
+    def count_twice(self, values: Iterable[Any]) -> None:
+        """Count a row if one of its values is a text that was encoded twice."""
+        for value in values:
+            if isinstance(value, str) and (found := twice_encoded(value)):
+                self.twice = (self.twice[0] + 1, *(self.twice[1:] if self.twice[0] else found))
+                return
 
     def lack(self, column: str, line: int) -> None:
         """Count a row without the key `column`."""
@@ -74,6 +87,8 @@ class TableStats:
             f"({first_numbers(lines, count)})"
             for column, (count, lines) in self.lacking.items()
         ]
+        if self.twice[0]:
+            notes.append(f"{name}: {twice_note('row', *self.twice)}")
         if self.quoted:
             notes.append(f'{name}: " quotes cells, as in csv: only so do its rows fit the header')
         elif self.quoted_cells:
@@ -118,7 +133,7 @@ class TableLines:
     def __next__(self) -> str:
         with reading(self._path):
             raw = self._handle.readline(MAX_LINE_BYTES + 1)
-        if not raw:
+        if raw in (b"", _END_OF_DOS):
             raise StopIteration
         self.number += 1
         where = f"{self.name}:{self.number}"
@@ -128,11 +143,8 @@ class TableLines:
         if self.number == 1 and len(raw) > MAX_LINE_BYTES and raw.startswith(b"["):
             return "["  # perhaps a list of JSON, which `whole` reads
         self.check_length()
-        if self.number == 1 and b"\r" in raw.rstrip(b"\r") and not raw.endswith(b"\n"):
-            raise BertineError(
-                f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file "
-                "with \\n"
-            )
+        if self.number == 1:
+            refuse_old_ends(raw, where)
         if self._once:
             if raw.isascii() or len(self._before) >= _KEPT:
                 self._passed += len(raw)
@@ -172,6 +184,8 @@ class TableLines:
             if self._strict:
                 raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
             self._stats.nul_bytes += raw.count(b"\0")
+        if ESCAPE in raw:
+            self._check.damaged(where)
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -24,7 +24,7 @@ from bertine.errors import BertineError
 from bertine.files import check_regular, os_errors
 from bertine.options.names import option
 from bertine.tables.contents import refuse_binary
-from bertine.tables.encodings import Finding, other_encoding
+from bertine.tables.encodings import ESCAPE, Finding, other_encoding
 from bertine.tables.json_rows import without_surrogates
 
 #: Suffixes of compressed files, and what they are called in messages.
@@ -267,7 +267,7 @@ def decode(
     Raises:
         BertineError: the file is in another encoding; `strict`, and the text is not clean.
     """
-    if b"\0" in raw:
+    if b"\0" in raw or ESCAPE in raw:
         check.damaged(place, raw)
     try:
         text = raw.decode("utf-8")
@@ -345,6 +345,8 @@ def blocks(
     while raw := rest if rest.endswith(b"\n") else rest + reader.readline(limit):
         if line == 1 and line_begins and path is not None:
             raw = text_begin(raw, path)
+            if len(raw) < limit:
+                refuse_old_ends(raw, f"{path}:1")
         rest = b""
         if len(raw) > limit or (len(raw) == limit and not raw.endswith(b"\n")):
             cut = _last_cut(raw, limit)
@@ -386,6 +388,18 @@ def _last_cut(raw: bytes, limit: int) -> int:
             length = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
             return limit if back >= length else limit - back
     return limit  # not UTF-8
+
+
+def refuse_old_ends(first: bytes, where: str) -> None:
+    r"""Refuse a file whose `first` line shows that its lines end with ``\r`` alone.
+
+    Raises:
+        BertineError: they do; begins with `where`.
+    """
+    if b"\r" in first.rstrip(b"\r") and not first.endswith(b"\n"):
+        raise BertineError(
+            f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file with \\n"
+        )
 
 
 def text_begin(raw: bytes, path: Path | str) -> bytes:

@@ -248,6 +248,7 @@ class Table:
     def __iter__(self) -> Iterator[TableRow]:
         for row in self._rows:
             self.stats.rows += 1
+            self.stats.count_twice(row.values.values())
             for column in self._may_lack:
                 if column not in row.values:
                     self.stats.lack(column, row.line)

@@ -14,10 +14,18 @@ from bertine.terminal.console import visible_list
 
 #: So many labels are named in a message.
 _SHOWN = 20
-#: How programs write what is missing: pandas, Python, JSON, SQL, Excel.
-MISSING = frozenset(("nan", "NaN", "NaT", "<NA>", "None", "null", "NULL", "#N/A"))
+#: How programs write what is missing: pandas, Python, JSON, SQL, Excel; and what pandas takes so.
+MISSING = frozenset(
+    {
+        *("nan", "NaN", "-nan", "-NaN", "NaT", "<NA>", "NA", "N/A", "n/a", "#N/A", "#NA"),
+        *("None", "null", "NULL", "#N/A N/A"),
+    }
+)
 #: Small letters of Cyrillic and Greek, dashes and quotes, and the usual signs that they look like.
 _USUAL = str.maketrans("авеікмнорстухјѕοαικνρτυχ‐‒–—−’‘", "abeikmhopctyxjsoaiknptux-----''")
+
+#: What stands around a label where a program has written a list, or a text, of it.
+_AROUND = "[](){}'\"“”‘’ "
 
 
 def check_labels(task: str, labels: Sequence[str], what: str = "label") -> None:
@@ -73,7 +81,7 @@ def look_alikes(labels: Iterable[str]) -> list[list[str]]:
 def _look(label: str) -> str:
     """Return what labels have in common that look alike."""
     seen = "".join(c for c in unicodedata.normalize("NFKC", label) if not _unseen(c))
-    return " ".join(seen.split()).lower().translate(_USUAL)
+    return " ".join(seen.split()).strip(_AROUND).lower().translate(_USUAL)
 
 
 def _unseen(character: str) -> bool:
@@ -117,6 +125,9 @@ def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _number(label: str) -> float | None:
+    """Return the number that a label is, as which programs take truth values, too."""
+    label = label.strip(_AROUND)
+    label = {"true": "1", "false": "0"}.get(label.lower(), label)
     try:
         value = float(label)
     except ValueError:

@@ -13,6 +13,7 @@ from typing import Any
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object
+from bertine.terminal.console import visible_list, warn
 from bertine.terminal.text import briefly
 from bertine.text.kind import Kind
 
@@ -21,6 +22,8 @@ SETTINGS, NAMED, ADDED = "tokenizer_config.json", "special_tokens_map.json", "ad
 _DECODER = "added_tokens_decoder"
 #: Special tokens without names of their own, as newer versions and older ones call them.
 _MORE = _EXTRA, _ADDITIONAL = ("extra_special_tokens", "additional_special_tokens")
+#: So many tokens are named in a message.
+_SHOWN = 5
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -33,12 +36,14 @@ class NamedToken:
         index: its id; None: the one that the vocabulary has, else the next one.
         flags: how it is looked for in a text, those that are true.
         needed: whether it is added where the vocabulary has it not.
+        decisive: whether its flags go before those of a tokenizer.json.
     """
 
     content: str
     index: int | None = None
     flags: Mapping[str, bool] = field(default_factory=dict)
     needed: bool = True
+    decisive: bool = False
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def _of_decoder(file: Path, tokens: Any) -> Iterator[NamedToken]:
         content = content_of(value) if isinstance(value, dict) else None
         if content is None or not (key.isascii() and key.isdigit()) or len(key) > 9:
             raise BertineError(f"{file}: {_DECODER} has {briefly({key: value})}, not a token by id")
-        yield NamedToken(content, int(key), _flags(file, value))
+        yield NamedToken(content, int(key), _flags(file, value), decisive=True)
 
 
 def _of_added(file: Path, special: Collection[str]) -> Iterator[NamedToken]:
@@ -137,24 +142,32 @@ def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[NamedToken]) 
             vocabulary.
     """
     ids = _ids(value["model"].get("vocab"))
-    added = list(value.get("added_tokens") or [])
-    held = {token["content"] for token in added}
-    following = 1 + max([*ids.values(), *(token["id"] for token in added)], default=-1)
+    held = {token["content"]: token for token in value.get("added_tokens") or []}
+    following = 1 + max([*ids.values(), *(token["id"] for token in held.values())], default=-1)
+    decisive = {token.content for token in tokens if token.decisive}
+    more = [content for content in held if content not in ids and content not in decisive]
+    if decisive and more:
+        warn(
+            f"{file}: adds {visible_list(more[:_SHOWN])}, which {_DECODER} in {SETTINGS} does not "
+            "have; all are read, as transformers may not"
+        )
     for token in tokens:
-        if token.content in held or not (token.needed or token.content in ids):
+        entry = held.get(token.content)
+        if entry is None and not (token.needed or token.content in ids):
             continue
-        index = ids.get(token.content, following)
+        index = ids.get(token.content, following) if entry is None else entry["id"]
         if token.index not in (None, index):
             raise BertineError(
                 f"{file}: the token {briefly(token.content)} has the id {token.index} in {ADDED} "
                 f"or {SETTINGS}, but {index} in this vocabulary; they do not belong together"
             )
-        following += index == following
-        added.append(
-            {**dict.fromkeys(_FLAGS, False), **token.flags, "content": token.content, "id": index}
-        )
-        held.add(token.content)
-    value["added_tokens"] = sorted(added, key=lambda token: int(token["id"]))
+        flags = {**dict.fromkeys(_FLAGS, False), **token.flags}
+        if entry is None:
+            following += index == following
+            held[token.content] = {**flags, "content": token.content, "id": index}
+        elif token.decisive:
+            entry |= flags
+    value["added_tokens"] = sorted(held.values(), key=lambda token: int(token["id"]))
 
 
 def _ids(vocab: Any) -> dict[str, int]:

@@ -36,6 +36,7 @@ from bertine.tables.streams import (
     text_begin,
 )
 from bertine.tables.text_columns import choose_text_column, table_texts
+from bertine.tables.twice_encoded import twice_encoded, twice_note
 from bertine.terminal.console import counted, human_bytes
 
 #: Suffix (before that of a compression) -> format.
@@ -59,6 +60,8 @@ _KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv or .parquet"
 #: The longest line of a JSON-lines file that is read, in bytes.
 MAX_JSON_LINE = 1 << 28
 
+#: What ends a file of old programs (^Z).
+_END_OF_DOS = "\x1a"
 #: So many of the files that are skipped are named; all are counted.
 MAX_SKIPPED_NAMED = 10
 
@@ -91,6 +94,7 @@ class CorpusStats(Repairs):
         split_documents: documents larger than `max_document_bytes`, given out in parts.
         skipped_files: how many files of the given folders are of no known format.
         first_skipped: the first of them, ten at the most.
+        twice: documents with text that was encoded twice, a word of it, and what it was before.
     """
 
     files: int = 0
@@ -100,6 +104,7 @@ class CorpusStats(Repairs):
     split_documents: int = 0
     skipped_files: int = 0
     first_skipped: list[str] = field(default_factory=list)
+    twice: tuple[int, str, str] = (0, "", "")
 
     def lines(self) -> list[str]:
         """Return a summary for people; a line for each thing that was mended or skipped."""
@@ -115,6 +120,8 @@ class CorpusStats(Repairs):
             lines.append(f"{self.invalid_utf8:,} invalid UTF-8 sequences replaced by U+FFFD")
         if self.nul:
             lines.append(f"{self.nul:,} NUL characters removed")
+        if self.twice[0]:
+            lines.append(twice_note("document", *self.twice))
         if self.skipped_files:
             lines.append(
                 f"{self.skipped_files:,} files of no known format skipped, "
@@ -208,9 +215,14 @@ class Corpus:
             }
             for raw_text, row, base in readers[format_of(path) or "plain"](path, stats):
                 self._position = done + base
-                if raw_text.isspace() or not raw_text:
+                if raw_text.strip() in ("", _END_OF_DOS):
                     stats.empty_documents += 1
                     continue
+                if found := twice_encoded(raw_text):
+                    stats.twice = (
+                        stats.twice[0] + 1,
+                        *(stats.twice[1:] if stats.twice[0] else found),
+                    )
                 stats.documents += 1
                 size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())
                 stats.text_bytes += size

@@ -49,9 +49,11 @@ _CLASSES = frozenset(
     for name in (
         *("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert", "RetriBert"),
         *("LayoutLM", "Lxmert", "Funnel", "Splinter", "Realm", "Ernie", "Nezha"),
-        *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "PreTrained", "Auto"),
+        *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "Auto"),
     )
-) | {"TokenizersBackend"}
+)
+#: Those of any kind, which go by a tokenizer.json alone.
+_OF_ANY_KIND = frozenset(("PreTrainedTokenizer", "TokenizersBackend"))
 
 #: How BERT normalizes a text and divides it, and the steps of other ways that are read: none of
 #: them sees what stands on the other side of white space.
@@ -181,17 +183,26 @@ class WordPiece(Kind):
                 f"{file}: its pre_tokenizer divides no words; it must have one of "
                 f"{', '.join(sorted(_SPLITTERS))}"
             )
-        lowercase = config.get("do_lower_case")
-        if isinstance(normalizer, dict) and normalizer.get("type") == _NORMALIZER:
-            for name, key in _SWITCHES.items():
-                if name in config:
-                    override(file, normalizer, key, name, config[name])
+        name = _class_name(config)
+        of_bert = isinstance(normalizer, dict) and normalizer.get("type") == _NORMALIZER
+        for switch, key in _SWITCHES.items():
+            if of_bert and switch in config and name not in _OF_ANY_KIND:
+                override(file, value["normalizer"], key, switch, config[switch])
         _check_model(file, value["model"])
-        kind = cls(backend_of(file, value))
-        if lowercase is not None and lowercase != kind.lowercase:
+        if name in _OF_ANY_KIND and not _puts_cls_and_sep(value.get("post_processor")):
             warn(
-                f"{file.parent}: tokenizer_config.json has do_lower_case {lowercase}, the "
-                f"normalizer of tokenizer.json has {kind.lowercase}; the latter is used"
+                f"{file}: its post_processor does not put [CLS] before a text and [SEP] behind it, "
+                "as is done here; make sure that the model was trained so"
+            )
+        kind = cls(backend_of(file, value))
+        # Where a model is beside it, it is read with this one.
+        if not name and file.with_name("config.json").is_file():
+            name = "BertTokenizer"
+        if name and name not in _OF_ANY_KIND and (other := kind._unlike_class(name, config)):
+            warn(
+                f"{file}: transformers' {name} does not go by it in {other}; tokenizer.json is "
+                "used; if the model was trained with it, name PreTrainedTokenizerFast as "
+                "tokenizer_class in tokenizer_config.json, else mend tokenizer.json"
             )
         return kind
 
@@ -200,8 +211,8 @@ class WordPiece(Kind):
         file = path / "vocab.txt" if path.is_dir() else path
         check_switches(file, config, _SWITCHES)
         _check_names(file, config)
-        name = str(config.get("tokenizer_class") or "BertTokenizer").removesuffix("Fast")
-        if name not in _CLASSES:
+        name = _class_name(config)
+        if name and name not in _CLASSES | _OF_ANY_KIND:
             raise BertineError(
                 f"{file.with_name('tokenizer_config.json')}: tokenizer_class {briefly(name)} "
                 "is not known to read a vocab.txt as BERT does; if it does, name BertTokenizer "
@@ -209,14 +220,42 @@ class WordPiece(Kind):
             )
         tokens = _read_tokens(file)
         lowercase = config.get("do_lower_case")
+        if lowercase is None:
+            lowercase = _looks_uncased(tokens)
+            if not lowercase and file.with_name("config.json").is_file():
+                warn(
+                    f"{file}: has capitals, so texts keep theirs, though transformers' "
+                    "BertTokenizer would lower-case them; say do_lower_case in a "
+                    "tokenizer_config.json"
+                )
         kind = cls.build(
             tokens,
-            lowercase=_looks_uncased(tokens) if lowercase is None else bool(lowercase),
+            lowercase=bool(lowercase),
             strip_accents=config.get("strip_accents"),
             split_chinese=config.get("tokenize_chinese_chars") is not False,
             source=str(file),
         )
         return kind, file
+
+    def _unlike_class(self, name: str, config: Mapping[str, Any]) -> str:
+        """Write in what a tokenizer.json differs from what transformers' class `name` makes anew of
+        a vocabulary and the `config` beside it; "" where in nothing."""
+        if name not in _CLASSES:
+            return "anything"
+        lowercase, accents = config.get("do_lower_case") is not False, config.get("strip_accents")
+        made = (lowercase, lowercase if accents is None else accents)
+        model = self.backend.model
+        differs = {
+            "lower case": self.lowercase != made[0],
+            "accents": (self.lowercase if self.strip_accents is None else self.strip_accents)
+            != made[1],
+            "Chinese characters": self.split_chinese
+            is (config.get("tokenize_chinese_chars") is False),
+            "other steps than BERT's": bool(self._parts),
+            "the prefix of pieces": model.continuing_subword_prefix != _INSIDE,
+            "the longest word": model.max_input_chars_per_word != MAX_CHARS_PER_WORD,
+        }
+        return ", ".join(what for what, differ in differs.items() if differ)
 
     def complete(self, ids: Mapping[str, int]) -> Template:
         cls, sep = ids["[CLS]"], ids["[SEP]"]
@@ -317,6 +356,25 @@ def normalizer(
         strip_accents=strip_accents,
         lowercase=lowercase,
     )
+
+
+def _class_name(config: Mapping[str, Any]) -> str:
+    """Return the class of transformers that is named for a tokenizer, "" where none is."""
+    return str(config.get("tokenizer_class") or "").removesuffix("Fast")
+
+
+def _puts_cls_and_sep(post_processor: Any) -> bool:
+    """Tell whether the last step of a tokenizer.json puts the special tokens where BERT has them
+    around one text."""
+    step = post_processor if isinstance(post_processor, dict) else {}
+    places = step.get("single") if step.get("type") == "TemplateProcessing" else None
+    if not isinstance(places, list):
+        return step.get("type") in ("BertProcessing", "RobertaProcessing")
+    return [re.findall(r"\[CLS\]|\[SEP\]", str(place)) for place in places] == [
+        ["[CLS]"],
+        [],
+        ["[SEP]"],
+    ]
 
 
 def _check_names(file: Path, config: Mapping[str, Any]) -> None:

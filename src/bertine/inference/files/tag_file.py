@@ -17,11 +17,10 @@ from bertine.inference.files.rows import chunks, joined, text_progress, unused
 from bertine.inference.files.text_report import pace
 from bertine.inference.predictor import Predictor
 from bertine.options.names import option, text_option
-from bertine.records.column_places import LOOKED_AT, note_numbers, word_number
+from bertine.records.column_places import LOOKED_AT, word_place
 from bertine.records.columns import (
     ColumnLines,
     Line,
-    column_index,
     looks_like_columns,
     refuse_table,
 )
@@ -282,9 +281,7 @@ class _TaggingJob:
         """Return the index of the column of words, which the `first` sentences tell."""
         if self._word_at < 0:
             said, named = self.columns.word_column, "word_column" in self.columns.given
-            number = word_number(first[:LOOKED_AT], said, named=named)
-            self._word_at = column_index(lines, number, "word")
-            note_numbers(lines, number, said)
+            self._word_at = word_place(lines, first[:LOOKED_AT], said, named=named)
         return self._word_at
 
     # JSON lines, Parquet and plain text
