@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | array):
         return [plain(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())

@@ -202,7 +202,7 @@ def test_an_absurd_learning_rate_is_one_clear_error(
             steps=50,
             max_seq_length=32,
             batch_size=2,
-            learning_rate=1e30,
+            learning_rate=1e9,
             warmup_steps=0,
         )
     assert not (tmp_path / "run" / "model").exists()

@@ -263,7 +263,7 @@ def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> 
     [
         ({"min_rate": 1e-2, "max_rate": 1e-3}, "min_rate is 0.01 and max_rate is 0.001"),
         ({"min_rate": 0.0}, "must be above 0"),
-        ({"max_rate": float("inf")}, "max_rate is inf, but they must be above 0"),
+        ({"max_rate": float("inf")}, "max_rate is inf, but must be finite"),
         ({"steps": 19}, "steps is 19, but must be at least 20"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"layer_decay": 0.0}, "layer_decay is 0"),

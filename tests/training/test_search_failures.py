@@ -149,7 +149,7 @@ def test_mistakes(
     out = tmp_path / "out"
     for changes, said in (
         ({"learning_rates": []}, "learning_rates is an empty list"),
-        ({"batch_sizes": [0]}, "batch_sizes: 0 cannot be"),
+        ({"batch_sizes": [0]}, "batch_sizes is 0, but must be at least 1"),
         ({"processes": 0}, "processes is 0"),
         ({"task": "glue", "glue_task": "ALL"}, "one task of GLUE"),
         ({"task": "glue"}, "one task of GLUE"),

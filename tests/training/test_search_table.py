@@ -211,11 +211,11 @@ def test_every_run_has_a_name_of_its_own() -> None:
     [
         ({"learning_rates": []}, "learning_rates is an empty list"),
         ({"seeds": []}, "seeds is an empty list"),
-        ({"batch_sizes": [16, 0]}, "batch_sizes: 0 cannot be; give a whole number from 1 on"),
+        ({"batch_sizes": [16, 0]}, "batch_sizes is 0, but must be at least 1"),
         ({"batch_sizes": [16.5]}, "batch_sizes: 16.5 cannot be"),
         ({"epochs": [True]}, "epochs: True cannot be"),
         ({"learning_rates": [0.0]}, "learning_rates: 0.0 cannot be; give a number above 0"),
-        ({"learning_rates": [math.nan]}, "learning_rates: nan cannot be"),
+        ({"learning_rates": [math.nan]}, "learning_rates is nan, but must be 0 or more and finite"),
         ({"learning_rates": "3e-5"}, "must be a list of numbers"),
         ({"epochs": [3, 3]}, "epochs: 3 is given twice"),
         ({"seeds": [-1]}, "seeds: -1 cannot be"),
