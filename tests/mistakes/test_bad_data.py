@@ -221,7 +221,7 @@ def test_labels_that_are_one_number_are_warned_of(
     quick: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32"}
     finetuned("text", model=made / "model", data=path, out=tmp_path / "run", **quick)
     said = " ".join(capsys.readouterr().err.split())
-    assert "the labels '1' and '1.0' are told apart, but are the same number" in said
+    assert "the labels '1' (line 3) and '1.0' (line 4) are the same number, but are told" in said
 
 
 def test_damage_that_is_mended_is_told(

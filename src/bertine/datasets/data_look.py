@@ -18,7 +18,7 @@ from bertine.records.examples import Examples
 from bertine.tables.lines import first_numbers
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
-from bertine.tasks.labels import MISSING, look_alikes, told_apart
+from bertine.tasks.labels import MISSING, look_alikes, same_numbers, told_apart
 from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import counted, visible, visible_list
 from bertine.terminal.shown import Shown
@@ -212,7 +212,8 @@ def _of_labels(
 
 
 def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
-    """Say which labels look alike, and which are how programs write a missing one."""
+    """Say which labels look alike or are the same number, and which are how programs write that one
+    is missing."""
     if not task.label_noun:
         return []
     lines: dict[str, list[int]] = defaultdict(list)
@@ -226,6 +227,12 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
         findings.append(
             f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
             "apart; write them alike if they are the same"
+        )
+    for pair in same_numbers(lines):
+        one, other = (f"{name!r} (line {lines[name][0]})" for name in pair)
+        findings.append(
+            f"{train.source}: the {task.label_noun}s {one} and {other} are the same number, but "
+            "are told apart; write them alike if they are the same"
         )
     for name in sorted(lines.keys() & MISSING):
         findings.append(

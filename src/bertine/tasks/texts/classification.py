@@ -29,7 +29,7 @@ from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.conformal import SEPARATOR, coverage_line, label_sets
 from bertine.tasks.costs import Costs
 from bertine.tasks.features import Features, by_example
-from bertine.tasks.labels import check_labels, label_id, same_numbers
+from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
@@ -172,10 +172,6 @@ class TextClassification(WholeTextTask[Prediction]):
         )
         for example in examples.items:
             task.target(example.label, examples.source, example.line)
-        for one, other in same_numbers(task.labels):
-            note = f"{examples.source}: the labels {one!r} and {other!r} are told apart, but are "
-            note += "the same number; write them alike if they are the same label"
-            examples.note(note)
         return task
 
     def target(self, label: str | None, source: str, line: int) -> int | None:
