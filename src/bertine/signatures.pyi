@@ -170,8 +170,40 @@ def check_labels(
             instead of mending, or leaving out, and counting them.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
-        paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
+        paper: train as the paper of the model does, where nothing else is said, and keep the
+            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
+            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
+            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
+            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
+            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
+            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
+            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
+            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
+            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
+            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
+            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
+            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
+            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
+            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
+            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
+            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
+            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
+            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
+            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
+            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
+            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
+            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
+            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
+            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
+            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         learning_rate: its highest value; None: by the width of the model.
@@ -450,8 +482,40 @@ def distill(
             since the weights of the head have it. Guo et al. 2017
             (:mod:`bertine.tasks.calibration`).
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
-        paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
+        paper: train as the paper of the model does, where nothing else is said, and keep the
+            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
+            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
+            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
+            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
+            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
+            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
+            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
+            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
+            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
+            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
+            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
+            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
+            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
+            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
+            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
+            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
+            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
+            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
+            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
+            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
+            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
+            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
+            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
+            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
+            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: by which validation examples are held out where the data has none; None: that of
@@ -1102,8 +1166,40 @@ def finetune(
             (-DOCSTART-). Paper, section 5.3.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
-        paper: train as the paper does where nothing else is said: 3 epochs, batches of 32, a
-            learning rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch.
+        paper: train as the paper of the model does, where nothing else is said, and keep the
+            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
+            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
+            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
+            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
+            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
+            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
+            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
+            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
+            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
+            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
+            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
+            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
+            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
+            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
+            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
+            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
+            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
+            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
+            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
+            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
+            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
+            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
+            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
+            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
+            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: by which validation examples are held out where the data has none; None: that of

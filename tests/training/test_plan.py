@@ -55,6 +55,39 @@ def test_deeper_models_are_trained_at_lower_rates() -> None:
         assert rate_for(PRESETS[known]) in (5e-5, 3e-5)
 
 
+@pytest.mark.parametrize(
+    ("model", "task", "recipe"),
+    [
+        # Epochs, batch, rate, warm-up, weight decay, layer decay, as the papers print them.
+        ("bert-base", "swag", (3, 16, 2e-5, None, None, None)),
+        ("bert-base", "squad/v1.1", (3, 32, 5e-5, None, None, None)),
+        ("bert-large", "squad/v2.0", (2, 48, 5e-5, None, None, None)),
+        ("bert-base", "glue/MRPC", (3, 32, 5e-5, None, None, None)),
+        ("bert-base", "tagging", (3, 32, 5e-5, None, None, None)),
+        ("roberta-base", "glue/RTE", (10, 16, 2e-5, 0.06, 0.1, None)),
+        ("roberta-base", "squad/v2.0", (2, 48, 1.5e-5, 0.06, 0.01, None)),
+        ("albert-base", "glue/QQP", (5, 128, 5e-5, 0.0714, None, None)),
+        ("albert-base", "swag", (3, 16, 2e-5, None, None, None)),  # none of its own
+        ("electra-small", "glue/STS-B", (10, 32, 3e-4, 0.1, 0.0, 0.8)),
+        ("electra-base", "squad/v1.1", (2, 32, 1e-4, 0.1, 0.0, 0.8)),
+        ("electra-large", "text", (3, 32, 5e-5, 0.1, 0.0, 0.9)),
+        ("openai-gpt", "text", (3, 32, 6.25e-5, 0.002, None, None)),
+        ("xlnet-large-cased", "squad/v2.0", (3, 48, 3e-5, None, None, 0.75)),
+        ("distilbert-base", "glue/CoLA", (3, 32, 5e-5, None, None, None)),
+    ],
+)
+def test_a_paper_has_a_recipe_by_task_and_family(
+    model: str, task: str, recipe: tuple[float | None, ...]
+) -> None:
+    found = Wishes(paper=True).plan(PRESETS[model], 1_000, task)
+    assert found.paper is not None
+    said = (found.paper.warmup_ratio, found.paper.weight_decay, found.paper.layer_decay)
+    assert (found.epochs, found.batch_size, found.learning_rate, *said) == recipe
+    assert found.save_best is False
+    # What a user says goes before.
+    assert "layer_decay" not in found.changes({"layer_decay": 1.0})
+
+
 def test_what_is_said_goes_before_the_rule() -> None:
     model = config(384)
     plan = Wishes().plan(model, 1_000)
@@ -63,9 +96,6 @@ def test_what_is_said_goes_before_the_rule() -> None:
     assert (paper.epochs, paper.batch_size, paper.learning_rate) == (3, 32, 5e-5)
     assert (paper.save_best, plan.save_best) == (False, None)
     assert Wishes(paper=True, epochs=4).plan(model, 1_000).epochs == 4
-    assert paper.warmup_ratio is None
-    gpt = Wishes(paper=True).plan(PRESETS["openai-gpt"], 1_000)
-    assert (gpt.learning_rate, gpt.warmup_ratio) == (6.25e-5, 0.002)
     said = Wishes(epochs=2, batch_size=8, learning_rate=1e-5, patience=1).plan(model, 1_000)
     assert (said.epochs, said.batch_size, said.learning_rate, said.chosen) == (2, 8, 1e-5, False)
     assert said.save_best is True

@@ -41,9 +41,6 @@ class Config:
             own beside the one that is encoded.
         writes_with: the head that scores the next token of a text that it writes; "": it writes
             none.
-        paper_rate: the learning rate of fine-tuning in its paper.
-        paper_warmup: the share of fine-tuning's steps in which the rate rises, in its paper; None:
-            as the schedule has it, for BERT a tenth.
         task_lm_weight: how much guessing the next token of its inputs counts in fine-tuning,
             beside the task; 0: models of this type do not guess there.
 
@@ -60,8 +57,6 @@ class Config:
     reads_last: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = False
     writes_with: ClassVar[str] = ""
-    paper_rate: ClassVar[float] = 5e-5
-    paper_warmup: ClassVar[float | None] = None
     task_lm_weight: ClassVar[float] = 0.0
 
     vocab_size: int = 30522
@@ -78,6 +73,11 @@ class Config:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
+
+    @property
+    def paper_family(self) -> str:
+        """The name of the models whose paper says how to fine-tune this one."""
+        return self.title
 
     def __post_init__(self) -> None:
         self._check_sizes(

@@ -6,6 +6,7 @@ from bertine.names import LmSoftmax, PairReading
 from bertine.options.fields import OptionGroup, declare, declared, like
 from bertine.options.machine import Machine, Sharding
 from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
+from bertine.options.paper_recipes import recipe_lines
 from bertine.options.reading import (
     DocumentContext,
     GlueChoice,
@@ -51,8 +52,8 @@ class FinetuneRecipe(OptionGroup):
     )
     paper: bool = declare(
         False,
-        "train as the paper does where nothing else is said: 3 epochs, batches of 32, a learning "
-        "rate of 5e-5 (GPT-1: 6.25e-5), the weights of the last epoch",
+        "train as the paper of the model does, where nothing else is said, and keep the weights of "
+        f"the last epoch. {'. '.join(recipe_lines())}. Models without such a paper: as BERT",
         not_in=("search", "lr-find"),
     )
 

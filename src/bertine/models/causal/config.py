@@ -47,8 +47,6 @@ class OpenAIGPTConfig(Config):
     token_types: ClassVar[bool] = False
     reads_forward: ClassVar[bool] = True
     writes_with: ClassVar[str] = "lm"
-    paper_rate: ClassVar[float] = 6.25e-5
-    paper_warmup: ClassVar[float | None] = 0.002  # section 4.1, as the rate
     task_lm_weight: ClassVar[float] = 0.5  # section 4.1, "λ was set to 0.5"
 
     vocab_size: int = 40478

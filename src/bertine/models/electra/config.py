@@ -68,6 +68,12 @@ class ElectraConfig(Config):
             )
 
     @property
+    def paper_family(self) -> str:
+        """ELECTRA-Small, -Base or -Large, by the width."""
+        widths = {256: "Small", 768: "Base"}
+        return f"ELECTRA-{next((n for w, n in widths.items() if self.hidden_size <= w), 'Large')}"
+
+    @property
     def embedding_width(self) -> int:
         """The width of the embeddings."""
         return self.embedding_size

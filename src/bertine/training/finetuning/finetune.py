@@ -216,12 +216,13 @@ def fit_config(
     """Return how the loss is minimized by a `plan`, an epoch of which has so many steps."""
     frozen = options.frozen
     rising = options.warmup_ratio
-    if rising is None:
-        rising = plan.warmup_ratio
+    if rising is None and plan.paper is not None:
+        rising = plan.paper.warmup_ratio
     if rising is None:
         rising = WARMUP_RATIO[options.schedule]
     return FitConfig.of(
         options,
+        **plan.changes(options.changed()),
         steps=1 if frozen else plan.epochs * epoch,
         learning_rate=plan.learning_rate,
         warmup_steps=0 if frozen else warmup(plan.epochs * epoch, options.warmup_steps, rising),

@@ -56,7 +56,7 @@ def head_alone_instead(
         it cannot be fitted.
     """
     start, names = prepared.start, prepared.metric_names
-    chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper
+    chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper is not None
     chosen |= start.pairs == "apart"
     chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
     chosen |= not fits_alone(prepared.task, prepared.loaded.model)

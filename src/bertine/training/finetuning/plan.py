@@ -1,27 +1,28 @@
 """How long, in which batches and at which rate to fine-tune, where the user does not say.
 
-The paper's protocol (batches of 32, 3 epochs, 5e-5: Devlin et al. 2018, section A.3) was made for
-BERT-base and data sets of thousands of examples. A few hundred examples make a few dozen updates
-of it, which is not enough to learn anything; small models need higher rates. The rule here follows
-the number of examples and the model's width. It was measured with a model of 384 hidden units on
-300 examples (``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, of which
-none was at hand, the rate is the published practice (paper, section A.3; Mosbach et al. 2021, which
-fine-tunes on little data for 20 epochs).
+The papers' recipes (:mod:`bertine.options.paper_recipes`) were made for BERT-base and data sets of
+thousands of examples. With a few hundred examples they make a few dozen updates, too few to learn
+anything; small models need higher rates. The rule here follows the number of examples and the
+model's width. It was measured with a model of 384 hidden units on 300 examples
+(``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, of which none was at
+hand, the rate is the published practice (Devlin et al. 2018, section A.3; Mosbach et al. 2021, who
+fine-tune on little data for 20 epochs).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bertine.models.config import Config
 from bertine.names import OptimizerName
 from bertine.options.fields import like
 from bertine.options.finetuning import FinetuneRecipe
 from bertine.options.optimization import USUAL_RATE, Patience, Rate, Updates
+from bertine.options.paper_recipes import PaperRecipe, paper_recipe
 from bertine.options.run import Saving
 
-#: The paper's protocol.
-PAPER_BATCH_SIZE, PAPER_EPOCHS = 32, 3
 #: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
 #: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
 _WIDTH, _RATE = 384, 2e-4
@@ -50,8 +51,7 @@ class TrainingPlan:
             (:func:`bertine.training.loop.best.clearly_better`).
         chosen: whether epochs, batch size or rate come from the rule, not from the user or the
             paper.
-        paper: whether the paper's protocol is asked for.
-        warmup_ratio: the share of the steps in which the rate rises; None: as the schedule has it.
+        paper: the recipe of the model's paper, where that is asked for.
     """
 
     epochs: int
@@ -59,8 +59,12 @@ class TrainingPlan:
     learning_rate: float
     save_best: bool | None
     chosen: bool
-    paper: bool = False
-    warmup_ratio: float | None = None
+    paper: PaperRecipe | None = None
+
+    def changes(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the paper says of the optimizer, but for what is `given`."""
+        said = {name: getattr(self.paper, name, None) for name in ("weight_decay", "layer_decay")}
+        return {name: v for name, v in said.items() if v is not None and name not in given}
 
 
 class Wishes(FinetuneRecipe, Rate, Saving, Patience):
@@ -69,11 +73,12 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
 
     optimizer: OptimizerName = like(Updates, "optimizer")
 
-    def plan(self, config: Config, num_examples: int) -> TrainingPlan:
+    def plan(self, config: Config, num_examples: int, task: str = "") -> TrainingPlan:
         """Return the plan for a model with the sizes of `config` and `num_examples` training
-        examples."""
-        if self.paper:
-            usual = (PAPER_EPOCHS, PAPER_BATCH_SIZE, config.paper_rate)
+        examples of a `task`, or of the public data set that it is."""
+        recipe = paper_recipe(config.paper_family, task) if self.paper else None
+        if recipe is not None:
+            usual = (recipe.epochs, recipe.batch_size, recipe.learning_rate)
         else:
             batch_size = 16 if num_examples <= _FEW else 32
             usual = (epochs_for(num_examples), batch_size, rate_for(config))
@@ -90,8 +95,7 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
             float(rate),
             save_best,
             chosen=not self.paper and None in said,
-            paper=self.paper,
-            warmup_ratio=config.paper_warmup if self.paper else None,
+            paper=recipe,
         )
 
 

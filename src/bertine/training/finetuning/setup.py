@@ -195,7 +195,7 @@ def prepare(
         weighed=weighed,
     )
     say_what(loaded, train, validation, built.notes(features), look)
-    plan = wishes.plan(config, len(train))
+    plan = wishes.plan(config, len(train), built.task_info().dataset or built.name)
     if judged and not start.frozen:
         say_plan(plan, len(train))
     batches = FeatureBatches(
@@ -280,8 +280,10 @@ def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
 
 
 def say_plan(plan: TrainingPlan, num_examples: int) -> None:
-    """Print how the run is trained, where the rule chose any of it."""
-    if plan.chosen:
+    """Print how the run is trained, where the rule or a paper chose any of it."""
+    if plan.paper is not None:
+        say(f"as in {plan.paper.source}: {plan.paper}")
+    elif plan.chosen:
         say(
             f"{counted(num_examples, 'example')}: {counted(plan.epochs, 'epoch')}, batches of "
             f"{plan.batch_size}, learning rate {exact_rate(plan.learning_rate)} "
