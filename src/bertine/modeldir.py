@@ -48,6 +48,9 @@ from bertine.terminal.shown import Shown
 from bertine.text.kinds import KINDS, holds_tokenizer
 from bertine.text.tokenizer import Tokenizer
 
+#: Suffixes of archives, and of files that are data.
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 #: Published models have embeddings for up to this share of ids that are no token: vocabularies were
 #: filled up to a round number, or made after the model.
 _SPARE = 0.05
@@ -273,7 +276,10 @@ def model_folder(path: str | Path) -> Path:
         kind, hint = "does not exist", ""
         if folder.exists():
             kind = "is a file"
-            hint = "; files of word vectors are known by .bin, .txt and .vec: unpack archives first"
+            if folder.suffix.lower() in _ARCHIVES:
+                kind = "is an archive, which is to be unpacked first"
+            elif folder.suffix.lower() not in _TABLES:
+                hint = "; files of word vectors are known by .bin, .txt and .vec"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
             f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine){hint}"

@@ -29,6 +29,7 @@ GERMEVAL = """#	http://de.wikipedia.org/x [2009]
         ("0 Ada B-PER\n1 ran O\n\n0 Rom B-LOC\n1 is O\n", (2, 3), "Ada", "B-PER"),
         ("1 Ada B-PER\n2 ran O\n\n3 Rom B-LOC\n4 is O\n", (2, 3), "Ada", "B-PER"),
         ("1\tthe\tDT\n2\tcat\tNN\n", (2, 3), "the", "DT"),
+        ("1 Das O\n2 Haus B-X\n4 ist O\n", (2, 3), "Das", "O"),  # with a gap
         # The number of the sentence.
         ("1 EU B-ORG\n1 lebt O\n\n2 Bonn B-LOC\n", (2, 3), "EU", "B-ORG"),
         ("1 EU NNP I-NC I-ORG\n2 ran VBZ I-VC O\n", (2, 5), "EU", "B-ORG"),
@@ -61,7 +62,7 @@ def test_words_and_tags_are_found(
     said = "\n".join(read.notes)
     assert ("so the words are read from column 2" in said) == (columns[0] == 2)
     width = max(len(line.split()) for line in text.splitlines() if line[:1] != "#")
-    assert ("the tags are read from column" in said) == (columns[1] < width)
+    assert ("the tags are read from column" in said) == (1 < columns[1] < width)
 
 
 def test_an_empty_last_column_holds_no_tags(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_an_empty_last_column_holds_no_tags(tmp_path: Path) -> None:
 def test_numbers_that_are_no_words_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("".join(f"{n // 3}\tword{n}\t{'B-PER' if n % 3 else 'O'}\n" for n in range(9)))
-    with pytest.raises(BertineError, match="column 1 holds nothing but numbers, but not those of"):
+    with pytest.raises(BertineError, match="column 1 holds only numbers, which do not count"):
         read_sentences(path)
     named = read_sentences(path, named_columns(None, None, 2, None))
     assert named.items[0].words[:2] == ("word0", "word1")

@@ -117,10 +117,24 @@ def test_lists_of_numbers_that_are_labels(cells: Any, labels: Any, tmp_path: Pat
     assert sets(write_jsonl(tmp_path, [[0, 1]]), known=("0", "1")) == [["0", "1"]]
 
 
-def test_lists_of_1_and_minus_1_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cells", "known", "labels"),
+    [
+        (["100", "101"], ("100", "101", "x"), [["100"], ["101"]]),
+        (["a；b\n", "c"], None, [["a", "b"], ["c"]]),
+        (["joy\n", "sad\n"], None, [["joy"], ["sad"]]),
+        (["科技、互联网", "体育"], ("体育", "科技、互联网"), [["科技、互联网"], ["体育"]]),
+    ],
+)
+def test_known_labels_and_line_ends_are_no_lists(
+    tmp_path: Path, cells: list[str], known: tuple[str, ...] | None, labels: list[list[str]]
+) -> None:
+    assert sets(write_jsonl(tmp_path, cells), known=known) == labels
+
+
+def test_minus_1_says_that_a_label_is_absent(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path, [[1, -1, -1], [-1, 1, -1]])
-    with pytest.raises(BertineError, match=r"holds 1 and -1 for each label; give 0 in the place"):
-        read_label_sets(source)
+    assert sets(source) == [["0"], ["1"]]
     assert sets(write_jsonl(tmp_path, [[1], [-1], [1, -1]])) == [["1"], ["-1"], ["1", "-1"]]
 
 

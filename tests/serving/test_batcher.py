@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from bertine.serving.batcher import Batcher, Closed, ComputedBatch, EqualShares, QueueFull
+from bertine.serving.batcher import Batcher, Closed, ComputedBatch, QueueFull
 from bertine.serving.computing import ComputingThread
 from bertine.serving.pace import Pace
 
@@ -160,16 +160,37 @@ def test_where_no_padding_is_computed_only_tokens_count(model: Model, make: Make
     assert waiting_together(model, batcher, [40, 10, 10, 10, 10, 3]) == [[1, 2, 3, 4, 5], [0]]
 
 
-def test_the_machine_is_shared_equally_by_who_waits() -> None:
-    shares = EqualShares()
-    assert [shares.due(cost) for cost in (100, 100, 10)] == [100, 100, 10]
-    shares.computed(30)  # ten of each: the third would be done
-    assert shares.due(5) == 15
-    shares.computed(15)  # five of each of three
-    shares.computed(10)  # and five of each of the two that are left
-    assert shares.due(7) == 27
-    shares.computed(1000)  # more than there was: the machine is idle, and the clock stands
-    assert shares.due(1) == 101
+@pytest.mark.parametrize("cancelled", [0, 50])
+def test_a_long_text_gets_its_share_among_small_ones(
+    model: Model, make: Make, cancelled: int
+) -> None:
+    """Whoever has left before counts for nothing."""
+    batcher = make(max_tokens=10, max_queue=10_000)
+
+    async def work() -> int:
+        left = [
+            asyncio.ensure_future(batcher.submit("double", [7], [10**6])) for _ in range(cancelled)
+        ]
+        await asyncio.sleep(0.01)
+        for each in left:
+            each.cancel()
+        done = asyncio.Event()
+
+        async def small(n: int) -> None:
+            while not done.is_set():
+                await batcher.submit("double", [n], [10])
+
+        clients = [asyncio.ensure_future(small(n)) for n in range(4)]
+        await asyncio.sleep(0.01)
+        before = len(model.batches)
+        await batcher.submit("double", [99], [100])
+        done.set()
+        place = next(at for at, batch in enumerate(model.batches) if 99 in batch)
+        await asyncio.gather(*clients)
+        return place - before
+
+    # In its turn four others have ten times ten tokens each.
+    assert run(work()) < 60
 
 
 def test_small_requests_are_served_between_greedy_ones(model: Model, make: Make) -> None:

@@ -47,6 +47,8 @@ def test_a_word_that_was_encoded_twice_is_found(word: str, codec: str) -> None:
         "2√πr, √π, √2, ∫ƒ(x) ≈ √ß",
         "você, NÃO, ÀÉÎ, Ñandú, ½ “ok”",
         "日本語の文、中文，한국어 ไทย हिन्दी ελληνικά עברית العربية",
+        "“MINHA IRMÃ” ATÉ AMANHÃ… AMANHÃ» SIELLÄ… “DE SMÅ” «NÝ BORÐ» VARÐ“ « la lettre Î»",
+        "√≤x, x√≥2, √•x, HUMANITÉ… NÃO",
         "I ❤️ it 👍🏽 🇩🇪",
         "\ufffd\x85\x9f",
         "plain",

@@ -338,7 +338,9 @@ def test_a_report_on_thousands_of_classes_is_small() -> None:
     report = ClassificationReport(names, {"accuracy": 0.1}, counts)
     written = report.to_dict()
     assert "confusion" not in written
-    assert written["confused"][:2] == [["c7", "c9", 5, 7], ["c0", "c1", 2, 2]]
+    first = {"actual": "c7", "predicted": "c9", "count": 5, "of": 7}
+    second = {"actual": "c0", "predicted": "c1", "count": 2, "of": 2}
+    assert written["confused"][:2] == [first, second]
     assert len(written["confused"]) == 100
     assert len(json.dumps(written)) < 4_000_000
     assert not report.collapsed

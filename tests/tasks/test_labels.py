@@ -34,7 +34,16 @@ def test_labels_that_look_alike_are_found_and_told_apart(one: str, other: str, s
 
 
 @pytest.mark.parametrize(
-    "labels", [["positive", "negative"], ["Maße", "Masse"], ["1", "1.0"], ["résumé", "resume"]]
+    "labels",
+    [
+        [":)", ":("],
+        ["(", ")", "''"],
+        ["[", "]"],
+        ["positive", "negative"],
+        ["Maße", "Masse"],
+        ["1", "1.0"],
+        ["résumé", "resume"],
+    ],
 )
 def test_other_labels_do_not(labels: list[str]) -> None:
     assert look_alikes(labels) == []

@@ -218,7 +218,7 @@ def test_every_run_has_a_name_of_its_own() -> None:
         ({"learning_rates": [math.nan]}, "learning_rates is nan, but must be 0 or more and finite"),
         ({"learning_rates": "3e-5"}, "must be a list of numbers"),
         ({"epochs": [3, 3]}, "epochs: 3 is given twice"),
-        ({"seeds": [-1]}, "seeds: -1 cannot be"),
+        ({"seeds": [-1]}, "seeds is -1, but must be from 0 to 18,446,744,073,709,551,615"),
         ({"seeds": [1], "restarts": 2}, "not both"),
         ({"restarts": 0}, "restarts is 0"),
     ],

@@ -51,7 +51,7 @@ def feature_based(path: Path) -> None:
             (
                 file_of(name),
                 use,
-                "is a file; .* known by .bin, .txt and .vec: unpack archives first",
+                "is (a file; .* known by .bin, .txt and .vec|an archive, which is to be unpacked)",
             )
             for name in ("glove.6B.zip", "vectors.glove", "w.txt.bz2")
             for use in (

@@ -22,7 +22,7 @@ from bertine.scores import ranking
 #: Called with the number of a sequence (prompt by prompt, its sequences one after the other) and a
 #: token as soon as it is chosen.
 OnToken = Callable[[int, int], None]
-#: At a temperature below this, or 0, the most probable token is certain.
+#: At a temperature below this (0 included) the most probable token is certain.
 _COLD = 1e-6
 
 

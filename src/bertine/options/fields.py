@@ -34,8 +34,8 @@ from bertine.terminal.text import briefly
 _KEY = "option"
 #: Where an option may change when one goes on: in the folder of a run, in that of a search.
 Free = Literal["run", "search"]
-#: Of numbers without an upper bound of their own, and of those that are only to be above 0: beyond
-#: these no run ends, and what is computed is no number.
+#: The largest value of an option that names no upper bound, and the smallest of one that must be
+#: above 0; others make runs endless or numbers overflow.
 MOST, LEAST = 10**9, 1e-9
 #: The highest seed.
 MOST_SEED = 2**64 - 1
@@ -254,7 +254,8 @@ def check_value(entry: Declared, value: Any) -> None:
         known = ", ".join(entry.choices)
         must = f"one of {known}" if entry.choices[1:] else f"{entry.choices[0]!r} or left out"
         raise BertineError(option.unknown.format(name=name, value=value, must=must, known=known))
-    for each in value if isinstance(value, list | tuple) else (value,):
+    several = hasattr(value, "__len__") and not isinstance(value, str)
+    for each in value if several else (value,):
         if hasattr(each, "__float__") and not isinstance(each, bool):
             _check_number(name, option, each)
 
@@ -276,7 +277,7 @@ def _check_number(name: str, option: Option, value: float) -> None:
         shown = value if isinstance(value, int) else f"{value:g}"
         raise BertineError(f"{name} is {shown}, but must be {_range(option, value)}")
     if option.most is None and option.below is None and abs(value) > MOST:
-        raise BertineError(f"{name} is {briefly(value)}, but must be {MOST:,} at most")
+        raise BertineError(f"{name} is {briefly(value)}, but must be from {-MOST:,} to {MOST:,}")
     if option.above == 0 and value < LEAST:
         raise BertineError(f"{name} is {value:g}, but must be at least {LEAST:g}")
 
@@ -294,7 +295,8 @@ def _range(option: Option, value: float) -> str:
     if above is not None and below is not None:
         return f"between {above:g} and {below:g}"
     if least is not None and most is not None:
-        return f"from {least:g} to {most:g}"
+        whole = isinstance(least, int) and isinstance(most, int)
+        return f"from {least:,} to {most:,}" if whole else f"from {least:g} to {most:g}"
     low = f"({above:g}" if above is not None else f"[{least:g}"
     return f"in {low}, " + (f"{below:g})" if below is not None else f"{most:g}]")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertine.options.fields import OptionGroup, declare, like
+from bertine.options.fields import MOST_SEED, OptionGroup, declare, like
 from bertine.options.reading import SplitSeed
 
 
@@ -40,6 +40,8 @@ class SearchOptions(OptionGroup):
         otherwise="the first from 0 on",
         more="Order, dropout and new weights come from them. Validation examples that are held "
         "out, because the data has none, are the same in all runs.",
+        least=0,
+        most=MOST_SEED,
     )
     restarts: int | None = declare(
         None, "how many seeds, where `seeds` is not given", otherwise="3", least=1

@@ -77,7 +77,7 @@ def places(
             f"{word_at + 1} has words ({words:,}); if it holds the words, name the columns "
             f"({option('word_column', tag_at + 1)} and {option('tag_column', word_at + 1)})"
         )
-    if of_tags != (tag or lines.width):
+    if of_tags != (tag or lines.width) and not _tags_first(head):
         empty = _cells(head, lines.width - 1).keys() <= _NOTHING
         holds = "no tags" if empty else "the entities inside of others, or predicted ones"
         lines.remarks.append(
@@ -100,7 +100,7 @@ def word_place(
     cells = _cells(head, at)
     if not named and lines.width > 2 and cells and all(map(_NUMBER.fullmatch, cells)):
         raise BertineError(
-            f"{lines.name}: column {at + 1} holds nothing but numbers, but not those of words in a "
+            f"{lines.name}: column {at + 1} holds only numbers, which do not count the words of a "
             f"sentence; name the column of the words with {option('word_column')}, and put a blank "
             "line between sentences"
         )
@@ -137,7 +137,7 @@ def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
         found = [_NUMBER.fullmatch(line.cells[0]) for line in block]
         numbers = [int(match[1][:9]) for match in found if match]
         steps = {after - before for before, after in itertools.pairwise(numbers)}
-        if len(numbers) < len(found) or steps not in (set(), {0}, {1}):
+        if len(numbers) < len(found) or not (steps <= {0} or min(steps) > 0):
             return False
     second = _cells(head, 1)
     return any(map(str.isalpha, second)) and _types(second) is None

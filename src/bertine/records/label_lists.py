@@ -22,11 +22,10 @@ _ITEMS = re.compile(rf"\s*(?:(?:{_QUOTED}|{_NUMBER})(?:\s*,\s*|\s+|$))*", re.DOT
 _ITEM = re.compile(rf"{_QUOTED}|{_NUMBER}", re.DOTALL)
 _BARE = re.compile(r"[^'\"\[\]{}():]+")
 _BITS, _DIGITS = re.compile(r"[01](?:\s+[01])+"), re.compile("[01]{3,}")
-#: How it is written that a label is not there, and that it is.
-NO = frozenset(("0", "0.", "0.0", "false", "False", "FALSE"))
+#: How it is written that a label is not there, the last three in data for the hinge loss, and that
+#: it is.
+NO = frozenset(("0", "0.", "0.0", "false", "False", "FALSE", "-1", "-1.", "-1.0"))
 YES = frozenset(("1", "1.", "1.0", "true", "True", "TRUE"))
-#: The same in data for other losses.
-_ABSENT = frozenset(("-1", "-1.", "-1.0"))
 
 
 def parsed_list(text: str) -> list[str] | None:
@@ -83,16 +82,8 @@ def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: s
         file, column: for messages.
 
     Raises:
-        BertineError: they hold 0 and 1 for each label, but one has fewer than another; or 1 and -1.
+        BertineError: they hold 0 and 1 for each label, but one has fewer than another.
     """
-    held = {part for _, parts in rows for part in parts}
-    if held & _ABSENT and held <= YES | _ABSENT and len({len(parts) for _, parts in rows}) == 1:
-        line, parts = rows[0]
-        if len(parts) > 1:
-            raise BertineError(
-                f"{file}:{line}: {column!r} holds 1 and -1 for each label; give 0 in the place of "
-                "-1"
-            )
     if not rows or not all(part in NO or part in YES for _, parts in rows for part in parts):
         return 0
     lengths = Counter(len(parts) for _, parts in rows)

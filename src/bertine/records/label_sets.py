@@ -200,9 +200,11 @@ def _lists(
             f"{source}: {column!r} holds lists that are written as texts ({written[1][:40]!r} in "
             f"line {written[0]}), which are read as lists"
         )
-    numbers = None if separator is not None and known is None else numbers_in(plain)
-    if separator is None and numbers is None:
-        separator = next((s for s in SEPARATORS if any(s in cell for cell in plain)), None)
+    all_known = known is not None and set(map(str.strip, plain)) <= {*known, ""}
+    divided = separator is not None and known is None
+    numbers = None if divided or all_known else numbers_in(plain)
+    if separator is None and numbers is None and not all_known:
+        separator = next((s for s in SEPARATORS if any(s in cell.strip() for cell in plain)), None)
         if separator is not None:
             examples.note(
                 f"{source}: the labels in {column!r} are taken to be separated by {separator!r}; "

@@ -359,23 +359,23 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
     )
 
 
-def _confused(labels: list[str], matrix: list[list[int]]) -> list[tuple[str, str, int, int]]:
-    """Return the classes that were taken for another one, the most frequent first: actual,
-    predicted, how often, of how many."""
+def _confused(labels: list[str], matrix: list[list[int]]) -> list[dict[str, Any]]:
+    """Return the classes that were taken for another one, the most frequent first, as the file has
+    them."""
     wrong = [
-        (true, guess, count, sum(row))
+        {"actual": true, "predicted": guess, "count": count, "of": sum(row)}
         for true, row in zip(labels, matrix, strict=False)
         for guess, count in zip(labels, row, strict=False)
         if true != guess and count
     ]
-    return sorted(wrong, key=lambda entry: -entry[2])
+    return sorted(wrong, key=lambda entry: -entry["count"])
 
 
-def _confused_most(confused: Sequence[Sequence[Any]], count: int) -> html.Block:
+def _confused_most(confused: Sequence[Mapping[str, Any]], count: int) -> html.Block:
     """Show which of `count` classes are taken for another one most often."""
     rows = [
-        [str(true), str(guess), f"{times:,}", f"{times / total:.1%}"]
-        for true, guess, times, total in confused[:_WORST]
+        [c["actual"], c["predicted"], f"{c['count']:,}", f"{c['count'] / max(1, c['of']):.1%}"]
+        for c in confused[:_WORST]
     ]
     return PageTable(
         ["actual", "predicted", "examples", "of the actual class"],

@@ -11,7 +11,7 @@ from typing import Any
 from bertine.errors import BertineError
 from bertine.files import read_json
 from bertine.runs.log import LogRow, by_step, pretraining_names, read_log, series
-from bertine.strict_json import ANYTHING, COUNT, NUMBER, TEXT, Shape, check_shape
+from bertine.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
 from bertine.terms import main_term
 
 #: What a fine-tuning run was asked for, and what it found in the data.
@@ -193,7 +193,7 @@ _SCORES: Shape = {
         "per_label?": {"*?": {"*?": NUMBER}},
         "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
         "confusion?": [[COUNT]],
-        "confused?": [[ANYTHING]],
+        "confused?": [{"actual": TEXT, "predicted": TEXT, "count": COUNT, "of": COUNT}],
         "reliability?": {
             "about?": TEXT,
             "error?": NUMBER,

@@ -1,23 +1,23 @@
 """Requests that come at the same time are computed together.
 
 Every model has a queue and one thread. The thread takes the longest input of the request that is
-due first, and beside it those of like length of all that wait: as many as give the most tokens for
-the time, padding and what a batch costs by itself counted (:mod:`bertine.serving.pace`), within a
-budget of tokens and of time. To fill the budget instead would cost 64 clients a tenth of the
+due first, and with it inputs of similar length of all that wait: as many as give the most tokens
+for the time, padding and what a batch costs by itself counted (:mod:`bertine.serving.pace`), within
+a budget of tokens and of time. To fill the budget instead would cost 64 clients a tenth of the
 throughput, in a simulation. A thread waits for company, by a bound in milliseconds, only when there
 was some just before: a client that is alone is answered at once.
 
-A request is due when it would be done if all that wait had an equal share of the machine (weighted
-fair queueing: Demers, Keshav and Shenker 1989). So a single text waits for the batch that is being
-computed, not for the hundreds of texts or the explanations that came before; and these are done no
-later, but for a batch, than if they shared the machine with it.
+Requests take turns by a clock of tokens (as in start-time fair queueing: Goyal, Vin and Cheng
+1996). One begins at the time of the clock when it comes, goes on by the tokens that are computed
+for it, and is due when the next batch of it would be done. So a single text waits for the batch
+that is being computed, not for the hundreds of texts or the explanations that came before; and
+these go on as if all that wait shared the machine equally.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import logging
 import math
 import threading
@@ -62,48 +62,20 @@ class Closed(Exception):
 @dataclass(eq=False, slots=True)
 class _Request:
     """All that one request wants computed. `rest` are the inputs that are in no batch yet, by their
-    cost, (cost, index), the longest last; `left` inputs have no result yet. It is `due` by
-    :class:`EqualShares`."""
+    cost, (cost, index), the longest last, of so many `tokens`; `left` inputs have no result yet.
+    `turn` is where it stands on the batcher's clock."""
 
     operation: str
     inputs: Sequence[Any]
     costs: Sequence[int]
     future: asyncio.Future[list[Any]]
     arrived: float
-    due: float
+    turn: int
+    tokens: int
     results: list[Any]
     rest: list[tuple[int, int]]
     left: int
     given_up: bool = False
-
-
-class EqualShares:
-    """When requests would be done if all of them, at any time, had an equal share of the machine.
-
-    The clock shows the tokens that each of them would have had; one that leaves unanswered is
-    still counted, for as long as it would have taken.
-    """
-
-    def __init__(self) -> None:
-        self._clock = 0.0
-        self._ends: list[float] = []  # a heap, of those that would not be done yet
-
-    def due(self, tokens: int) -> float:
-        """Return the time of the clock at which a request of so many tokens would be done that
-        comes now."""
-        end = self._clock + tokens
-        heapq.heappush(self._ends, end)
-        return end
-
-    def computed(self, tokens: float) -> None:
-        """Let the clock go on by so many tokens, which those that share them divide."""
-        while self._ends:
-            until_next = (self._ends[0] - self._clock) * len(self._ends)
-            if until_next > tokens:
-                self._clock += tokens / len(self._ends)
-                return
-            tokens -= until_next
-            self._clock = heapq.heappop(self._ends)
 
 
 @dataclass(frozen=True)
@@ -154,7 +126,7 @@ class Batcher:
         self._queue: deque[_Request] = deque()
         self._waiting = self._tokens = 0
         self._closed = self._company = False
-        self._shares = EqualShares()
+        self._clock = 0  # tokens
         self._rate = 0.0  # tokens a second, the recent ones counting most
         self._paces = {operation: Pace() for operation in self.operations}
         self._thread = threading.Thread(target=self._work, name=f"batcher-{self.name}", daemon=True)
@@ -198,13 +170,13 @@ class Batcher:
                 raise Closed
             if self._waiting + size > self.max_queue:
                 raise QueueFull(self._retry_after())
-            due, results = self._shares.due(sum(costs)), [None] * size
+            now, tokens, results = time.monotonic(), sum(costs), [None] * size
             request = _Request(
-                operation, inputs, costs, future, time.monotonic(), due, results, rest, left=size
+                *(operation, inputs, costs, future, now, self._clock, tokens, results, rest, size)
             )
             self._queue.append(request)
             self._waiting += size
-            self._tokens += sum(costs)
+            self._tokens += tokens
             self._changed.notify()
         try:
             return await future
@@ -264,11 +236,20 @@ class Batcher:
             if left <= 0 or not self._changed.wait(left):
                 return
 
+    def _budget(self, operation: str) -> float:
+        """Return the tokens of a batch."""
+        return min(self.max_tokens, self._paces[operation].tokens_in(_BATCH_SECONDS))
+
+    def _due(self, request: _Request) -> float:
+        """Return the time of the clock at which the next batch of a request would be done."""
+        longest = request.rest[-1][0]
+        return request.turn + min(request.tokens, max(longest, self._budget(request.operation)))
+
     def _take(self) -> list[tuple[_Request, int]]:
         """Take the next batch, (request, index of its input)."""
-        requests = sorted(self._queue, key=lambda request: request.due)
-        first, pace = requests[0], self._paces[requests[0].operation]
-        budget = min(self.max_tokens, pace.tokens_in(_BATCH_SECONDS))
+        requests = sorted(self._queue, key=self._due)
+        first, pace, begun = requests[0], self._paces[requests[0].operation], requests[0].turn
+        budget = self._budget(first.operation)
         anchor = first.rest[-1][0]
         candidates = [
             # Like lengths first; among these, those of the request that is due first.
@@ -296,9 +277,13 @@ class Batcher:
             chosen.setdefault(request, set()).add(index)
         for request, indices in chosen.items():
             request.rest = [entry for entry in request.rest if entry[1] not in indices]
+            tokens = sum(request.costs[index] for index in indices)
+            request.turn += tokens
+            request.tokens -= tokens
+        # By what is done, so that no stream of short ones keeps a long one waiting for ever.
+        self._clock = max(self._clock, begun if first.rest else first.turn)
         self._queue = deque(request for request in self._queue if request.rest)
         taken = sum(request.costs[index] for request, index in batch)
-        self._shares.computed(taken)
         self._waiting -= len(batch)
         self._tokens -= taken
         return batch

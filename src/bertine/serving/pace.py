@@ -44,8 +44,9 @@ class Pace:
         self._xy = _KEPT * self._xy + tokens * seconds
 
     def tokens_in(self, seconds: float) -> float:
-        """Return how many tokens, padding among them, can be computed in so many seconds."""
-        return seconds * self._x / self._y if self._y else _FIRST
+        """Return how many tokens, padding among them, a batch may have to take so many seconds; or
+        as many as make it take twice its fixed part, where that alone is longer."""
+        return max(seconds * self._x / self._y, self.overhead) if self._y else _FIRST
 
     @property
     def overhead(self) -> float:

@@ -33,8 +33,8 @@ log = logging.getLogger("bertine.serving")
 
 #: Seconds between two requests after which a connection is closed.
 _KEEP_ALIVE = 15
-#: Files that a process may open beside its connections: logs, pages, a module imported late; and
-#: connections that are being refused.
+#: Files that a process opens in addition to its connections: logs, pages, a module imported late;
+#: and connections that are being refused.
 _SPARE_FILES = 16
 #: What accepting a connection fails with when there is no room for another one.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

@@ -1,8 +1,8 @@
 """Find text that was encoded twice: UTF-8 that a program read in another encoding and wrote as
 UTF-8 again, ``GrÃ¼ÃŸe`` for ``Grüße``.
 
-Every byte is valid, so no decoder objects; but undone, the words are letters that languages use, as
-those of other words, read so by mistake, never are.
+Every byte is valid, so no decoder objects. A word counts if undoing the second encoding gives
+letters that some language uses.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from bertine.terminal.text import briefly
 
 #: The encodings that UTF-8 was read in.
 _CODECS = ("cp1252", "cp1250", "cp1251", "mac-roman")
+#: Signs that stand behind a capital or a root: one such pair in a word says nothing.
+_BEHIND = "…”’“‘»«›‹•≤≥®"
 #: What stands in formulas, and would be ù in Mac Roman.
 _FORMULA = "√π"
 #: First bytes of the characters beyond ASCII, and those that go on with them.
@@ -72,7 +74,8 @@ def twice_encoded(text: str) -> tuple[str, str] | None:
 
 def _undone(word: str) -> str | None:
     """Return a word as it was before; None: it was not encoded twice."""
-    if not _SUSPECT.search(word.replace(_FORMULA, "")):
+    pairs = _SUSPECT.findall(word.replace(_FORMULA, ""))
+    if not pairs or (len(pairs) == 1 and pairs[0][1] in _BEHIND):
         return None
     for codec, table in _TABLES.items():
         try:

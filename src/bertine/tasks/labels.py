@@ -25,7 +25,7 @@ MISSING = frozenset(
 _USUAL = str.maketrans("авеікмнорстухјѕοαικνρτυχ‐‒–—−’‘", "abeikmhopctyxjsoaiknptux-----''")
 
 #: What stands around a label where a program has written a list, or a text, of it.
-_AROUND = "[](){}'\"“”‘’ "
+_AROUND = frozenset(("[]", "()", "{}", "''", '""', "“”", "‘’", "„“", "«»"))
 
 
 def check_labels(task: str, labels: Sequence[str], what: str = "label") -> None:
@@ -81,7 +81,14 @@ def look_alikes(labels: Iterable[str]) -> list[list[str]]:
 def _look(label: str) -> str:
     """Return what labels have in common that look alike."""
     seen = "".join(c for c in unicodedata.normalize("NFKC", label) if not _unseen(c))
-    return " ".join(seen.split()).strip(_AROUND).lower().translate(_USUAL)
+    return _inside(" ".join(seen.split())).lower().translate(_USUAL)
+
+
+def _inside(label: str) -> str:
+    """Return a label without brackets or quotes around it."""
+    while label[1:] and label[0] + label[-1] in _AROUND and any(map(str.isalnum, label[1:-1])):
+        label = label[1:-1].strip()
+    return label
 
 
 def _unseen(character: str) -> bool:
@@ -125,8 +132,8 @@ def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _number(label: str) -> float | None:
-    """Return the number that a label is, as which programs take truth values, too."""
-    label = label.strip(_AROUND)
+    """Return the number that a label is written as (true is 1, false is 0), or None."""
+    label = _inside(label.strip())
     label = {"true": "1", "false": "0"}.get(label.lower(), label)
     try:
         value = float(label)

@@ -230,12 +230,13 @@ class ClassificationReport(TaskReport):
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads: the confusion matrix; of more than 100 classes, of which it
-        would be millions of zeros, the most frequent confusions (`confused`)."""
+        """Return what a program reads: the confusion matrix; of more than 100 classes, where it
+        would be mostly zeros, the most frequent confusions (`confused`)."""
         values = super().to_dict()
         if len(self.labels) <= _MATRIX_WRITTEN:
             return values | {"confusion": self.confusion}
-        return values | {"confused": [list(entry) for entry in self.confused]}
+        keys = ("actual", "predicted", "count", "of")
+        return values | {"confused": [dict(zip(keys, e, strict=True)) for e in self.confused]}
 
     def lines(self) -> list[str]:
         """Return scores with the interval of the accuracy, the majority class, the class that f1 is

@@ -148,8 +148,8 @@ def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[NamedToken]) 
     more = [content for content in held if content not in ids and content not in decisive]
     if decisive and more:
         warn(
-            f"{file}: adds {visible_list(more[:_SHOWN])}, which {_DECODER} in {SETTINGS} does not "
-            "have; all are read, as transformers may not"
+            f"{file}: adds {visible_list(more[:_SHOWN])}, which {_DECODER} in {SETTINGS} lacks; "
+            "they are read here, but transformers may ignore them"
         )
     for token in tokens:
         entry = held.get(token.content)

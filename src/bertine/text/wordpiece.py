@@ -186,7 +186,8 @@ class WordPiece(Kind):
         name = _class_name(config)
         of_bert = isinstance(normalizer, dict) and normalizer.get("type") == _NORMALIZER
         for switch, key in _SWITCHES.items():
-            if of_bert and switch in config and name not in _OF_ANY_KIND:
+            said = config.get(switch) is not None or switch == "strip_accents"
+            if of_bert and switch in config and said and name not in _OF_ANY_KIND:
                 override(file, value["normalizer"], key, switch, config[switch])
         _check_model(file, value["model"])
         if name in _OF_ANY_KIND and not _puts_cls_and_sep(value.get("post_processor")):
@@ -200,9 +201,9 @@ class WordPiece(Kind):
             name = "BertTokenizer"
         if name and name not in _OF_ANY_KIND and (other := kind._unlike_class(name, config)):
             warn(
-                f"{file}: transformers' {name} does not go by it in {other}; tokenizer.json is "
-                "used; if the model was trained with it, name PreTrainedTokenizerFast as "
-                "tokenizer_class in tokenizer_config.json, else mend tokenizer.json"
+                f"{file}: {other}; here the file is followed. If the model was trained with it, "
+                "name PreTrainedTokenizerFast as tokenizer_class in tokenizer_config.json; else "
+                "correct tokenizer.json"
             )
         return kind
 
@@ -238,10 +239,10 @@ class WordPiece(Kind):
         return kind, file
 
     def _unlike_class(self, name: str, config: Mapping[str, Any]) -> str:
-        """Write in what a tokenizer.json differs from what transformers' class `name` makes anew of
-        a vocabulary and the `config` beside it; "" where in nothing."""
+        """Say in what a tokenizer.json differs from what transformers' class `name` makes anew of a
+        vocabulary and the `config` of the folder; "" where in nothing."""
         if name not in _CLASSES:
-            return "anything"
+            return f"is of {name}, which may divide words otherwise"
         lowercase, accents = config.get("do_lower_case") is not False, config.get("strip_accents")
         made = (lowercase, lowercase if accents is None else accents)
         model = self.backend.model
@@ -255,7 +256,8 @@ class WordPiece(Kind):
             "the prefix of pieces": model.continuing_subword_prefix != _INSIDE,
             "the longest word": model.max_input_chars_per_word != MAX_CHARS_PER_WORD,
         }
-        return ", ".join(what for what, differ in differs.items() if differ)
+        said = " and ".join(what for what, differ in differs.items() if differ)
+        return f"transformers' {name} ignores what this file says of {said}" if said else ""
 
     def complete(self, ids: Mapping[str, int]) -> Template:
         cls, sep = ids["[CLS]"], ids["[SEP]"]

@@ -154,10 +154,10 @@ def _first_line(handle: _Bounded, path: Path) -> bytes:
             f"{path}: is a model of fastText's, with vectors of parts of words; give the file .vec "
             "that is published beside it"
         )
-    if first.startswith(b"PK\x03\x04"):
+    if first.startswith((b"PK\x03\x04", b"\x80\x02")):
         raise BertineError(
-            f"{path}: is a zip archive, as PyTorch's weights are; unpack it, and give the file of "
-            "vectors in it"
+            f"{path}: is PyTorch's weights, or a zip archive; give the folder of the model, or "
+            "unpack the archive and give the file of word vectors in it"
         )
     return text_begin(first, path)
 
@@ -290,7 +290,8 @@ def _row(line: bytes, place: str, dimensions: int) -> tuple[bytes, np.ndarray]:
             numbers = np.array([float(each) for each in fields[1:]], dtype=np.float32)
         return fields[0].strip(), numbers
     except ValueError as error:
-        raise BertineError(f"{place}: {briefly(str(error))}; give numbers") from error
+        odd = next(each for each in fields[1:] if not _is_number(each)).decode("utf-8", "replace")
+        raise BertineError(f"{place}: {briefly(odd)} is no number; write it as 0.1") from error
 
 
 def _text_rows(

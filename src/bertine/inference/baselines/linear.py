@@ -30,8 +30,7 @@ _TRIED, _FITTED = (60, 1e-4), (300, 1e-7)
 #: Scores that are computed at a time: of thousands of outputs those of all examples would take
 #: gigabytes.
 _AT_ONCE = 2**22
-#: Numbers that the solver may keep of the steps before, of each of which it keeps two for every
-#: weight; and how many steps it keeps, where that allows it.
+#: The most numbers that the solver keeps, two a weight for each earlier step; and the most steps.
 _KEPT, _STEPS = 2**26, 10
 #: Up to so many rows the solver works in their span, when that is smaller than the features.
 _ROTATED = 2_000

@@ -29,9 +29,12 @@ class NgramFeatures:
 
     Of pairs (two texts in each of `texts`) the features are those of both texts, what they have in
     common and what differs, and how much that is.
+
+    Args:
+        most: the features of a kind (words, characters) that a text may have, the frequent ones.
     """
 
-    def __init__(self, texts: Sequence[Sequence[str]]) -> None:
+    def __init__(self, texts: Sequence[Sequence[str]], most: int = _FEATURES) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         flat = [_cut(each) for row in texts for each in row]
@@ -41,7 +44,7 @@ class NgramFeatures:
         least = 2 if len(flat) > 1_000 else 1
         common: dict[str, Any] = {
             "sublinear_tf": True,
-            "max_features": _FEATURES,
+            "max_features": min(_FEATURES, most),
             "min_df": least,
             "dtype": np.float32,
         }

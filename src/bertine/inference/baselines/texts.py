@@ -128,7 +128,10 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
 def ngrams(task: TextTask, train: Examples[Example], *, weighted: bool = False) -> Answers:
     """Fit logistic regression (of numbers ridge regression) on tf-idf of words and characters.
     `weighted`: with the weights that the task has in training."""
-    features = NgramFeatures([item.texts for item in train.items])
+    texts = [item.texts for item in train.items]
+    # Of a pair there are four times as many.
+    kinds = 2 * len(texts[0]) ** 2 * targets_of(task, train).outputs
+    features = NgramFeatures(texts, max(1, _MOST_WEIGHTS // kinds))
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS, weighted)
 
 
@@ -148,9 +151,12 @@ def _linear(
     weighted: bool,
 ) -> Answers:
     targets, judged = targets_of(task, train, weighted=weighted), task.metric_names
-    _check_affordable(len(train), targets.outputs, "training examples", _MOST_SCORES)
+    if len(train) * targets.outputs > _MOST_SCORES:
+        raise BertineError(
+            f"{targets.outputs:,} labels and {len(train):,} training examples are too many to fit "
+            "in seconds"
+        )
     matrix = features([item.texts for item in train.items])
-    _check_affordable(matrix.shape[1], targets.outputs, "features", _MOST_WEIGHTS)
 
     def score(scores: np.ndarray, examples: np.ndarray) -> float:
         labels = [train.items[at].label or "" for at in examples.tolist()]
@@ -172,15 +178,3 @@ def _linear(
         return answers_of(task, scores, train)
 
     return answers
-
-
-def _check_affordable(count: int, outputs: int, what: str, most: int) -> None:
-    """Refuse to fit so many `outputs` to a `count` of `what`.
-
-    Raises:
-        BertineError: it would take too long, or too much memory.
-    """
-    if count * outputs > most:
-        raise BertineError(
-            f"{outputs:,} labels and {count:,} {what} are too many to fit in seconds"
-        )
