@@ -72,10 +72,16 @@ def twice_encoded(text: str) -> tuple[str, str] | None:
     return None
 
 
+def _may_be_meant(pair: re.Match[str]) -> bool:
+    """Tell whether two characters are a letter or a root and a sign behind it, not inside a word."""
+    inside = pair.string[pair.start() - 1 : pair.start()], pair.string[pair.end() : pair.end() + 1]
+    return pair[0][1] in _BEHIND and not all(map(str.isalpha, inside))
+
+
 def _undone(word: str) -> str | None:
     """Return a word as it was before; None: it was not encoded twice."""
-    pairs = _SUSPECT.findall(word.replace(_FORMULA, ""))
-    if not pairs or (len(pairs) == 1 and pairs[0][1] in _BEHIND):
+    pairs = [*_SUSPECT.finditer(word.replace(_FORMULA, ""))]
+    if not pairs or (len(pairs) == 1 and _may_be_meant(pairs[0])):
         return None
     for codec, table in _TABLES.items():
         try:
