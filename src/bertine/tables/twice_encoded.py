@@ -73,7 +73,7 @@ def twice_encoded(text: str) -> tuple[str, str] | None:
 
 
 def _may_be_meant(pair: re.Match[str]) -> bool:
-    """Tell whether two characters are a letter or a root and a sign behind it, not inside a word."""
+    """Tell whether two characters are a letter or a root, and a sign behind it that ends a word."""
     inside = pair.string[pair.start() - 1 : pair.start()], pair.string[pair.end() : pair.end() + 1]
     return pair[0][1] in _BEHIND and not all(map(str.isalpha, inside))
 
