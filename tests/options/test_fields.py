@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bertine.commands.options.arguments import Parser
 from bertine.commands.options.group import add_options
@@ -209,3 +210,17 @@ def test_a_quiet_verb_prints_no_notes(capsys: pytest.CaptureFixture[str]) -> Non
     for verb, quiet, printed in ((speak, False, 2), (speak, True, 1), (around, True, 1)):
         verb(quiet=quiet)
         assert len(capsys.readouterr().err.splitlines()) == printed
+
+
+def test_the_callers_generators_go_on_as_if_nothing_was_drawn() -> None:
+    @takes_options()
+    def draw(*, options: Notes) -> None:
+        """Seed PyTorch and draw."""
+        torch.manual_seed(7)
+        torch.rand(3)
+
+    torch.manual_seed(1)
+    expected = torch.rand(2).tolist()
+    torch.manual_seed(1)
+    draw()
+    assert torch.rand(2).tolist() == expected

@@ -29,6 +29,7 @@ from bertine.modeldir import save_model
 from bertine.models.precision import resolve_device
 from bertine.names import LongText, Precision, ScheduleName, TaskName
 from bertine.options.fields import MOST
+from bertine.options.verbs import keeping_generators
 from bertine.records.examples import Example, Examples
 from bertine.tasks import task_class
 from bertine.tasks.options import TableOptions
@@ -134,7 +135,8 @@ class BertEstimator(BaseEstimator):
         none: Examples[Example] = Examples(_SOURCE, columns, LABEL)
         labelled = Labelled(lambda longest: build(train, longest), train, none)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
-        with temporary as folder, quietly(not self.verbose), _one_at_a_time:
+        quiet, kept = quietly(not self.verbose), keeping_generators()
+        with temporary as folder, quiet, kept, _one_at_a_time:
             result = self._trained(labelled, Path(folder) / "run" if self.out is None else self.out)
             self.predictor_ = Predictor.load(result.model, self.device, self.precision)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
+import sys
 import textwrap
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING
 from typing import Any, TypeVar
 
@@ -72,7 +74,8 @@ def takes_options(
                 values = {entry.name: arguments.pop(entry.name) for entry in listed}
                 arguments |= {name: groups[name](**values)} if name in groups else values
             built = [arguments[name] for name in groups]
-            with quietly(any(getattr(options, "quiet", False) for options in built)):
+            quiet = any(getattr(options, "quiet", False) for options in built)
+            with quietly(quiet), keeping_generators():
                 return verb(**arguments)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
@@ -81,6 +84,24 @@ def takes_options(
         return check_types(call)
 
     return wrap
+
+
+@contextlib.contextmanager
+def keeping_generators() -> Iterator[None]:
+    """Leave PyTorch's global generators as they are found, where PyTorch is imported already: they
+    are the caller's, and everything here draws by seeds of its own."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        if gpus:
+            torch.cuda.set_rng_state_all(gpus)
 
 
 def _parameter(option: Declared) -> inspect.Parameter:
