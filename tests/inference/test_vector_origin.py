@@ -94,6 +94,35 @@ def test_another_prompt_is_said(vectors: Path, pretrained: Path) -> None:
     assert found.notes == [f"before the texts of {vectors} stands '', before the query 'the cat: '"]
 
 
+def test_vectors_belong_to_their_texts(vectors: Path, pretrained: Path) -> None:
+    """The same number of other texts, or of the same in another order, is refused."""
+    source = vectors.parent / "in.txt"
+    lines = source.read_text().splitlines()
+    asked: dict[str, Any] = {"input": vectors, "model": pretrained, "texts": source, **QUIET}
+    assert similar(lines[3], **asked)[0].text == lines[3]
+    for changed in ([*lines[1:], lines[0]], [*lines[:-1], "another text"]):
+        source.write_text("".join(f"{line}\n" for line in changed))
+        with pytest.raises(BertineError, match="made of other texts, or of these in another order"):
+            similar(lines[3], **asked)
+    about = vectors.parent / "v.npy.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "texts": ""}))  # an older one
+    similar(lines[3], **asked)
+    about.unlink()
+    found = similar(lines[3], **asked)
+    assert "nothing says which model made these vectors" in " ".join(found.notes)
+
+
+def test_an_empty_query_has_no_answer(vectors: Path, pretrained: Path) -> None:
+    asked: dict[str, Any] = {"input": vectors, "model": pretrained, **QUIET}
+    found = similar(["the cat", " ", "soup"], **asked)
+    assert [len(each) for each in found] == [10, 0, 10]
+    assert "1 query is empty and has no answer (number 2)" in found.notes
+    assert [row["query_row"] for row in found.records()] == [1] * 10 + [3] * 10
+    assert found[0][0].score >= found[0][1].score
+    with pytest.raises(BertineError, match="the query is empty"):
+        similar("", **asked)
+
+
 def test_vectors_of_elsewhere_are_compared_as_they_are(vectors: Path, pretrained: Path) -> None:
     (vectors.parent / "v.npy.json").unlink()
     assert similar("a cat", vectors, model=pretrained, pooling="cls", **QUIET).rows == 30

@@ -22,7 +22,7 @@ from bertine.inference.embedding.vector_files import (
     check_vector_file,
     open_vector_writer,
 )
-from bertine.inference.embedding.vector_origin import VectorOrigin, origin_path
+from bertine.inference.embedding.vector_origin import TextsFingerprint, VectorOrigin, origin_path
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
     CHUNK_CHARACTERS,
@@ -138,6 +138,7 @@ def embed(
     )
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
+    fingerprint = TextsFingerprint()
     with open_texts(input, options) as (table, column):
         with (
             open_vector_writer(output, table.columns, report.dimensions, kind, tokens) as writer,
@@ -145,11 +146,13 @@ def embed(
         ):
             for rows, texts in text_chunks(table, column, most):
                 _embed_chunk(embedder, table.name, rows, texts, writer, report)
+                fingerprint.add(texts)
                 advance(len(rows))
             # What an earlier file was made with must not stand beside this one.
             with os_errors(output, "writing it"):
                 origin_path(output).unlink(missing_ok=True)
-        VectorOrigin.of(embedder, dtype=dtype, rows=report.rows).write(output)
+        origin = VectorOrigin.of(embedder, dtype=dtype, rows=report.rows, texts=fingerprint.hex())
+        origin.write(output)
         report.notes = embedder.notes() + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started
     return report

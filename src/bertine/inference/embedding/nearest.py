@@ -6,7 +6,7 @@ Shape legend: Q queries, N rows of a block, D numbers of a vector, T nearest row
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
@@ -59,6 +59,15 @@ class Neighbours(Shown):
     rows: int
     found: list[Neighbour]
     notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        return iter(self.found)
+
+    def __getitem__(self, at: int) -> Neighbour:
+        return self.found[at]
 
     def lines(self) -> list[str]:
         """Return a line for each: score, row, text."""

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bertine.errors import BertineError
 from bertine.inference.embedding.nearest import Neighbours
@@ -39,6 +40,20 @@ class Searches(Shown):
     notes: list[str] = field(default_factory=list)
     output: Path | str | None = None
 
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Neighbours]:
+        return iter(self.items)
+
+    def __getitem__(self, at: int) -> Neighbours:
+        return self.items[at]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows that a file of them has, as ``pandas.DataFrame`` takes them:
+        ``query_row``, ``query``, ``rank``, ``row``, ``score`` and ``text``."""
+        return [row for number, each in enumerate(self.items, 1) for row in _records(number, each)]
+
     def lines(self) -> list[str]:
         """Return the queries, each with its rows below."""
         if self.output is not None:
@@ -48,6 +63,21 @@ class Searches(Shown):
         for each in self.items:
             lines += [" ".join(each.query.split()), *(f"  {line}" for line in each.lines())]
         return lines + self.notes
+
+
+def _records(number: int, neighbours: Neighbours) -> list[dict[str, Any]]:
+    """Return the nearest rows of the query of this number, from 1 on."""
+    return [
+        {
+            "query_row": number,
+            "query": neighbours.query,
+            "rank": rank,
+            "row": each.row,
+            "score": round(each.score, 6),
+            "text": each.text,
+        }
+        for rank, each in enumerate(neighbours.found, 1)
+    ]
 
 
 def read_queries(
@@ -154,14 +184,7 @@ def open_searches(
     with open_writer(output, layout, columns) as writer:
 
         def write(number: int, neighbours: Neighbours) -> None:
-            for rank, each in enumerate(neighbours.found, 1):
-                values = {
-                    "query_row": number,
-                    "query": neighbours.query,
-                    "rank": rank,
-                    "row": each.row,
-                    "score": round(each.score, 6),
-                }
-                writer.write(values | ({"text": each.text} if with_texts else {}))
+            for values in _records(number, neighbours):
+                writer.write({name: values[name] for name in columns})
 
         yield write

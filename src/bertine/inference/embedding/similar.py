@@ -26,7 +26,7 @@ from bertine.inference.embedding.searches import (
 )
 from bertine.inference.embedding.vector_files import open_vectors
 from bertine.inference.embedding.vector_index import VectorIndex
-from bertine.inference.embedding.vector_origin import VectorOrigin
+from bertine.inference.embedding.vector_origin import TextsFingerprint, VectorOrigin, origin_path
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import open_texts, text_chunks, text_progress
 from bertine.inference.files.text_report import TextReport
@@ -36,6 +36,7 @@ from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.scores import COARSE_ROUNDING, ROUNDING
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
+from bertine.tables.lines import first_numbers
 from bertine.terminal.console import counted, progress
 from bertine.word_vectors.vectors import NearestWords
 
@@ -131,7 +132,15 @@ def similar(
         read = {option("input"): input, option("queries"): queries, option("texts"): texts}
         check_search_output(output, read)
     asked, notes = read_queries(query, queries)
-    search.open(model, asked)
+    empty = [number for number, text in enumerate(asked, 1) if not text.strip()]
+    if len(empty) == len(asked):
+        raise BertineError("the query is empty; give a text")
+    if empty:
+        one = len(empty) == 1
+        which = first_numbers(empty, what="number" if one else "numbers")
+        are = "query is empty and has" if one else "queries are empty and have"
+        notes.append(f"{len(empty):,} {are} no answer ({which})")
+    search.open(model, [text for text in asked if text.strip()])
     if not several:
         nearest = search.nearest(asked)
         return Neighbours(asked[0], nearest.seen, nearest.neighbours(0), [*notes, *search.notes()])
@@ -144,9 +153,15 @@ def similar(
         )
         for start in range(0, len(asked), _QUERIES):
             part = asked[start : start + _QUERIES]
-            nearest = search.nearest(part)
-            for at, text in enumerate(part):
-                each = Neighbours(text, nearest.seen, nearest.neighbours(at))
+            texts_of_part = [text for text in part if text.strip()]
+            if not texts_of_part:
+                found.queries += len(part)
+                continue
+            nearest = search.nearest(texts_of_part)
+            places = iter(range(len(texts_of_part)))
+            for text in part:
+                rows = nearest.neighbours(next(places)) if text.strip() else []
+                each = Neighbours(text, nearest.seen, rows)
                 found.queries += 1
                 if write is None:
                     found.items.append(each)
@@ -183,6 +198,7 @@ class _Search:
         #: What a person should know, in its order and each once; and what was cut of the queries.
         self._notes: dict[str, None] = {}
         self._cut = self._lost = 0
+        self._made_of = ""  # the fingerprint of the texts of the vectors
         self._ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
         if texts is not None and not self._ready:
             raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
@@ -228,7 +244,16 @@ class _Search:
             return
         self._vectors = open_vectors(self._input, self.embedder.dimensions)
         origin = VectorOrigin.read(self._input)
-        if origin is not None:
+        if origin is None:
+            self._note(
+                [
+                    f"{self._input}: its description {origin_path(self._input).name} is missing, "
+                    "so nothing says which model made these vectors; those of another one compare "
+                    "by chance"
+                ]
+            )
+        else:
+            self._made_of = origin.texts
             self._tolerance = _tolerance(origin.precision, origin.dtype)
             self._note(origin.check(self._input, self.embedder, self._vectors.shape))
         if self._index_folder is not None:
@@ -274,7 +299,7 @@ class _Search:
                     )
         if self._texts is not None:
             assert not isinstance(self._input, GivenTable)
-            self._note(_read_texts(nearest, self._texts, self._reading, self._input))
+            self._note(_read_texts(nearest, self._texts, self._reading, self._input, self._made_of))
         return nearest
 
     def _embedded(self, queries: Sequence[str]) -> np.ndarray:
@@ -412,19 +437,26 @@ def _nearest_words(
 
 
 def _read_texts(
-    nearest: NearestRows, path: Source, reading: PlainTexts, vectors: Path | str
+    nearest: NearestRows, path: Source, reading: PlainTexts, vectors: Path | str, made_of: str
 ) -> list[str]:
-    """Find the texts of the best rows in the table that the vectors were made of; what was mended
-    in it."""
+    """Find the texts of the best rows in the table that the vectors were made of, whose fingerprint
+    is `made_of` ("": not known); return what was mended in it."""
     rows = set(np.concatenate(nearest.rows).tolist())
-    count = 0
+    count, fingerprint = 0, TextsFingerprint()
     with open_texts(path, reading) as (table, column):
         for count, row in enumerate(table, 1):
+            text = table.text(row, column)
+            fingerprint.add([text])
             if count - 1 in rows:
-                nearest.texts[count - 1] = table.text(row, column)
+                nearest.texts[count - 1] = text
     if count != nearest.seen:
         raise BertineError(
             f"{path}: has {counted(count, 'text')}, but {vectors} has "
             f"{counted(nearest.seen, 'vector')}; name the table that they were made of"
+        )
+    if made_of and made_of != fingerprint.hex():
+        raise BertineError(
+            f"{path}: {vectors} was made of other texts, or of these in another order; embed them "
+            "again"
         )
     return table.stats.notes(table.name)

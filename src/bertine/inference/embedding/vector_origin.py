@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,23 @@ from bertine.inference.embedding.embedder import Embedder
 
 #: Version of the layout of the file; a reader refuses another one.
 _FORMAT = 1
+
+
+class TextsFingerprint:
+    """A fingerprint of texts in their order, made as they come."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Add texts."""
+        for text in texts:
+            raw = text.encode("utf-8", "surrogatepass")
+            self._hash.update(len(raw).to_bytes(8, "little") + raw)
+
+    def hex(self) -> str:
+        """Return it, SHA-256, as hex digits."""
+        return self._hash.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -33,6 +51,7 @@ class VectorOrigin:
         dtype: "fp32" or "fp16", of the numbers in the file.
         rows: texts.
         dimensions: numbers of a vector.
+        texts: :meth:`TextsFingerprint.hex` of the texts in their order; "": of an older version.
     """
 
     model: str
@@ -48,9 +67,10 @@ class VectorOrigin:
     dtype: str
     rows: int
     dimensions: int
+    texts: str = ""
 
     @classmethod
-    def of(cls, embedder: Embedder, *, dtype: str, rows: int) -> VectorOrigin:
+    def of(cls, embedder: Embedder, *, dtype: str, rows: int, texts: str = "") -> VectorOrigin:
         """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
         takes about a third of a second for bert-base."""
         pooling = embedder.pooling
@@ -69,6 +89,7 @@ class VectorOrigin:
             dtype=dtype,
             rows=rows,
             dimensions=embedder.dimensions,
+            texts=texts,
         )
 
     def write(self, vectors: Path | str) -> None:
@@ -151,11 +172,13 @@ def _fits(values: dict[str, Any]) -> bool:
     """Return whether `values` are those of a :class:`VectorOrigin`, of the right types."""
     kinds: dict[str, tuple[type, ...]] = {
         **dict.fromkeys(("model", "weights", "tokenizer", "prompt", "precision", "dtype"), (str,)),
+        "texts": (str,),
         **dict.fromkeys(("max_length", "rows", "dimensions"), (int,)),
         **dict.fromkeys(("layer", "keep"), (int, type(None))),
         "normalize": (bool,),
         "pooling": (list,),
     }
+    values.setdefault("texts", "")
     return (
         values.keys() == kinds.keys()
         and all(isinstance(values[name], kind) for name, kind in kinds.items())
