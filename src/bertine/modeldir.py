@@ -107,6 +107,9 @@ def save_model(
     out = Path(out)
     _check_vocabulary(out, model.config, tokenizer)
     labels = _class_names(out, model, task)
+    # Other programs are to cut texts where the model that was fine-tuned does.
+    longest = model.config.longest_input
+    longest = longest if task is None else task.input_length(longest)
     names = family_of(model.config.model_type).names
     # Beside backbone and heads there may be what helped in training alone.
     state = {
@@ -132,7 +135,7 @@ def save_model(
         save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
         tokenizer.save(
             folder,
-            model_max_length=config.longest_input,
+            model_max_length=longest,
             one_type=config.type_vocab_size == 1,
             pads_left=config.reads_last,
         )
