@@ -208,7 +208,8 @@ def systems(cell: Cell, args: argparse.Namespace) -> Iterator[tuple[str, dict[st
     settings = {TRAINED: {"frozen": False}, HEAD_ALONE: {"frozen": True}, ADVICE: {}}
     yield from ((name, settings[name]) for name in settings if name in args.systems)
     if SEARCH in args.systems:
-        plan = Wishes().plan(load_config(cell.model), len(cell.data.train))
+        task = cell.data.build(cell.data.max_length)
+        plan = Wishes().plan(load_config(cell.model), len(cell.data.train), task)
         of_plan = plan.epochs, plan.learning_rate, plan.batch_size
         yield from search_settings(*of_plan, args.rates, args.lengths)
 

@@ -304,3 +304,12 @@ def test_all_minilm_gives_the_vectors_that_it_gives_there() -> None:
         assert agreement.count == len(texts)
         assert cosines.min() == pytest.approx(agreement.lowest, abs=1e-4)
         assert np.median(cosines) == pytest.approx(agreement.median, abs=1e-4)
+
+
+def test_anything_that_gives_texts_is_embedded(pretrained: Path) -> None:
+    embedder = Embedder.load(pretrained, precision="fp32", threads=1)
+    texts = ["the cat", "a soup"]
+    np.testing.assert_array_equal(embedder(text for text in texts), embedder(texts))
+    for wrong in (None, 3, b"x"):
+        with pytest.raises(BertineError, match="give a text or a list of texts"):
+            embedder(wrong)  # type: ignore[call-overload]

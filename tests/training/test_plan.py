@@ -6,6 +6,8 @@ import dataclasses
 import math
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import scipy.stats
@@ -36,6 +38,11 @@ def test_fewer_examples_are_passed_over_more_often() -> None:
     # And yet never in fewer updates.
     steps = [number * epochs_for(number) for number in numbers]
     assert steps == sorted(steps)
+
+
+def test_many_classes_are_passed_over_more_often() -> None:
+    assert [epochs_for(1_000, classes) for classes in (0, 2, 16, 77, 150)] == [9, 9, 9, 17, 22]
+    assert [epochs_for(number, 77) for number in (300, 9_000, 400_000)] == [25, 7, 6]
 
 
 def test_wider_models_are_trained_at_lower_rates() -> None:
@@ -79,7 +86,10 @@ def test_deeper_models_are_trained_at_lower_rates() -> None:
 def test_a_paper_has_a_recipe_by_task_and_family(
     model: str, task: str, recipe: tuple[float | None, ...]
 ) -> None:
-    found = Wishes(paper=True).plan(PRESETS[model], 1_000, task)
+    kind: Any = SimpleNamespace(
+        name=task, reads_whole_texts=True, task_info=lambda: SimpleNamespace(dataset=None)
+    )
+    found = Wishes(paper=True).plan(PRESETS[model], 1_000, kind)
     assert found.paper is not None
     said = (found.paper.warmup_ratio, found.paper.weight_decay, found.paper.layer_decay)
     assert (found.epochs, found.batch_size, found.learning_rate, *said) == recipe

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertine.errors import BertineError
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.files.given_texts import Single, checked_singles, is_one
+from bertine.inference.files.given_texts import Single, checked_singles, is_one, several
 from bertine.interop.elmo.directory import load_elmo
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.characters import BEGIN, END, character_ids, is_cut
@@ -201,7 +201,7 @@ class ElmoEmbedder(Embedder):
         """
         features: list[Features] = []
         places = self.elmo.config.max_characters
-        for row, text in enumerate(checked_singles([texts] if is_one(texts) else texts)):
+        for row, text in enumerate(checked_singles(several(texts))):
             words = self.words(text)
             cut = max(0, len(words) - self.max_length)
             kept = tuple(words[: self.max_length])

@@ -20,7 +20,7 @@ from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.inference.embedding.word_in_text import word_span
-from bertine.inference.files.given_texts import Single, checked_singles, is_one
+from bertine.inference.files.given_texts import Single, checked_singles, is_one, several
 from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bertine.interop.word_models import word_model_of
 from bertine.modeldir import LoadedModel, load_model
@@ -297,7 +297,7 @@ class Embedder(Shown):
         if not self.pooling.tokens:
             raise BertineError(f"pooling is {self.pooling.describe()!r}, which has no tokens")
         shift = len(self.prompt)
-        singles = checked_singles([texts] if is_one(texts) else texts)
+        singles = checked_singles(several(texts))
         features, results = self.features(singles), []
         for feature, text, vectors in zip(
             features, singles, self.run_tokens(features), strict=True
@@ -372,7 +372,7 @@ class Embedder(Shown):
         Raises:
             BertineError: something that is not a text.
         """
-        listed = [texts] if is_one(texts) else texts
+        listed = several(texts)
         prompted = [self.prompt + text for text in checked_singles(listed)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
         # Of an empty text a vocabulary without special tokens makes no piece.

@@ -12,7 +12,7 @@ from bertine.errors import BertineError
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.word_in_text import word_span
-from bertine.inference.files.given_texts import Single, checked_singles, is_one
+from bertine.inference.files.given_texts import Single, checked_singles, several
 from bertine.models.pooling import Pooling
 from bertine.options.names import option
 from bertine.tasks.features import Features
@@ -102,7 +102,7 @@ class MeanWordEmbedder(Embedder):
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the rows of each text's words; one string is one text."""
         features = []
-        for row, text in enumerate(checked_singles([texts] if is_one(texts) else texts)):
+        for row, text in enumerate(checked_singles(several(texts))):
             ids, _ = self.vectors.rows_of(text)
             kept = ids[: self.max_length].astype(np.int32)
             cut = len(ids) - len(kept)

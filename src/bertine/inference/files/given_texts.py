@@ -28,12 +28,14 @@ def is_one(texts: object) -> bool:
 
 
 def several(texts: Any) -> list[Any]:
-    """Return the texts of a list, of a generator or of anything else that gives them once; of a
-    data frame or a dictionary of columns its rows.
+    """Return the texts of a list, of a generator or of anything else that gives them once; one text
+    in a list; of a data frame or a dictionary of columns its rows.
 
     Raises:
         BertineError: it gives none.
     """
+    if is_one(texts):
+        return [texts]
     if is_frame(texts):
         return list(as_table(texts, "texts").rows())
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):

@@ -17,7 +17,7 @@ from bertine.inference.files.explained_rows import (
     check_explained,
     explained_or_none,
 )
-from bertine.inference.files.given_texts import Text, TextOrDict, is_one, several
+from bertine.inference.files.given_texts import Text, TextOrDict, several
 from bertine.inference.files.text_report import TextReport
 from bertine.inference.predictor import Predictor
 from bertine.records.table_writer import is_stream, open_writer
@@ -46,9 +46,9 @@ def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[T
     Raises:
         BertineError: the number of strings does not fit.
     """
-    examples = [texts] if is_one(texts) else several(texts)
+    examples = several(texts)
     if not all(isinstance(text, str) for text in examples):
-        return examples  # type: ignore[return-value]
+        return examples
     return task.group([text for text in examples if isinstance(text, str)])
 
 

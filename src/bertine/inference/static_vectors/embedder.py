@@ -11,7 +11,7 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embedder import Embedder, unit
-from bertine.inference.files.given_texts import Single, checked_singles, is_one
+from bertine.inference.files.given_texts import Single, checked_singles, is_one, several
 from bertine.inference.static_vectors.files import StaticModel, load_static
 from bertine.models.pooling import Pooling
 from bertine.tasks.features import Features
@@ -119,7 +119,7 @@ class StaticEmbedder(Embedder):
         Raises:
             BertineError: something that is not a text.
         """
-        singles = checked_singles([texts] if is_one(texts) else texts)
+        singles = checked_singles(several(texts))
         result = np.empty((len(singles), self.dimensions), np.float32)
         for start in range(0, len(singles), _TEXTS):
             ids, lengths = self.tokenizer.encode_flat(singles[start : start + _TEXTS])
@@ -138,7 +138,7 @@ class StaticEmbedder(Embedder):
         Raises:
             BertineError: something that is not a text.
         """
-        singles = checked_singles([texts] if is_one(texts) else texts)
+        singles = checked_singles(several(texts))
         ids, lengths = self.tokenizer.encode_flat(singles)
         types = np.zeros(int(lengths.max()) if len(lengths) else 0, np.int8)
         features, start, most = [], 0, self.max_length

@@ -209,7 +209,7 @@ class _TaskDistillation:
             for part, made in ((read.train, features), (read.validation, held))
         ]
         look = look_at(type(task), labelled, read.validation, own, held, unknown=unknown)
-        tuned = Wishes.of(tuning).plan(loaded.config, len(read.train))
+        tuned = Wishes.of(tuning).plan(loaded.config, len(read.train), task)
         say_what(loaded, read.train, read.validation, task.notes(features), look)
         seen = 0 if judged_by_teacher else teacher.seen(read)
         if seen:
@@ -301,7 +301,7 @@ class _TaskDistillation:
 
     def start(self) -> dict[str, Any]:
         """Return what ``start.json`` has: the arguments as they were given."""
-        usual = Wishes().plan(self.prepared.loaded.config, len(self.data.train))
+        usual = Wishes().plan(self.prepared.loaded.config, len(self.data.train), self.prepared.task)
         arguments = {
             name: as_json(value)
             for name, value in self.options.changed().items()

@@ -259,7 +259,7 @@ def _write_start(
     if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
     usual = Wishes(optimizer=values.get("optimizer", "adamw")).plan(
-        prepared.loaded.config, len(prepared.train.examples)
+        prepared.loaded.config, len(prepared.train.examples), prepared.task
     )
     start: dict[str, Any] = {
         "arguments": arguments,

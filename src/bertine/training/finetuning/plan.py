@@ -22,6 +22,7 @@ from bertine.options.finetuning import FinetuneRecipe
 from bertine.options.optimization import USUAL_RATE, Patience, Rate, Updates
 from bertine.options.paper_recipes import PaperRecipe, paper_recipe
 from bertine.options.run import Saving
+from bertine.tasks.base import Task
 
 #: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
 #: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
@@ -34,6 +35,8 @@ _HIGHEST_RATE, _HIGHEST_RATE_OF_LAYERS = 1e-3, 2e-3
 _MANY, _PASSES, _POWER = 16_000, 3, 0.4
 #: However few the examples are.
 _MOST_PASSES = 25
+#: Classes up to which their number makes no difference.
+_FEW_CLASSES = 16
 #: Up to so many examples, smaller batches: each makes an update.
 _FEW = 4_000
 
@@ -73,15 +76,18 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
 
     optimizer: OptimizerName = like(Updates, "optimizer")
 
-    def plan(self, config: Config, num_examples: int, task: str = "") -> TrainingPlan:
+    def plan(
+        self, config: Config, num_examples: int, task: Task[Any] | None = None
+    ) -> TrainingPlan:
         """Return the plan for a model with the sizes of `config` and `num_examples` training
-        examples of a `task`, or of the public data set that it is."""
-        recipe = paper_recipe(config.paper_family, task) if self.paper else None
+        examples of a `task`; None: of one without classes."""
+        named = "" if task is None else task.task_info().dataset or task.name
+        recipe = paper_recipe(config.paper_family, named) if self.paper else None
         if recipe is not None:
             usual = (recipe.epochs, recipe.batch_size, recipe.learning_rate)
         else:
             batch_size = 16 if num_examples <= _FEW else 32
-            usual = (epochs_for(num_examples), batch_size, rate_for(config))
+            usual = (epochs_for(num_examples, classes_of(task)), batch_size, rate_for(config))
         passes, size_of_batch, rate = usual
         usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.2e}"))
         said = (self.epochs, self.batch_size, self.learning_rate)
@@ -99,11 +105,17 @@ class Wishes(FinetuneRecipe, Rate, Saving, Patience):
         )
 
 
-def epochs_for(num_examples: int) -> int:
+def epochs_for(num_examples: int, num_classes: int = 0) -> int:
     """Return the number of passes over so many training examples: 3 over 16,000 and more, 9 over
-    1,000, 23 over 100."""
+    1,000, 23 over 100; more where there are many classes, of which each has few of them."""
     passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
-    return min(_MOST_PASSES, max(_PASSES, round(passes)))
+    passes = max(_PASSES, passes) * max(1.0, num_classes / _FEW_CLASSES) ** _POWER
+    return min(_MOST_PASSES, round(passes))
+
+
+def classes_of(task: Task[Any] | None) -> int:
+    """Return among how many classes the texts of a task are to be told apart; 0: it has none."""
+    return len(getattr(task, "labels", ())) if task is not None and task.reads_whole_texts else 0
 
 
 def rate_for(config: Config) -> float:

@@ -195,7 +195,7 @@ def prepare(
         weighed=weighed,
     )
     say_what(loaded, train, validation, built.notes(features), look)
-    plan = wishes.plan(config, len(train), built.task_info().dataset or built.name)
+    plan = wishes.plan(config, len(train), built)
     if judged and not start.frozen:
         say_plan(plan, len(train))
     batches = FeatureBatches(

@@ -96,7 +96,8 @@ def search(
             task, source, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
         )
         wishes = Wishes(patience=options["patience"], optimizer=options["optimizer"])
-        otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train)))
+        built = labelled.build(labelled.max_length)
+        otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train), built))
     wanted = SearchGrid.of(grid, otherwise)
     # Where all machines see the same paths they must not depend on where this one stands.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
