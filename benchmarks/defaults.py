@@ -242,7 +242,7 @@ def saved(results: Results, key: dict[str, Any], name: str) -> dict[str, Any] | 
     alone = results.find({**key, "system": HEAD_ALONE})
     if trained is None or alone is None:
         return None
-    left_out = alone.get("left_out", 0)
+    left_out = 0 if key["task"] in MANY_CLASSES else alone.get("left_out", 0)
     of_head = score_of_head(
         {"": alone["validation"]},
         alone["held_out"],

@@ -168,7 +168,8 @@ def check_labels(
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
+            more of many classes.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         paper: train as the paper of the model does, where nothing else is said, and keep the
             weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
@@ -481,7 +482,8 @@ def distill(
             their probabilities change: in files, the server, exported models and other programs,
             since the weights of the head have it. Guo et al. 2017
             (:mod:`bertine.tasks.calibration`).
-        epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
+            more of many classes.
         paper: train as the paper of the model does, where nothing else is said, and keep the
             weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
             epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
@@ -1164,7 +1166,8 @@ def finetune(
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
-        epochs: passes over the training examples; None: from 3 with many examples to 25 with few.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
+            more of many classes.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         paper: train as the paper of the model does, where nothing else is said, and keep the
             weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3

@@ -19,7 +19,11 @@ from bertine.errors import BertineError
 from bertine.models.bert import BertConfig
 from bertine.names import OptimizerName
 from bertine.presets import PRESETS
-from bertine.training.finetuning.plan import Wishes, epochs_for, rate_for
+from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.texts.regression import TextRegression
+from bertine.training.finetuning.plan import Wishes, classes_of, epochs_for, rate_for
 from bertine.training.loop.best import clearly_better
 
 
@@ -43,6 +47,15 @@ def test_fewer_examples_are_passed_over_more_often() -> None:
 def test_many_classes_are_passed_over_more_often() -> None:
     assert [epochs_for(1_000, classes) for classes in (0, 2, 16, 77, 150)] == [9, 9, 9, 17, 22]
     assert [epochs_for(number, 77) for number in (300, 9_000, 400_000)] == [25, 7, 6]
+
+
+def test_classes_are_those_of_texts() -> None:
+    labels = ("a", "b", "c")
+    assert classes_of(TextClassification(labels, ("text",), "label", 16)) == 3
+    assert classes_of(MultiLabel(labels, ("text",), "label", 16)) == 3
+    assert classes_of(TextRegression(("text",), "label", 16)) == 0
+    assert classes_of(Tagging(("O", "B-x", "I-x"))) == 0
+    assert classes_of(None) == 0
 
 
 def test_wider_models_are_trained_at_lower_rates() -> None:

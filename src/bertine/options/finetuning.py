@@ -39,7 +39,7 @@ class FinetuneRecipe(OptionGroup):
     epochs: int | None = declare(
         None,
         "passes over the training examples",
-        otherwise="from 3 with many examples to 25 with few",
+        otherwise="from 3 with many examples to 25 with few; more of many classes",
         least=1,
         not_in=("search", "lr-find"),
     )

@@ -21,6 +21,7 @@ from bertine.tasks.metrics import official_score
 from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import say, warn
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head, fits_alone
+from bertine.training.finetuning.plan import FEW_CLASSES, classes_of
 from bertine.training.finetuning.setup import Prepared, frozen_beside
 from bertine.training.loop.best import beyond_error
 
@@ -79,14 +80,16 @@ def head_alone_instead(
         return None
     fitted = fit_head(other, dtype)
     report = judge(other)
-    score = score_of_head(report.metrics, count, fitted.cross_validated, fitted.count, names)
+    # Many classes with few examples each are known far worse without a fifth of these.
+    left_out = fitted.count if classes_of(prepared.task) <= FEW_CLASSES else 0
+    score = score_of_head(report.metrics, count, fitted.cross_validated, left_out, names)
     if not alone_is_better(names[0], score, own, count, pairs=pairs):
         say(
             f"the head alone is no better: {score_text(names[0], score)} against "
             f"{score_text(names[0], own)}; the trained model is saved"
         )
         return None
-    more = " and on training examples that were left out" if fitted.count else ""
+    more = " and on training examples that were left out" if left_out else ""
     better = "better" if score > own else "as good, within chance, and mostly the better one"
     say(
         "the head alone, on the model's vectors as they were before training, is "

@@ -36,7 +36,7 @@ _MANY, _PASSES, _POWER = 16_000, 3, 0.4
 #: However few the examples are.
 _MOST_PASSES = 25
 #: Classes up to which their number makes no difference.
-_FEW_CLASSES = 16
+FEW_CLASSES = 16
 #: Up to so many examples, smaller batches: each makes an update.
 _FEW = 4_000
 
@@ -109,7 +109,7 @@ def epochs_for(num_examples: int, num_classes: int = 0) -> int:
     """Return the number of passes over so many training examples: 3 over 16,000 and more, 9 over
     1,000, 23 over 100; more where there are many classes, of which each has few of them."""
     passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
-    passes = max(_PASSES, passes) * max(1.0, num_classes / _FEW_CLASSES) ** _POWER
+    passes = max(_PASSES, passes) * max(1.0, num_classes / FEW_CLASSES) ** _POWER
     return min(_MOST_PASSES, round(passes))
 
 
