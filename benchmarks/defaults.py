@@ -355,10 +355,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--per-class", action="store_true", help="the sizes are examples of each class"
     )
-    for name, default in (("rates", RATES), ("lengths", LENGTHS)):
-        parser.add_argument(
-            f"--{name}", nargs="+", type=float, default=list(default), help="of the search: factors"
-        )
+    factors: dict[str, Any] = {"nargs": "+", "type": float, "help": "of the search: factors"}
+    parser.add_argument("--rates", default=list(RATES), **factors)
+    parser.add_argument("--lengths", default=list(LENGTHS), **factors)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
         "--test-examples", type=int, default=400, help="of the held-out file; 0: all"
