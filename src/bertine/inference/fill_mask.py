@@ -11,7 +11,7 @@ import torch
 from bertine.errors import BertineError
 from bertine.modeldir import LoadedModel, load_model
 from bertine.models.encoded import TextInputs
-from bertine.models.finite import finite
+from bertine.models.precision import finite
 from bertine.options.names import option
 from bertine.options.types import check_types
 from bertine.scores import ranking

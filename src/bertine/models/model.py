@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertine.models.backbone import Backbone
 from bertine.models.config import Config
 from bertine.models.encoded import Encoded, Inputs
-from bertine.models.finite import finite
+from bertine.models.precision import finite
 
 
 class Model(nn.Module):

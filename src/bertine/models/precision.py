@@ -1,4 +1,5 @@
-"""Where to compute, and in which number type: bf16 where it is measured to be clearly faster."""
+"""Where to compute, and in which number type: bf16 where it is measured to be clearly faster; and
+what was computed must be numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertine.errors import BertineError
 from bertine.models.products import TOKENS, Product, best_of, products_of, seconds_of
@@ -178,3 +179,18 @@ def autocast_dtype(device: str) -> torch.dtype | None:
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
+
+
+def finite(outputs: Tensor) -> Tensor:
+    """Return what a model has computed for texts, all of it numbers: with NaN every comparison is
+    false, so the answer would be some label with the probability NaN.
+
+    Raises:
+        BertineError: some of it is NaN or infinite.
+    """
+    if not bool(outputs.isfinite().all()):
+        raise BertineError(
+            "the model's outputs are NaN or infinite: its weights are damaged or too large for the "
+            "precision; compute in fp32, or take an earlier checkpoint"
+        )
+    return outputs

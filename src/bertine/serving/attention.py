@@ -15,8 +15,8 @@ import torch
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
 from bertine.models.encoded import TextInputs
-from bertine.models.finite import finite
 from bertine.models.model import Model
+from bertine.models.precision import finite
 from bertine.tasks.base import Task
 from bertine.tasks.long_text import parts_of
 from bertine.text.template import Template

@@ -130,8 +130,8 @@ def ngrams(task: TextTask, train: Examples[Example], *, weighted: bool = False) 
     `weighted`: with the weights that the task has in training."""
     texts = [item.texts for item in train.items]
     # Of a pair there are four times as many.
-    kinds = 2 * len(texts[0]) ** 2 * targets_of(task, train).outputs
-    features = NgramFeatures(texts, max(1, _MOST_WEIGHTS // kinds))
+    weights = 2 * len(texts[0]) ** 2 * max(1, len(getattr(task, "labels", ())))
+    features = NgramFeatures(texts, max(1, _MOST_WEIGHTS // weights))
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS, weighted)
 
 

@@ -17,9 +17,8 @@ from bertine.data.batching import restore_order, token_budget_batches
 from bertine.data.checks import check_batch
 from bertine.inference.compute.engine import Engine
 from bertine.models.backbone import each_text_alone
-from bertine.models.finite import finite
 from bertine.models.model import Model
-from bertine.models.precision import autocast
+from bertine.models.precision import autocast, finite
 from bertine.models.threads import allowed_threads, using_threads
 from bertine.tasks.features import Features
 

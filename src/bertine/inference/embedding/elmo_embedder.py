@@ -19,10 +19,9 @@ from bertine.inference.files.given_texts import Single, checked_singles, is_one,
 from bertine.interop.elmo.directory import load_elmo
 from bertine.models.elmo.bilm import BidirectionalLm
 from bertine.models.elmo.characters import BEGIN, END, character_ids, is_cut
-from bertine.models.finite import finite
 from bertine.models.model import weights_fingerprint
 from bertine.models.pooling import Pooling
-from bertine.models.precision import autocast, resolve_device
+from bertine.models.precision import autocast, finite, resolve_device
 from bertine.names import AnswerPrecision, PoolingName
 from bertine.options.names import option
 from bertine.options.types import check_types

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from bertine.inference.embedding.vector_files import (
     check_vector_file,
     open_vector_writer,
 )
-from bertine.inference.embedding.vector_origin import TextsFingerprint, VectorOrigin, origin_path
+from bertine.inference.embedding.vector_origin import VectorOrigin, hashed, origin_path
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import (
     CHUNK_CHARACTERS,
@@ -138,7 +139,7 @@ def embed(
     )
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
-    fingerprint = TextsFingerprint()
+    digest = hashlib.sha256()
     with open_texts(input, options) as (table, column):
         with (
             open_vector_writer(output, table.columns, report.dimensions, kind, tokens) as writer,
@@ -146,12 +147,12 @@ def embed(
         ):
             for rows, texts in text_chunks(table, column, most):
                 _embed_chunk(embedder, table.name, rows, texts, writer, report)
-                fingerprint.add(texts)
+                digest.update(hashed(texts))
                 advance(len(rows))
             # What an earlier file was made with must not stand beside this one.
             with os_errors(output, "writing it"):
                 origin_path(output).unlink(missing_ok=True)
-        origin = VectorOrigin.of(embedder, dtype=dtype, rows=report.rows, texts=fingerprint.hex())
+        origin = VectorOrigin.of(embedder, dtype=dtype, rows=report.rows, texts=digest.hexdigest())
         origin.write(output)
         report.notes = embedder.notes() + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started

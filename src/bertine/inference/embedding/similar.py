@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +28,7 @@ from bertine.inference.embedding.searches import (
 )
 from bertine.inference.embedding.vector_files import open_vectors
 from bertine.inference.embedding.vector_index import VectorIndex
-from bertine.inference.embedding.vector_origin import TextsFingerprint, VectorOrigin, origin_path
+from bertine.inference.embedding.vector_origin import VectorOrigin, hashed, origin_path
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
 from bertine.inference.files.rows import open_texts, text_chunks, text_progress
 from bertine.inference.files.text_report import TextReport
@@ -158,7 +160,7 @@ def similar(
                 found.queries += len(part)
                 continue
             nearest = search.nearest(texts_of_part)
-            places = iter(range(len(texts_of_part)))
+            places = itertools.count()
             for text in part:
                 rows = nearest.neighbours(next(places)) if text.strip() else []
                 each = Neighbours(text, nearest.seen, rows)
@@ -442,11 +444,11 @@ def _read_texts(
     """Find the texts of the best rows in the table that the vectors were made of, whose fingerprint
     is `made_of` ("": not known); return what was mended in it."""
     rows = set(np.concatenate(nearest.rows).tolist())
-    count, fingerprint = 0, TextsFingerprint()
+    count, digest = 0, hashlib.sha256()
     with open_texts(path, reading) as (table, column):
         for count, row in enumerate(table, 1):
             text = table.text(row, column)
-            fingerprint.add([text])
+            digest.update(hashed([text]))
             if count - 1 in rows:
                 nearest.texts[count - 1] = text
     if count != nearest.seen:
@@ -454,7 +456,7 @@ def _read_texts(
             f"{path}: has {counted(count, 'text')}, but {vectors} has "
             f"{counted(nearest.seen, 'vector')}; name the table that they were made of"
         )
-    if made_of and made_of != fingerprint.hex():
+    if made_of and made_of != digest.hexdigest():
         raise BertineError(
             f"{path}: {vectors} was made of other texts, or of these in another order; embed them "
             "again"

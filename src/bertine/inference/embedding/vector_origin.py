@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +16,10 @@ from bertine.inference.embedding.embedder import Embedder
 _FORMAT = 1
 
 
-class TextsFingerprint:
-    """A fingerprint of texts in their order, made as they come."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, texts: Iterable[str]) -> None:
-        """Add texts."""
-        for text in texts:
-            raw = text.encode("utf-8", "surrogatepass")
-            self._hash.update(len(raw).to_bytes(8, "little") + raw)
-
-    def hex(self) -> str:
-        """Return it, SHA-256, as hex digits."""
-        return self._hash.hexdigest()
+def hashed(texts: Iterable[str]) -> bytes:
+    """Return what of texts goes into the fingerprint of their table: the length of each, and it."""
+    raws = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(len(raw).to_bytes(8, "little") + raw for raw in raws)
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,8 @@ class VectorOrigin:
         dtype: "fp32" or "fp16", of the numbers in the file.
         rows: texts.
         dimensions: numbers of a vector.
-        texts: :meth:`TextsFingerprint.hex` of the texts in their order; "": of an older version.
+        texts: SHA-256 of the texts in their order (:func:`hashed`), as hex digits; "": of an
+            older version.
     """
 
     model: str

@@ -30,8 +30,8 @@ from bertine.data.batch import Batch
 from bertine.inference.explaining.explained_answer import ExplainedAnswer, outputs_of
 from bertine.inference.explaining.explained_text import ExplainedText
 from bertine.models.encoded import Encoded, Inputs, TextInputs
-from bertine.models.finite import finite
 from bertine.models.model import Model
+from bertine.models.precision import finite
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
 

@@ -21,8 +21,7 @@ from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import batch_tokens, device_of, evaluating
 from bertine.modeldir import LoadedModel
 from bertine.models.encoded import Encoded, TextInputs
-from bertine.models.finite import finite
-from bertine.models.precision import autocast
+from bertine.models.precision import autocast, finite
 from bertine.text.template import Frame
 
 #: Texts whose sequences are made at a time, and logits that are computed at once (64 MB in fp32).
