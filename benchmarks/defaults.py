@@ -73,7 +73,7 @@ class Cell:
     task: Task
     size: int
     seed: int
-    model: Path
+    model: Path | str
     data: Labelled
     test: Examples[Any]
 
@@ -83,16 +83,25 @@ class Cell:
         return {"task": self.task.name, "size": self.size, "seed": self.seed}
 
     @classmethod
-    def of(cls, task: Task, size: int, seed: int, args: argparse.Namespace) -> Cell:
-        """Draw the examples."""
+    def of(
+        cls,
+        task: Task,
+        size: int,
+        seed: int,
+        args: argparse.Namespace,
+        model: Path | str,
+        folder: Path | None = None,
+    ) -> Cell:
+        """Draw the examples, of those in `folder` or in the task's own below ``args.data``."""
         reading = Reading(glue_task=task.name) if task.verb == "glue" else Reading()
-        whole = read_labelled(task.verb, args.data / task.folder, seed=0, reading=reading)
+        path = folder or args.data / task.folder
+        whole = read_labelled(task.verb, path, seed=0, reading=reading)
         some = (drawn_of_each if args.per_class else drawn)(whole.train, size, seed)
         stratify = task.kind in ("text", "choice")
         train, validation = some.hold_out(0.1, seed, stratify=stratify)
         data = dataclasses.replace(whole, train=train, validation=validation, others={})
         test = drawn(whole.validation, args.test_examples, 0)
-        return cls(task, size, seed, args.model, data, test)
+        return cls(task, size, seed, model, data, test)
 
     def run(self, out: Path, **settings: Any) -> dict[str, Any]:
         """Fine-tune with these `settings`, and score the saved model on the test examples."""
@@ -394,7 +403,7 @@ def main() -> None:
         for size in args.sizes:
             for seed in args.seeds:
                 for task in args.tasks:
-                    cell = Cell.of(task, size, seed, args)
+                    cell = Cell.of(task, size, seed, args, args.model)
                     with quietly():
                         measure(cell, results, args)
     show(results, args)

@@ -1700,7 +1700,7 @@ def lr_find(
     device: str | None = None,
     seed: int = 0,
 ) -> LrFindReport:
-    """Try rising learning rates on labelled examples, and read off between which to fine-tune.
+    """Try rising learning rates on labelled examples, and name the one to fine-tune with.
 
     The training examples are passed over as often as the steps need. The test ends before its
     last step where the loss has diverged: where it or its gradient is not finite, or smoothed

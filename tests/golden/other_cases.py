@@ -87,7 +87,7 @@ def others(folder: Path) -> dict[str, Any]:
     asked = [text for text, _ in made.text_rows("asked", 8)]
     chosen = folder / "search" / "model"
     return {
-        "lr_find": {"curve": tried["curve"], "bits": [tried["bracket"], tried["advice"]]},
+        "lr_find": {"curve": tried["curve"], "bits": tried["advice"]},
         "search": taken.bits(taken.without_clock(searched)),
         "found": taken.bits(taken.tensors(chosen / "model.safetensors")),
         "estimator": taken.vectors(np.asarray(classifier.predict_proba(asked))),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bertine.training.rate.curve import DIVERGED, Bracket, RateCurve, bracket_of, loss_at
+from bertine.training.rate.curve import DIVERGED, Landmarks, RateCurve, advise, landmarks_of
 
 RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
 
@@ -43,42 +43,44 @@ def test_the_bias_of_the_average_is_corrected() -> None:
     np.testing.assert_allclose(curve.smoothed, 3.0)
 
 
-def test_the_bracket_lies_where_the_loss_falls() -> None:
-    found = bracket_of(curve_of([valley(rate) for rate in RATES]))
-    assert found is not None
-    assert 1.6e-5 < found.steepest < 6.4e-5
-    assert 5e-4 < found.lowest < 5e-3
-    assert valley(found.lowest) < valley(1e-3) + 0.02
-    assert (found.low, found.high) == (found.steepest, found.lowest / 10)
+def test_the_landmarks_of_an_exact_curve() -> None:
+    curve = curve_of([valley(rate) for rate in RATES])
+    landmarks = landmarks_of(curve)
+    assert landmarks is not None
+    assert 1.6e-5 < landmarks.steepest < 6.4e-5
+    at, smoothed = curve.points()
+    assert landmarks.lowest == at[smoothed.argmin()]
+    assert landmarks.lowest <= landmarks.rises < 5e-3
+    assert valley(landmarks.rises) < valley(1e-3) + 0.02
 
 
-def test_noise_moves_the_bracket_little() -> None:
-    exact = bracket_of(curve_of([valley(rate) for rate in RATES]))
+def test_noise_moves_the_rise_little() -> None:
+    exact = landmarks_of(curve_of([valley(rate) for rate in RATES]))
     draw = np.random.default_rng(0)
-    noisy = bracket_of(curve_of([valley(r) + 0.1 * draw.standard_normal() for r in RATES]))
+    noisy = landmarks_of(curve_of([valley(r) + 0.1 * draw.standard_normal() for r in RATES]))
     assert exact is not None
     assert noisy is not None
-    assert abs(math.log10(noisy.lowest / exact.lowest)) < 0.5
+    assert abs(math.log10(noisy.rises / exact.rises)) < 0.5
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_noise_alone_gives_no_bracket(seed: int) -> None:
+def test_noise_alone_gives_no_landmarks(seed: int) -> None:
     draw = np.random.default_rng(seed)
     losses = (1.0 + 0.2 * draw.standard_normal(110)).tolist()
-    assert bracket_of(curve_of(losses, warmup=10)) is None
+    assert landmarks_of(curve_of(losses, warmup=10)) is None
 
 
-def test_too_few_steps_give_no_bracket() -> None:
+def test_too_few_steps_give_no_landmarks() -> None:
     curve = RateCurve()
     for number, rate in enumerate(RATES[:19]):
         curve.add(rate, 5.0 - 0.2 * number)
-    assert bracket_of(curve) is None
+    assert landmarks_of(curve) is None
     curve.add(RATES[19], 1.0)
-    assert bracket_of(curve) is not None
+    assert landmarks_of(curve) is not None
 
 
-def test_a_loss_that_only_rises_gives_no_bracket() -> None:
-    assert bracket_of(curve_of([1.0 + 10 * rate for rate in RATES])) is None
+def test_a_loss_that_only_rises_gives_no_landmarks() -> None:
+    assert landmarks_of(curve_of([1.0 + 10 * rate for rate in RATES])) is None
 
 
 def test_what_falls_after_a_rise_is_not_taken_for_learning() -> None:
@@ -86,9 +88,9 @@ def test_what_falls_after_a_rise_is_not_taken_for_learning() -> None:
     losses = [valley(rate) for rate in RATES]
     for number in range(85, 100):
         losses[number] = 4.0 - 0.1 * (number - 85)
-    found = bracket_of(curve_of(losses))
-    assert found is not None
-    assert found.steepest < 1e-4
+    landmarks = landmarks_of(curve_of(losses))
+    assert landmarks is not None
+    assert landmarks.steepest < 1e-4
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -100,29 +102,32 @@ def test_where_the_flat_before_the_rise_is_lowest_is_chance_and_does_not_count(s
         at = math.log10(rate)
         return 1.0 + 0.8 / (1.0 + math.exp(8 * (at + 5))) + max(0.0, at + 3) * 2
 
-    found = bracket_of(curve_of([flat(rate) + 0.05 * draw.standard_normal() for rate in RATES]))
-    assert found is not None
-    assert 3e-4 < found.lowest < 3e-3
-
-
-def test_the_end_of_the_bracket_is_the_steepest_where_that_is_higher() -> None:
-    found = Bracket(steepest=2e-4, lowest=3e-4)
-    assert (found.low, found.high) == pytest.approx((3e-5, 2e-4))
+    landmarks = landmarks_of(
+        curve_of([flat(rate) + 0.05 * draw.standard_normal() for rate in RATES])
+    )
+    assert landmarks is not None
+    assert 3e-4 < landmarks.rises < 3e-3
+    assert not landmarks.ends
 
 
 @pytest.mark.parametrize(
-    ("lowest", "usual", "advised"),
+    ("rises", "usual", "advised", "why"),
     [
-        (3e-4, 2e-4, 2e-4),  # nothing speaks against the usual rate
-        (1e-3, 2e-4, 2e-4),
-        (1.8e-4, 2e-4, 1e-4),  # the loss rises there: half of it
-        (1e-4, 2e-4, 1e-4),
-        (1e-2, 2e-4, 4e-4),  # it rises far above
-        (5e-5, 2e-4, 5e-5),  # but never where the loss rises
+        (3e-4, 2e-4, 2e-4, "does not rise there"),
+        (1e-3, 2e-4, 2e-4, "does not rise there"),
+        (1.8e-4, 2e-4, 1e-4, "rises at the usual rate"),  # half of it
+        (1e-4, 2e-4, 1e-4, "rises at the usual rate"),
+        (1e-2, 2e-4, 4e-4, "twice the usual rate"),
+        (5e-5, 2e-4, 5e-5, "rises at the usual rate"),  # but never where the loss rises
+        (None, 2e-4, 2e-4, "did not fall clearly"),
     ],
 )
-def test_the_advice_corrects_the_usual_rate(lowest: float, usual: float, advised: float) -> None:
-    assert Bracket(steepest=1e-5, lowest=lowest).advice(usual) == pytest.approx(advised)
+def test_the_advice_corrects_the_usual_rate(
+    rises: float | None, usual: float, advised: float, why: str
+) -> None:
+    rate, reason = advise(None if rises is None else Landmarks(1e-5, 5e-5, rises), usual)
+    assert rate == pytest.approx(advised)
+    assert why in reason
 
 
 # The end of a test
@@ -144,26 +149,3 @@ def test_a_loss_that_is_not_finite_ends_it_and_is_no_point(loss: float) -> None:
     assert curve.diverged
     assert len(curve.points()[0]) == 50
     assert all(map(math.isfinite, curve.smoothed))
-
-
-# The paper's rates beside it
-
-
-def test_what_is_said_of_a_rate() -> None:
-    found = Bracket(steepest=3e-5, lowest=1e-3)
-
-    def said(rate: float) -> str:
-        return found.says_of(rate, 5e-3).split(":")[0]
-
-    assert said(1e-5) == "below the bracket"
-    assert said(3e-5) == said(5e-5) == said(1e-4) == "in the bracket"
-    assert said(2e-4) == "above the bracket"
-    assert said(2e-3) == "too high"
-    assert said(6e-3) == "not reached by the test"
-
-
-def test_the_loss_at_a_rate_lies_between_its_neighbours() -> None:
-    curve = curve_of([5.0 - 0.3 * math.log(rate) for rate in RATES])
-    assert loss_at(curve, 3e-5) == pytest.approx(5.0 - 0.3 * math.log(3e-5))
-    assert loss_at(curve, 1e-8) is None
-    assert loss_at(curve, 1.0) is None

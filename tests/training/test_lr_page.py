@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertine.scores import rate_text
-from bertine.training.rate.curve import Bracket, RateCurve
+from bertine.training.rate.curve import Landmarks, RateCurve
 from bertine.training.rate.page import rate_plot, write_files
 from bertine.training.rate.report import LrFindReport
 from reports.test_html import Page
@@ -23,7 +22,7 @@ CURVE = RateCurve(
     at=RATES,
     smoothed=[1.0] * 90 + [20.0] * 10,
 )
-BRACKET = Bracket(steepest=1e-5, lowest=1e-3)
+LANDMARKS = Landmarks(steepest=1e-5, lowest=5e-4, rises=1e-3)
 
 
 def falling() -> RateCurve:
@@ -35,32 +34,33 @@ def falling() -> RateCurve:
 
 
 def test_it_is_svg_that_names_what_it_shows_and_takes_the_pages_colours() -> None:
-    plot = rate_plot(CURVE, BRACKET).decode()
+    plot = rate_plot(CURVE, LANDMARKS, 2e-4).decode()
     ElementTree.fromstring(plot)
-    for name in ("bracket", "the paper's rates", "smoothed", "lowest", "learning rate", "1e-5"):
+    for name in ("to train with", "smoothed", "lowest", "learning rate", "1e-5"):
         assert name in plot
     for variable in ("var(--accent", "var(--second", "var(--muted"):
         assert variable in plot
-    assert rate_plot(CURVE, BRACKET) == rate_plot(CURVE, BRACKET)
+    assert rate_plot(CURVE, LANDMARKS, 2e-4) == rate_plot(CURVE, LANDMARKS, 2e-4)
 
 
 def test_the_flight_at_the_end_does_not_press_the_rest_flat() -> None:
     """The axis is lettered near 1, where the curve is read, not up to 50."""
-    plot = rate_plot(CURVE, BRACKET).decode()
+    plot = rate_plot(CURVE, LANDMARKS, 2e-4).decode()
     assert ">1.0" in plot or ">1<" in plot
     assert ">20<" not in plot
     assert ">50<" not in plot
 
 
-def test_without_a_bracket_none_is_drawn() -> None:
-    plot = rate_plot(CURVE, None).decode()
-    assert "bracket" not in plot
+def test_a_curve_that_does_not_fall_has_no_lowest_point() -> None:
+    plot = rate_plot(CURVE, None, 2e-4).decode()
     assert "lowest" not in plot
 
 
 def test_the_page_has_the_command_to_copy_and_settings_for_people(tmp_path: Path) -> None:
     command = "bertine finetune text --data a.csv --learning-rate 2e-5 --out a-model"
-    report = LrFindReport(falling(), {}, command, tmp_path, 100, 0.5, 1.0)
+    report = LrFindReport(
+        falling(), {"learning_rate": 2e-5}, "it is the usual rate", command, tmp_path, 100, 0.5, 1.0
+    )
     settings: dict[str, Any] = {
         "text_columns": ["text", "title"],
         "max_rate": 0.01,
@@ -74,8 +74,8 @@ def test_the_page_has_the_command_to_copy_and_settings_for_people(tmp_path: Path
     assert command in " ".join(page.words.split())
     assert "text columns text, title" in page.words
     assert "max rate 0.01" in page.words
-    assert "The loss was still falling at the highest rate" in page.words
-    assert re.search(r"5e-5 \d\.\d{4} in the bracket", page.words)
+    assert "The loss did not rise up to the highest rate" in page.words
+    assert "Train with the learning rate 2e-5: it is the usual rate." in page.words
     assert not any(name in page.words for name in ("None", "['text'", "glue"))
 
 

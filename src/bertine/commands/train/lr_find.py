@@ -1,4 +1,4 @@
-"""``bertine lr-find``: between which learning rates to fine-tune."""
+"""``bertine lr-find``: with which learning rate to fine-tune."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _add_arguments(parser: Parser) -> None:
 
 LR_FIND = Command(
     name="lr-find",
-    summary="find between which learning rates to fine-tune",
-    description="Try rising learning rates on the first steps of fine-tuning, and read off the "
-    "curve of the\nloss between which to train. The arguments are those of 'bertine finetune', and "
-    "so may be\nits --config file; no weights are written.",
+    summary="find the learning rate to fine-tune with",
+    description="Try rising learning rates on the first steps of fine-tuning, and name the one to "
+    "train\nwith by the curve of the loss. The arguments are those of 'bertine finetune', and so "
+    "may be\nits --config file; no weights are written.",
     add_arguments=_add_arguments,
     examples="bertine lr-find text --model DIR --data reviews.csv --out rate",
     common="--out --model --data --text-column --label-column --batch-size --max-length --seed "

@@ -1,4 +1,4 @@
-"""Smooth the curve of a learning-rate range test, and read a bracket off it.
+"""Smooth the curve of a learning-rate range test, and choose a rate by it.
 
 The test (Smith 2015, "Cyclical Learning Rates for Training Neural Networks"): the rate rises
 exponentially, step by step, and the loss is watched: flat, then falling, then rising again.
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-#: The rates that the paper tries for fine-tuning (Devlin et al. 2018, section A.3).
-PAPER_RATES = (5e-5, 4e-5, 3e-5, 2e-5)
+from bertine.scores import rate_text
+
 #: Share that the average of the losses keeps from step to step: it spans about ten steps.
 SMOOTHING = 0.9
 #: The test is over when the smoothed loss is so many times the lowest one.
@@ -93,61 +93,27 @@ class RateCurve:
 
 
 @dataclass(frozen=True)
-class Bracket:
-    """The rates between which to train.
+class Landmarks:
+    """Three rates that a curve shows.
 
     Attributes:
-        steepest: the rate at which the smoothed loss falls fastest over the logarithm of the rate.
-        lowest: the highest rate up to which the smoothed loss stays at its lowest, as far as its
-            noise lets tell: before it rises, a curve is often flat, and where on the flat the
+        steepest: where the smoothed loss falls fastest over the logarithm of the rate.
+        lowest: where the smoothed loss is lowest.
+        rises: the highest rate up to which the smoothed loss stays near its lowest, as far as its
+            noise lets tell. Before it rises, a curve is often flat, and where on the flat the
             lowest point stands is chance.
+        ends: whether the test ended before the loss rose.
     """
 
     steepest: float
     lowest: float
-
-    @property
-    def low(self) -> float:
-        """The lower one of `steepest` and a tenth of `lowest`."""
-        return min(self.steepest, self.lowest / 10)
-
-    @property
-    def high(self) -> float:
-        """The higher one of them."""
-        return max(self.steepest, self.lowest / 10)
-
-    def advice(self, usual: float) -> float:
-        """Advise a rate to train with, with one significant digit: the `usual` one of such a model,
-        unless the curve clearly speaks against it. Where the loss rises at that rate, a third of
-        `lowest`, but at least half of the usual rate if the loss does not rise there; where
-        `lowest` is six times as high or more, twice the usual rate.
-
-        A test of a hundred steps is noisy: from seed to seed and with the number of examples,
-        `lowest` differs by more than the best rate does. Half of the usual rate where the loss did
-        not yet rise there cost four points (``docs/results.md``, "Defaults").
-        """
-        if usual >= self.lowest:
-            rate = min(max(self.lowest / 3, usual / 2), self.lowest)
-        else:
-            rate = 2 * usual if self.lowest / 3 >= 2 * usual else usual
-        return float(f"{rate:.0e}")
-
-    def says_of(self, rate: float, reached: float) -> str:
-        """Say what the curve, which ends at the rate `reached`, tells of a `rate`."""
-        if rate > reached:
-            return "not reached by the test"
-        if rate >= self.lowest:
-            return "too high: the loss rises from here on"
-        if rate > self.high * 1.001:
-            return "above the bracket: it learns, but is near the rate at which the loss rises"
-        if rate >= self.low / 1.001:
-            return "in the bracket"
-        return "below the bracket: safe, but learns more slowly than it could"
+    rises: float
+    ends: bool = False
 
 
-def bracket_of(curve: RateCurve) -> Bracket | None:
-    """Find the bracket of a curve; None where it does not fall: where its lowest smoothed loss is
-    not below the mean loss of the warm-up and the first ten steps by clearly more than losses
+def landmarks_of(curve: RateCurve) -> Landmarks | None:
+    """Read the landmarks off a curve; None where it does not fall: where its lowest smoothed loss
+    is not below the mean loss of the warm-up and the first ten steps by clearly more than losses
     differ from batch to batch anyway."""
     rates, smoothed = curve.points()
     if len(rates) < 2 * _FIRST:
@@ -166,15 +132,37 @@ def bracket_of(curve: RateCurve) -> Bracket | None:
     x = np.log10(rates)
     # To the lowest point, not beyond: what falls again after a rise has been thrown about.
     slopes = [_slope(x, smoothed, middle) for middle in x[: end + 1]]
-    return Bracket(float(rates[int(np.argmin(slopes))]), float(rates[last]))
+    steepest = rates[int(np.argmin(slopes))]
+    ends = not len(risen) and not curve.diverged
+    return Landmarks(float(steepest), float(rates[end]), float(rates[last]), ends)
 
 
-def loss_at(curve: RateCurve, rate: float) -> float | None:
-    """Interpolate the smoothed loss at a rate; None outside of the points."""
-    rates, smoothed = curve.points()
-    if not len(rates) or not rates[0] <= rate <= rates[-1]:
-        return None
-    return float(np.interp(math.log(rate), np.log(rates), smoothed))
+def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
+    """Advise a rate to train with, and say why.
+
+    It is the `usual` one of such a model, unless the curve clearly speaks against it. Where the
+    loss rises at that rate, a third of `rises`, but at least half of the usual rate if the loss
+    does not rise there; where `rises` is six times as high or more, twice the usual rate.
+
+    A test of a hundred steps is noisy: from seed to seed and with the number of examples, `rises`
+    differs by more than the best rate does. Half of the usual rate where the loss did not yet rise
+    there cost four points (``docs/results.md``, "Defaults").
+
+    Returns:
+        the rate, with one significant digit, and the reason.
+    """
+    if landmarks is None:
+        return usual, "the usual rate of such a model, since the loss did not fall clearly"
+    if usual >= landmarks.rises:
+        rate = min(max(landmarks.rises / 3, usual / 2), landmarks.rises)
+        reason = f"the loss rises at the usual rate of such a model, {rate_text(usual)}"
+    elif landmarks.rises / 3 >= 2 * usual:
+        rate = 2 * usual
+        reason = "twice the usual rate of such a model, since the loss does not rise even at six"
+        reason += " times that rate"
+    else:
+        rate, reason = usual, "the usual rate of such a model, and the loss does not rise there"
+    return float(f"{rate:.0e}"), reason
 
 
 def _slope(x: np.ndarray, y: np.ndarray, middle: float) -> float:

@@ -45,7 +45,7 @@ from bertine.training.loop.freezing import frozen
 from bertine.training.loop.meter import Meter
 from bertine.training.loop.optimizers.named import optimizer_for
 from bertine.training.loop.step import Stepper
-from bertine.training.rate.curve import RateCurve, bracket_of
+from bertine.training.rate.curve import RateCurve, advise, landmarks_of
 from bertine.training.rate.page import write_files
 from bertine.training.rate.report import LrFindReport, next_command
 
@@ -64,7 +64,7 @@ def lr_find(
     test: RisingRates,
     **options: Any,
 ) -> LrFindReport:
-    """Try rising learning rates on labelled examples, and read off between which to fine-tune.
+    """Try rising learning rates on labelled examples, and name the one to fine-tune with.
 
     The training examples are passed over as often as the steps need. The test ends before its
     last step where the loss has diverged: where it or its gradient is not finite, or smoothed
@@ -137,16 +137,13 @@ def lr_find(
             f"the loss or its gradient is not finite at {rate_text(min_rate)}, the lowest rate; "
             f"look at the data, or lower {option('min_rate')}"
         )
-    plan, bracket = prepared.plan, bracket_of(curve)
-    usual = plan.learning_rate
-    advice = {
-        "epochs": plan.epochs,
-        "batch_size": plan.batch_size,
-        "learning_rate": usual if bracket is None else bracket.advice(usual),
-    }
+    plan = prepared.plan
+    rate, reason = advise(landmarks_of(curve), plan.learning_rate)
+    advice = {"epochs": plan.epochs, "batch_size": plan.batch_size, "learning_rate": rate}
     report = LrFindReport(
         curve,
         advice,
+        reason,
         next_command(task, model, data, tuning, advice),
         folder,
         num_examples=len(prepared.train.examples),

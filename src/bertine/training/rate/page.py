@@ -17,13 +17,12 @@ from bertine.reports.html import (
     Figures,
     Note,
     Page,
-    PageTable,
     Section,
 )
 from bertine.reports.run_sections import sentence, setting_facts
 from bertine.reports.svg import ACCENT, INK, REFERENCE, Axis, Plot, Stroke, log_ticks, number_axis
 from bertine.scores import rate_text
-from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve
+from bertine.training.rate.curve import Landmarks, RateCurve
 from bertine.training.rate.report import CURVE, PAGE, PLOT, LrFindReport
 from bertine.version import __version__
 
@@ -31,18 +30,13 @@ _HOW = (
     "Each step has a higher rate than the one before, by the same factor; its loss is that of its "
     "batch before the update. The smoothed loss is their exponential moving average with its bias "
     "corrected, set at the rate that is averaged in the same way, so that it does not lag.",
-    "The bracket lies between the rate at which the smoothed loss falls fastest (the steepest "
-    "straight line through half a decade of the curve, left of the lowest point) and a tenth of "
-    "the rate up to which it stays at its lowest, as far as its noise lets tell: near that one a "
-    "run is already about to diverge.",
     "The rates are those of a warmed-up run: the climb itself is a warm-up, and Adam's moments are "
-    "filled at the lowest rate before it. Keep a warm-up when you train; without it take the lower "
-    "end.",
-    "A test sees a hundred steps with a fresh head, not a whole run, and it is noisy. So the "
-    "advised rate is the usual one for a model of this size, unless the loss rises there (then a "
-    "third of the rate up to which it stays at its lowest, or half of the usual rate if that is "
-    "more) or rises only far above it (then twice the usual rate); epochs and batch size follow "
-    "from the number of examples. A search (bertine search) is the check.",
+    "filled at the lowest rate before it. Keep a warm-up when you train.",
+    "A test sees a hundred steps with a fresh head, not a whole run, and it is noisy. So the rate "
+    "is the usual one for a model of this size, unless the loss rises there (then a third of the "
+    "rate from which it rises, or half of the usual rate if that is more) or rises only far above "
+    "it (then twice the usual rate). Epochs and batch size follow from the number of examples. A "
+    "search (bertine search) is the check.",
 )
 
 
@@ -53,7 +47,7 @@ def write_files(report: LrFindReport, settings: Mapping[str, Any]) -> None:
         BertineError: they cannot be written.
     """
     shown = {name: _json(value) for name, value in settings.items() if value is not None}
-    plot = rate_plot(report.curve, report.bracket)
+    plot = rate_plot(report.curve, report.landmarks, report.learning_rate)
     write_json(report.out / CURVE, {**report.to_dict(), "settings": shown})
     write_text(report.out / PLOT, plot.decode("utf-8") + "\n")
     rate_page(report, plot, shown).write(report.out / PAGE)
@@ -66,29 +60,19 @@ def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) ->
         plot: of :func:`rate_plot`.
         settings: as JSON values.
     """
-    bracket = report.bracket
-    headline = []
-    if bracket is not None:
-        beyond = "the test ended there" if report.still_falling else "beyond it the loss rises"
-        between = f"{rate_text(bracket.low)} to {rate_text(bracket.high)}"
-        headline = [
-            Fact("Bracket", between, "learning rate"),
-            Fact("Steepest", rate_text(bracket.steepest), "the loss falls fastest"),
-            Fact("Lowest", rate_text(bracket.lowest), beyond),
+    headline = [Fact("Learning rate", rate_text(report.learning_rate), "to train with")]
+    if report.landmarks is not None:
+        marks = report.landmarks
+        headline += [
+            Fact("Steepest", rate_text(marks.steepest), "the loss falls fastest"),
+            Fact("Lowest", rate_text(marks.lowest), "the smoothed loss is lowest"),
         ]
-    caption = (
-        "Faint: the loss of each step's batch. Shaded: the bracket. Dashed: the rates that the "
-        "paper tries."
-    )
-    figure = Figure("Loss over the learning rate", plot, report.lead(), caption)
+        if not marks.ends:
+            headline.append(Fact("Rises", rate_text(marks.rises), "from here on the loss rises"))
+    caption = "Faint: the loss of each step's batch. Dashed: the rate to train with."
+    figure = Figure("Loss over the learning rate", plot, report.shown(), caption)
     curve: list[Block] = [Note(sentence(note), "warning") for note in report.notes]
     curve.append(Figures([figure], columns=1, wide=True))
-    columns = ("rate", "smoothed loss", "the curve says")
-    table = PageTable(columns, report.grid_rows(), numeric=(0, 1))
-    tries = (
-        "Devlin et al. 2018, section A.3, tries these rates for every task and takes the best on "
-        "the dev set."
-    )
     command = Commands([("", report.command)])
     return Page(
         title=f"Learning rate: {settings.get('glue_task') or settings['task']}",
@@ -97,7 +81,6 @@ def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) ->
         sections=[
             Section("The curve", curve),
             Section("Next", [command], lead="Train with this rate, for this long:"),
-            Section("The paper's grid", [table], lead=tries),
             Section("How to read the curve", [Note(text) for text in _HOW], folded=True),
             Section("Settings", [setting_facts(settings)], folded=True),
         ],
@@ -105,9 +88,9 @@ def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) ->
     )
 
 
-def rate_plot(curve: RateCurve, bracket: Bracket | None) -> bytes:
-    """Draw the loss over the rate as SVG: each step faint, the smoothed curve, the bracket shaded,
-    the paper's rates as dashed lines."""
+def rate_plot(curve: RateCurve, landmarks: Landmarks | None, rate: float) -> bytes:
+    """Draw the loss over the rate as SVG: each step faint, the smoothed curve with a dot where it
+    is lowest, and the `rate` to train with as a dashed line."""
     rates, losses = curve.rates[curve.warmup :], curve.losses[curve.warmup :]
     smoothed_at, smoothed = curve.points()
     low, high = _limits(losses, smoothed)
@@ -115,26 +98,20 @@ def rate_plot(curve: RateCurve, bracket: Bracket | None) -> bytes:
     ticks = log_ticks(first, last)
     x = Axis(first, last, ticks, [rate_text(tick) for tick in ticks], "learning rate", log=True)
     lines = {
-        "bracket": Stroke(ACCENT, 9, opacity=0.14),
-        "the paper's rates": dataclasses.replace(REFERENCE, width=1.1),
+        "to train with": dataclasses.replace(REFERENCE, width=1.1),
         "loss": Stroke(ACCENT, 0.9, opacity=0.35),
         "smoothed": Stroke(ACCENT, 2.2),
         "lowest": Stroke(INK, 0, dot=2.5),
     }
-    shown = [item for item in lines.items() if bracket or item[0] not in ("bracket", "lowest")]
+    shown = [item for item in lines.items() if landmarks or item[0] != "lowest"]
     plot = Plot(518, 266, x, number_axis(low, high, label="loss"), legend=shown)
-    if bracket is not None:
-        # A bracket of one rate is still to be seen.
-        ends = max(first, bracket.low / 1.03), min(last, bracket.high * 1.03)
-        plot.rectangle(ends, (low, high), ACCENT, 0.14)
-    for rate in PAPER_RATES:
-        if first <= rate <= last:
-            plot.line((rate, rate), (low, high), lines["the paper's rates"])
+    if first <= rate <= last:
+        plot.line((rate, rate), (low, high), lines["to train with"])
     plot.line(rates, losses, lines["loss"])
     plot.line(smoothed_at.tolist(), smoothed.tolist(), lines["smoothed"])
-    if bracket is not None:
-        loss = float(np.interp(bracket.lowest, smoothed_at, smoothed))
-        plot.line([bracket.lowest], [loss], lines["lowest"])
+    if landmarks is not None:
+        loss = float(np.interp(landmarks.lowest, smoothed_at, smoothed))
+        plot.line([landmarks.lowest], [loss], lines["lowest"])
     return plot.svg()
 
 

@@ -12,14 +12,14 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.reports.checks.next_command import finetune_command
 from bertine.scores import exact_rate, rate_text
-from bertine.terminal.console import aligned, human_time
+from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
-from bertine.training.rate.curve import PAPER_RATES, Bracket, RateCurve, bracket_of, loss_at
+from bertine.training.rate.curve import Landmarks, RateCurve, landmarks_of
 
 #: The files in the folder of a test.
 CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
-#: What is said of a bracket.
-_BRACKET = ("low", "high", "steepest", "lowest")
+#: The rates that a curve shows.
+LANDMARKS = ("steepest", "lowest", "rises")
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,6 +29,7 @@ class LrFindReport(Shown):
     Attributes:
         curve: the losses.
         advice: the arguments of ``finetune`` to train with: epochs, batch_size, learning_rate.
+        reason: why with this learning rate.
         command: the command that trains so.
         out: the folder of the files: ``lr-find.json``, ``.svg``, ``.html``.
         num_examples: of training.
@@ -38,93 +39,75 @@ class LrFindReport(Shown):
 
     curve: RateCurve
     advice: dict[str, Any]
+    reason: str
     command: str
     out: Path
     num_examples: int
     passes: float
     seconds: float
 
-    @cached_property
-    def bracket(self) -> Bracket | None:
-        """The rates between which to train; None where the loss did not fall."""
-        return bracket_of(self.curve)
-
-    @cached_property
-    def grid(self) -> list[tuple[float, float | None, str]]:
-        """Each of the paper's rates with the smoothed loss there (None: not reached) and what the
-        curve says of it."""
-        reached, nothing = self.curve.at[-1], "nothing: there is no bracket"
-        return [
-            (
-                rate,
-                loss_at(self.curve, rate),
-                self.bracket.says_of(rate, reached) if self.bracket else nothing,
-            )
-            for rate in PAPER_RATES
-        ]
-
-    def grid_rows(self) -> list[tuple[str, str, str]]:
-        """Write the grid as cells of a table."""
-        return [
-            (rate_text(rate), "" if loss is None else f"{loss:.4f}", words)
-            for rate, loss, words in self.grid
-        ]
-
     @property
-    def still_falling(self) -> bool:
-        """Whether the loss was at its lowest where the test ended."""
-        if self.bracket is None or self.curve.diverged:
-            return False
-        return self.bracket.lowest >= self.curve.points()[0][-1] * 0.999
+    def learning_rate(self) -> float:
+        """The rate to train with."""
+        rate: float = self.advice["learning_rate"]
+        return rate
+
+    @cached_property
+    def landmarks(self) -> Landmarks | None:
+        """The rates that the curve shows; None where the loss did not fall."""
+        return landmarks_of(self.curve)
 
     @cached_property
     def notes(self) -> list[str]:
         """What stands out."""
         notes, curve = [], self.curve
         usual = "look whether the labels fit the texts; until then the usual rate is the best guess"
-        if self.bracket is None and curve.diverged:
+        if self.landmarks is None and curve.diverged:
             notes.append(
                 f"the loss diverged after {len(curve.losses) - curve.warmup} steps with a rising "
                 f"rate, before it had clearly fallen: let them rise more slowly "
                 f"({option('steps')}, {option('max_rate')}), and {usual}"
             )
-        elif self.bracket is None:
+        elif self.landmarks is None:
             notes.append(
                 "the loss did not fall by clearly more than it differs from batch to batch: take "
                 f"larger batches ({option('batch_size')}) or more steps ({option('steps')}), and "
                 f"{usual}"
             )
-        elif self.still_falling:
+        elif self.landmarks.ends:
             notes.append(
-                "the loss was still falling at the highest rate: raise "
-                f"{option('max_rate')} to see where it rises"
+                "the loss did not rise up to the highest rate: raise "
+                f"{option('max_rate')} to see where it does"
             )
         if self.passes > 1:
             notes.append(
                 f"the test passed {self.passes:.1f} times over the {self.num_examples} training "
                 "examples: late losses are of examples seen before"
-                + ("" if self.bracket is None else ", so the bracket may be a little high")
+                + ("" if self.landmarks is None else ", and the rates may be a little high")
             )
         return notes
 
     def lead(self) -> str:
-        """Say the result in a sentence."""
-        if self.bracket is None:
-            return "No bracket: the loss did not fall clearly at any rate."
-        low, high, steepest, lowest = (rate_text(getattr(self.bracket, name)) for name in _BRACKET)
-        return (
-            f"Train between {low} and {high}: the loss falls fastest at {steepest}, and stays at "
-            f"its lowest up to {lowest}, a tenth of which is the other end."
+        """Name the rate, and say why."""
+        return f"Train with the learning rate {rate_text(self.learning_rate)}: {self.reason}."
+
+    def shown(self) -> str:
+        """Say what the curve shows."""
+        if self.landmarks is None:
+            return "The loss did not fall clearly at any rate."
+        steepest, lowest, rises = (rate_text(getattr(self.landmarks, name)) for name in LANDMARKS)
+        after = (
+            "and does not rise before the test ends"
+            if self.landmarks.ends
+            else (f"and rises from {rises} on")
         )
+        return f"The loss falls fastest at {steepest}, is lowest at {lowest}, {after}."
 
     def lines(self) -> list[str]:
-        """List the bracket, the paper's grid beside it, what stands out, the page, and what to run
-        next."""
-        rows = aligned([("", *row) for row in self.grid_rows()], left=(0, 1, 3))
+        """List the rate, what the curve shows, what stands out, the page, and what to run next."""
         return [
             self.lead(),
-            "the paper's rates, the smoothed loss there, and what the curve says of them:",
-            *rows,
+            self.shown(),
             *self.notes,
             f"{len(self.curve.losses)} steps, {self.passes:.2g} passes over the training examples, "
             f"in {human_time(self.seconds)}; the weights on disk are as they were",
@@ -139,14 +122,10 @@ class LrFindReport(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        bracket = self.bracket
         return {
-            "bracket": bracket and {name: getattr(bracket, name) for name in _BRACKET},
-            "paper_grid": [
-                {"rate": rate, "smoothed_loss": loss, "says": words}
-                for rate, loss, words in self.grid
-            ],
             "advice": self.advice,
+            "reason": self.reason,
+            "landmarks": self.landmarks and {n: getattr(self.landmarks, n) for n in LANDMARKS},
             "next": self.command,
             "notes": self.notes,
             "passes": self.passes,
