@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from bertine.intervals import correlation_interval, wilson_interval
-from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.model import Model
 from bertine.taskinfo import TaskInfo
 from bertine.terminal.console import counted, human_time
@@ -58,12 +57,13 @@ _SETTINGS = {
 }
 
 
-def model_card(model: Model, task: TaskInfo | None) -> str:
+def model_card(model: Model, task: TaskInfo | None, only_here: str | None = None) -> str:
     """Describe a model for its README.md.
 
     Args:
         model: as it is saved.
         task: what its ``bertine.json`` says; None: the directory has none.
+        only_here: why transformers does not open it; None: it does.
 
     Returns:
         The hub's block, and Markdown: what the model is, four lines of code, scores with 95%
@@ -74,14 +74,16 @@ def model_card(model: Model, task: TaskInfo | None) -> str:
     title = _title(model, task)
     sections = [
         f"# {title}",
-        _summary(model, task),
+        _summary(model, task, only_here),
         _code(model, task),
         _section("Scores", _scores(task, facts)),
         _section("Data", _data(facts)),
         _section("Recipe", _recipe(facts)),
         _section("Machine and time", _machine(facts)),
     ]
-    front = yaml.safe_dump(_block(model, task, title), sort_keys=False, allow_unicode=True)
+    front = yaml.safe_dump(
+        _block(model, task, title, only_here), sort_keys=False, allow_unicode=True
+    )
     return f"---\n{front}---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
 
 
@@ -101,15 +103,15 @@ def _title(model: Model, task: TaskInfo | None) -> str:
     return f"{model.config.title} {kind}".strip()
 
 
-def _block(model: Model, task: TaskInfo | None, title: str) -> dict[str, Any]:
+def _block(
+    model: Model, task: TaskInfo | None, title: str, only_here: str | None
+) -> dict[str, Any]:
     """Return the hub's block."""
     name = "" if task is None else task.name
     pipeline = _PIPELINES.get(name) or next(
         (what for head, what in _PRETRAINED.items() if head in model.heads), "feature-extraction"
     )
-    # transformers has no class with such a head.
-    ours = any(head in model.heads for head in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER))
-    library = "bertine" if ours else "transformers"
+    library = "bertine" if only_here else "transformers"
     if name == "similarity":
         library, pipeline = "sentence-transformers", "sentence-similarity"
     block: dict[str, Any] = {
@@ -135,7 +137,7 @@ def _block(model: Model, task: TaskInfo | None, title: str) -> dict[str, Any]:
     return block
 
 
-def _summary(model: Model, task: TaskInfo | None) -> str:
+def _summary(model: Model, task: TaskInfo | None, only_here: str | None) -> str:
     config = model.config
     lines = [
         f"{counted(len(config.passes), 'layer')} of {config.hidden_size}, "
@@ -150,6 +152,8 @@ def _summary(model: Model, task: TaskInfo | None) -> str:
         columns = " and ".join(f"`{name}`" for name in task.text_columns)
         most = f", at most {task.max_length} tokens at a time" if task.max_length else ""
         lines.append(f"It reads {columns}{most}.")
+    if only_here:
+        lines.append(f"It is for Bertine alone: {only_here}.")
     return "\n\n".join(lines)
 
 

@@ -2,7 +2,8 @@
 
 ``config.json``, ``model.safetensors``, ``vocab.txt``, ``tokenizer.json`` and
 ``tokenizer_config.json`` are as transformers writes them, so it opens what Bertine saves and the
-other way round; ``bertine.json`` says what the model was trained to do.
+other way round; ``bertine.json`` says what the model was trained to do. A model whose head
+transformers does not have says so by its type, and is not opened there (:func:`only_here`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from bertine.interop.directory import (
 )
 from bertine.interop.export import ABOUT
 from bertine.interop.family import config_to_huggingface, family_of
+from bertine.interop.generation_config import GENERATION_CONFIG, generation_config
 from bertine.interop.mismatch import check_same_family
 from bertine.interop.placing import LoadReport, adopt, fill, sort_tensors
 from bertine.interop.saved_task import MULTI_LABEL, TASK, count_outputs, heads_of, task_of
@@ -39,6 +41,7 @@ from bertine.interop.weights import SAFETENSORS, read_weights, weight_files
 from bertine.model_card import CARD, model_card
 from bertine.model_folders import locate, refuse_word_vectors
 from bertine.models.config import Config
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.model import Model
 from bertine.options.names import option
 from bertine.published import how_to_get
@@ -139,11 +142,29 @@ def save_model(
             one_type=config.type_vocab_size == 1,
             pads_left=config.reads_last,
         )
+        if model.heads.keys() == {config.writes_with}:
+            writing = generation_config(
+                config,
+                task,
+                pieces=tokenizer.vocab_size,
+                separator=tokenizer.template.separator,
+                special=tokenizer.special_ids,
+            )
+            write_json(folder / GENERATION_CONFIG, writing)
         if task is not None:
             write_json(folder / TASK, task.to_dict())
         if modules is not None:
             write_sentence_modules(folder, modules, config.hidden_size)
-        write_text(folder / CARD, model_card(model, task))
+        write_text(folder / CARD, model_card(model, task, only_here(model)))
+
+
+def only_here(model: Model) -> str | None:
+    """Return why transformers does not open the directory of a model, and what to do; None: it
+    does."""
+    reason = family_of(model.config.model_type).why_only_here(model.heads)
+    if reason and any(head in model.heads for head in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)):
+        reason += f" (fine-tuned with {option('frozen', False)} it opens there)"
+    return reason
 
 
 def _problem_type(task: TaskInfo | None) -> str:

@@ -27,11 +27,14 @@ from bertine.inference.baselines.linear import LinearModel
 from bertine.inference.compute.engine import Engine
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Predictor
+from bertine.interop.family import family_of
 from bertine.modeldir import load_model
 from bertine.models.config import Config
 from bertine.models.encoded import TextInputs
 from bertine.models.heads import PairHead, shares_in_common, texts_apart
 from bertine.models.model import Model
+from bertine.models.modern.heads import ModernHead
+from bertine.models.modern.linear_head import can_be_linear, make_linear
 from bertine.models.pooling import Pooling
 from bertine.models.roberta import DenseClassificationHead, RobertaConfig
 from bertine.records.examples import Example, Examples
@@ -162,19 +165,56 @@ class ReluHead(DenseClassificationHead):
         return self.out(self.act(self.dense(first)))
 
 
-@pytest.mark.parametrize("kind", [DenseClassificationHead, ReluHead])
-def test_a_dense_layer_before_the_scores_leaves_them_linear(kind: type[nn.Module]) -> None:
-    config = RobertaConfig(**toys.config().to_dict())
+def _modern(config: Any) -> Config:
+    """A ModernBERT as wide as `config`, whose heads have all that they may have."""
+    return (
+        family_of("modernbert")
+        .presets["modern-tiny"]
+        .replace(
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_attention_heads,
+            vocab_size=config.vocab_size,
+            norm_bias=True,
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", [DenseClassificationHead, ReluHead, ModernHead])
+def test_what_stands_before_the_scores_leaves_them_linear(kind: type[nn.Module]) -> None:
+    config: Config = RobertaConfig(**toys.config().to_dict())
+    config = _modern(config) if kind is ModernHead else config
     model = Model(config, {"classifier": kind(config, 3)}).eval()
     draw = np.random.default_rng(0)
     states = draw.normal(2.0, 3.0, (500, config.hidden_size)).astype(np.float32)
     scaling = Scaling(states)
     fitted = LinearModel(draw.normal(size=(config.hidden_size, 3)), draw.normal(size=3), 1.0)
     task = TextClassification(("a", "b", "c"), ("text",))
-    frozen_head._set(model, task, scaling, fitted)
+    frozen_head._set(model, task, scaling, fitted, states, Pooling())
     with torch.inference_mode():
         found = model.heads["classifier"](torch.from_numpy(states))
     np.testing.assert_allclose(found.numpy(), fitted.scores(scaling(states)), atol=1e-3)
+
+
+def test_a_modernberts_classifier_is_linear_where_it_has_room() -> None:
+    """Where it has not, or no such pooling, the head is one of ours."""
+    config = _modern(toys.config())
+    most = config.hidden_size - 1
+    assert can_be_linear(config, Pooling(), most)
+    assert can_be_linear(config, Pooling(("cls",)), 1)
+    assert not can_be_linear(config, Pooling(), most + 1)
+    assert not can_be_linear(config, Pooling(("max",)), 2)
+    assert not can_be_linear(toys.config(), Pooling(), 2)
+    model = Model(config, {"classifier": ModernHead(config, most)}).eval()
+    draw = np.random.default_rng(1)
+    weights, bias = draw.normal(size=(most, config.hidden_size)), draw.normal(size=most)
+    states = draw.normal(1.0, 2.0, (200, config.hidden_size))
+    wanted = states @ weights.T + bias
+    head: Any = model.heads["classifier"]
+    make_linear(model, head, Pooling(), *map(torch.from_numpy, (weights, bias, wanted)))
+    with torch.inference_mode():
+        found = head(torch.from_numpy(states).float()).numpy()
+    # The largest score is off by the share that the norm is, and by rounding.
+    np.testing.assert_allclose(found, wanted, atol=1e-5 * abs(wanted).max())
 
 
 def _pairs(path: Path, rows: int = 160) -> Path:
@@ -221,8 +261,12 @@ def test_pairs_have_a_head_on_both_vectors(model: Path, tmp_path: Path, task: st
             assert other == pytest.approx(value, abs=1e-5)
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["BertForTextPairClassification"]
-    states = transformers.AutoModel.from_pretrained(folder)
-    assert states.config.hidden_size == predictor.computing.config.hidden_size
+    # It is none of transformers', which says so, and opens nothing.
+    with pytest.raises(ValueError, match="bert-for-bertine-only"):
+        transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    with pytest.raises(BertineError, match=r"no BERT with a pair classifier .*frozen=False"):
+        bertine.convert(folder, tmp_path / "converted")
+    assert "It is for Bertine alone" in (folder / "README.md").read_text()
 
 
 @pytest.mark.slow

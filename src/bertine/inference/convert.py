@@ -18,7 +18,7 @@ from bertine.interop.elmo.directory import WORDS as ELMO_WORDS
 from bertine.interop.elmo.directory import elmo_folder, load_elmo, save_elmo
 from bertine.interop.elmo.published import published_files
 from bertine.interop.weights import weight_files
-from bertine.modeldir import CONFIG, TASK, load_model, model_folder, save_model
+from bertine.modeldir import CONFIG, TASK, load_model, model_folder, only_here, save_model
 from bertine.models.layers import ACTIVATIONS
 from bertine.names import ActivationName
 from bertine.options.names import option
@@ -111,8 +111,9 @@ def convert(
         What was read, what was written, and what was left behind.
 
     Raises:
-        BertineError: an unknown activation; no such model, or a damaged one; `output` holds
-            something else, or is the model's own folder.
+        BertineError: an unknown activation; no such model, or a damaged one; one that
+            `transformers` does not have; `output` holds something else, or is the model's own
+            folder.
     """
     if holds_word_vectors(model):
         return _convert_vectors(model, Path(output), hidden_act)
@@ -135,6 +136,8 @@ def convert(
         return _convert_elmo(elmo, output, hidden_act, there)
     read = {settings_file(folder).name, TASK, *(file.name for file in weight_files(folder)), *FILES}
     loaded = load_model(folder)
+    if reason := only_here(loaded.model):
+        raise BertineError(f"{folder}: is for Bertine alone: {reason}")
     if hidden_act is not None:
         loaded.model.config = loaded.config.replace(hidden_act=hidden_act)
     save_model(output, loaded.model, loaded.tokenizer, task=loaded.task)

@@ -9,6 +9,7 @@ from bertine.files import read_json_object
 from bertine.interop.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.interop.config_file import ConfigKeys
 from bertine.interop.family import Family
+from bertine.interop.generation_config import FORCED, GENERATION_CONFIG
 from bertine.interop.names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.models.bart.config import PRESETS, BartConfig
 
@@ -31,11 +32,6 @@ _CROSS: LayerRows = (
 )
 
 
-#: Where transformers keeps how texts are written, and the keys of it that Bertine takes.
-GENERATION_CONFIG = "generation_config.json"
-_FORCED = ("forced_bos_token_id", "forced_eos_token_id")
-
-
 def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Take the older name of a rate for the one of now, where only that is there, and the tokens
     that texts are forced to begin and to end with from where transformers looks first."""
@@ -43,7 +39,7 @@ def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     beside = path.with_name(GENERATION_CONFIG)
     if beside.is_file():
         chosen = read_json_object(beside)
-        flat |= {name: chosen.get(name) for name in _FORCED}
+        flat |= {name: chosen.get(name) for name in FORCED}
     if "classif_dropout" in flat:
         flat.setdefault("classifier_dropout", flat.pop("classif_dropout"))
     return flat

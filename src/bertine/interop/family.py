@@ -17,9 +17,15 @@ from bertine.interop.config_file import ConfigFile, ConfigKeys, activation_of, l
 from bertine.interop.names import WeightNames
 from bertine.interop.tensorflow.variables import Variables
 from bertine.models.config import Config
+from bertine.models.heads import HeadKind
 from bertine.names import InputFormat, TokenizerKind
 from bertine.registry import FAMILIES, WORD_MODELS
 from bertine.terminal.text import briefly
+
+#: What model_type ends with in the ``config.json`` of a model whose head transformers does not
+#: have. It would take the same model_type without it for a model with a new head, whose answers are
+#: random; so it says that it does not know the type, and opens nothing.
+ONLY_HERE = "-for-bertine-only"
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Family:
         pretraining: heads that together make the class ``ForPreTraining``.
         variables: what Google's program calls the weights; None where there is no such program, or
             its checkpoints are not read.
+        published: whether transformers has such models.
     """
 
     config: type[Config]
@@ -51,19 +58,36 @@ class Family:
     presets: Mapping[str, Config]
     pretraining: frozenset[str] = frozenset()
     variables: Variables | None = None
+    published: bool = True
 
     def architecture_name(self, heads: Iterable[str]) -> str:
-        """Return transformers' class that has these heads: what ``AutoModel`` opens."""
+        """Return transformers' class that has these heads, which ``AutoModel`` opens; or a name of
+        ours, where it has none."""
         held = frozenset(heads)
-        if (
-            self.pretraining
-            and held >= self.pretraining
-            and held.isdisjoint(name for name in self.config.heads if self.config.heads[name].named)
-        ):
+        if self._pretrains(held):
             return f"{self.class_prefix}ForPreTraining"
+        last = self._last(held)
+        return self.class_prefix + ("Model" if last is None else last.suffix)
+
+    def why_only_here(self, heads: Iterable[str]) -> str | None:
+        """Return why transformers does not open a model with these heads; None: it does."""
+        held = frozenset(heads)
+        if not self.published:
+            return f"transformers has no {self.config.title}"
+        last = None if self._pretrains(held) else self._last(held)
+        if last is None or last.published:
+            return None
+        return f"transformers has no {self.config.title} with a {last.title}"
+
+    def _pretrains(self, held: frozenset[str]) -> bool:
+        """Tell whether a model has the heads of pre-training, and none of a task."""
+        named = {name for name, kind in self.config.heads.items() if kind.named}
+        return bool(self.pretraining) and held >= self.pretraining and held.isdisjoint(named)
+
+    def _last(self, held: frozenset[str]) -> HeadKind | None:
+        """Return the head that says what transformers' class is."""
         kinds = self.config.heads
-        last = next((kinds[name].suffix for name in reversed(list(kinds)) if name in held), "Model")
-        return self.class_prefix + last
+        return next((kinds[name] for name in reversed(list(kinds)) if name in held), None)
 
     def head_of(self, architecture: str) -> str | None:
         """Return the head that transformers' class `architecture` has; None where that is none or
@@ -113,6 +137,8 @@ def config_to_huggingface(
         "architectures": [family.architecture_name(heads)],
         "dtype": "float32",
     }
+    if family.published and family.why_only_here(heads):
+        values["model_type"] += ONLY_HERE
     named = [name for name in heads if config.heads[name].named]
     if named:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
@@ -133,7 +159,7 @@ def read_config(path: Path) -> ConfigFile:
     if "model_type" not in values:
         raise BertineError(f'{path}: has no model_type; for a BERT add "model_type": "bert"')
     try:
-        family = family_of(values["model_type"])
+        family = family_of(_type_of(values["model_type"]))
     except BertineError as error:
         raise BertineError(f"{path}: {error}") from error
     names = values.get("architectures")
@@ -145,6 +171,11 @@ def read_config(path: Path) -> ConfigFile:
     if problem is not None and not isinstance(problem, str):
         raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
     return ConfigFile(config, architecture, labels, problem, activation, unknown)
+
+
+def _type_of(value: object) -> object:
+    """Return the type of a model that a ``config.json`` names."""
+    return value.removesuffix(ONLY_HERE) if isinstance(value, str) else value
 
 
 def _check_architecture(path: Path, architecture: str, family: Family) -> None:

@@ -41,4 +41,5 @@ FAMILY = Family(
     objectives=("clm",),
     input_format="running-text",
     presets=PRESETS,
+    published=False,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from torch import Tensor, nn
@@ -65,12 +65,15 @@ class AlbertConfig(Config):
     model_type: ClassVar[str] = "albert"
     title: ClassVar[str] = "ALBERT"
     heads: ClassVar[Mapping[str, HeadKind]] = {
-        "mlm": HEADS["mlm"],
+        # transformers has the first beside the MLM head alone, and the second, which is there to
+        # compare the two exercises (table 5), not at all.
         "sop": HeadKind(
-            "pooled", lambda config, _: SopHead(config), "SOP head", "ForSentenceOrderPrediction"
+            *("pooled", lambda config, _: SopHead(config), "SOP head"),
+            suffix="ForSentenceOrderPrediction",
+            published=False,
         ),
-        # transformers' ALBERT predicts no next sentences; to compare the two exercises (table 5).
-        **{name: kind for name, kind in HEADS.items() if name != "mlm"},
+        "nsp": replace(HEADS["nsp"], published=False),
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
     }
 
     vocab_size: int = 30000

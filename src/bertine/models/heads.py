@@ -293,7 +293,8 @@ class HeadKind:
             the model.
         new: (config, number of outputs, …) → the module with new weights.
         title: what messages call it.
-        suffix: of transformers' class that has it.
+        suffix: of transformers' class that has it, or of the name that is ours.
+        published: whether transformers has such a class.
         named: whether its outputs have names, the task's labels.
         tied: whether it multiplies with the word embeddings.
         partner: the head that it is trained beside and means little without, where that one is
@@ -304,6 +305,7 @@ class HeadKind:
     new: Callable[..., nn.Module]
     title: str
     suffix: str
+    published: bool = True
     named: bool = False
     tied: bool = False
     partner: str = ""
@@ -332,12 +334,15 @@ HEADS: Mapping[str, HeadKind] = {
         "tokens", ClassificationHead, "token classifier", "ForTokenClassification", named=True
     ),
     "choice": HeadKind("pooled", ClassificationHead, "choice classifier", "ForMultipleChoice"),
-    # transformers has none of these two; the names are ours.
     VECTOR_CLASSIFIER: HeadKind(
-        "text", VectorHead, "vector classifier", "ForTextVectorClassification", named=True
+        *("text", VectorHead, "vector classifier", "ForTextVectorClassification"),
+        published=False,
+        named=True,
     ),
     PAIR_CLASSIFIER: HeadKind(
-        "texts", PairHead, "pair classifier", "ForTextPairClassification", named=True
+        *("texts", PairHead, "pair classifier", "ForTextPairClassification"),
+        published=False,
+        named=True,
     ),
 }
 

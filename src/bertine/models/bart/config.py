@@ -48,7 +48,9 @@ class BartConfig(Config):
             "ForConditionalGeneration",
             tied=True,
         ),
-        **{name: HEADS[name] for name in ("spans", "token_classifier", "choice")},
+        "spans": HEADS["spans"],
+        "token_classifier": replace(HEADS["token_classifier"], published=False),
+        "choice": replace(HEADS["choice"], published=False),
         # The backbone pools the state at the last end of a text.
         "classifier": replace(HEADS["classifier"], new=DenseClassificationHead),
         **{name: HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},

@@ -40,8 +40,7 @@ class OpenAIGPTConfig(Config):
         "lm": HeadKind("rows", lambda *_: LmHead(), "LM head", "LMHeadModel", tied=True),
         # The backbone pools the last token.
         "classifier": replace(HEADS["classifier"], new=LinearHead),
-        # transformers has none; the name is GPT-2's.
-        "spans": HEADS["spans"],
+        "spans": replace(HEADS["spans"], published=False),
         "choice": replace(HEADS["choice"], new=ClassificationHead, suffix="DoubleHeadsModel"),
     }
     token_types: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from bertine.models.config import Config
 from bertine.models.heads import HEADS, HeadKind
 from bertine.models.layers import ACTIVATIONS
 from bertine.models.modern.encoder import ModernEncoder
-from bertine.models.modern.heads import ModernHead, ModernMlmHead
+from bertine.models.modern.heads import LINEAR, ModernHead, ModernMlmHead
 
 #: How ``layer_types`` of config.json calls the two kinds of attention.
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -103,10 +103,10 @@ class ModernBertConfig(Config):
                 f"classifier_pooling is {self.classifier_pooling!r}, but must be "
                 f"{' or '.join(POOLINGS)}"
             )
-        if self.classifier_activation not in ACTIVATIONS:
+        if self.classifier_activation not in (*ACTIVATIONS, LINEAR):
             raise BertineError(
                 f"classifier_activation {self.classifier_activation!r} is not supported; only "
-                f"{', '.join(ACTIVATIONS)} are"
+                f"{', '.join(ACTIVATIONS)} and {LINEAR} are"
             )
         for name, least in (("local_attention", 2), ("global_attn_every_n_layers", 1)):
             if not least <= getattr(self, name) <= 10**7:

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from bertine.models.modern.config import ModernBertConfig
 
 
+#: The activation of heads that have none, as transformers calls it.
+LINEAR = "linear"
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
 class PredictionHead(nn.Module):
     """Dense, activation, norm: what stands before the last layer of every head."""
 
@@ -29,7 +37,8 @@ class PredictionHead(nn.Module):
         super().__init__()
         size = config.hidden_size
         self.dense = nn.Linear(size, size, bias=config.classifier_bias)
-        self.act = activation(config.classifier_activation)
+        name = config.classifier_activation
+        self.act = _same if name == LINEAR else activation(name)
         self.layer_norm = norm(config)
         set_initial_std(self.dense, config.output_std)
 

@@ -5,8 +5,9 @@ chosen by cross-validation, can hardly overfit. What is saved is an ordinary mod
 head of the published architecture computes exactly that linear model. A classifier reads
 ``tanh(pooler)``; the pooler becomes so small a multiple of the scaled states that tanh is linear
 within the rounding of fp32, and the classifier takes the factor back. Where a head has a ReLU in
-place of tanh, the states are moved to where it is linear, and the classifier moves them back. Pairs
-of texts have a head of ours, on the vectors of both and on how much of each text is in the other
+place of tanh, the states are moved to where it is linear, and the classifier moves them back; where
+it has a norm, that becomes a factor (:mod:`bertine.models.modern.linear_head`). Pairs of texts have
+a head of ours, on the vectors of both and on how much of each text is in the other
 (:class:`bertine.models.heads.PairHead`); there a piece counts the more the fewer of the training
 texts have it (inverse document frequency: Sparck Jones 1972).
 
@@ -52,6 +53,8 @@ from bertine.models.heads import (
 )
 from bertine.models.mean_layer import add_mean_layer
 from bertine.models.model import Model
+from bertine.models.modern.heads import ModernHead
+from bertine.models.modern.linear_head import make_linear
 from bertine.models.pooling import Pooling
 from bertine.options.finetuning import OF_TRAINING, FinetuneOptions
 from bertine.options.names import option
@@ -170,8 +173,11 @@ def fit_head(
     features = prepared.train.features
     by_token = task.reads_words
     pooling = pooling_of(prepared.start.model)
-    pairs, vectors = PAIR_CLASSIFIER in model.heads, VECTOR_CLASSIFIER in model.heads
-    if not by_token and not pairs and not vectors and pooling.modes != ("cls",):
+    pairs = PAIR_CLASSIFIER in model.heads
+    read = Pooling(pooling.modes)
+    if isinstance(model.backbone, Encoder) and not by_token and not pairs:
+        read = Pooling(("cls",))
+    if read != Pooling(pooling.modes):
         shared = model.config.shares_layers
         add_mean_layer(model)
         say("frozen: a layer on top of the encoder makes the mean of all states")
@@ -182,13 +188,13 @@ def fit_head(
     if pairs:
         states, scaling = _pairs(encoder, task, features)
     else:
-        states = _states(encoder, task, features)
+        states = _states(encoder, task, features, read)
         scaling = Scaling(states)
         if evenly:
             scaling.deviation[:] = max(1e-9, float(np.linalg.norm(scaling.deviation)))
     with threadpool_limits(1, user_api="blas"):
         fitted = fit_linear(scaling(states), _targets(task, features), strengths)
-    _set(model, task, scaling, fitted)
+    _set(model, task, scaling, fitted, states, read)
     seconds = time.perf_counter() - begun
     counted = {"piece_weights"}  # in the texts, and not fitted
     parts = sum(p.numel() for n, p in model.heads[task.head].named_parameters() if n not in counted)
@@ -278,11 +284,11 @@ def piece_weights(
     return weights.astype(np.float32)
 
 
-def _states(encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]) -> np.ndarray:
+def _states(
+    encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features], pooling: Pooling
+) -> np.ndarray:
     """Return what the head reads of each input, fp32 [N, H]; of taggers of each word."""
     if not task.reads_words:
-        head = encoder.model.heads[task.head]
-        pooling = head.pooling if isinstance(head, VectorHead) else Pooling(("cls",))
         return np.stack(encoder.run(features, pooling))
     vectors = encoder.run(_words_of(features), Pooling(("tokens",)))
     windows = cast(Sequence[WordFeatures], _words_of(features))
@@ -342,19 +348,30 @@ def _(task: Tagging, features: Sequence[Features]) -> Targets:
 
 
 @torch.no_grad()
-def _set(model: Model, task: Any, scaling: Scaling, fitted: LinearModel) -> None:
-    """Make the head compute the fitted scores."""
-    out = model.heads[task.head].out
+def _set(
+    model: Model,
+    task: Any,
+    scaling: Scaling,
+    fitted: LinearModel,
+    states: np.ndarray,
+    pooling: Pooling,
+) -> None:
+    """Make the head, which reads `states` made by `pooling`, compute the fitted scores."""
+    head = model.heads[task.head]
+    out = head.out
     assert isinstance(out, nn.Linear)
     where = out.weight.device
-    if task.reads_words or isinstance(model.heads[task.head], PairHead | VectorHead):
-        weights = fitted.weights / scaling.deviation[:, None]
-        bias = fitted.bias - scaling.mean @ weights
+    weights = fitted.weights / scaling.deviation[:, None]
+    bias = fitted.bias - scaling.mean @ weights
+    if task.reads_words or isinstance(head, PairHead | VectorHead):
         out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
         out.bias.copy_(torch.from_numpy(bias).float().to(where))
         return
+    if isinstance(head, ModernHead):
+        scores = torch.from_numpy(states @ weights + bias)
+        make_linear(model, head, pooling, *map(torch.from_numpy, (weights.T, bias)), scores)
+        return
     # A dense layer and its activation stand before `out`: in the head, or the pooler.
-    head = model.heads[task.head]
     dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
     assert isinstance(dense, nn.Linear)
     assert act in (torch.tanh, F.relu, F.gelu), f"no way to make {act} linear"

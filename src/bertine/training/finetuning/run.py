@@ -18,7 +18,7 @@ from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.explaining.explained_worst import TOKENS, write_explained
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.losses import write_worst
-from bertine.modeldir import save_model
+from bertine.modeldir import only_here, save_model
 from bertine.models.precision import resolve_precision
 from bertine.runs.files import DATA
 from bertine.runs.log import read_log
@@ -262,6 +262,8 @@ class _Finetuning:
         trained_on = prepared.train.examples, prepared.train.features
         write_explained(run.folder, explainer, answering, worst, self.held, trained_on)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
+        if reason := only_here(kept.loaded.model):
+            say(f"saved for Bertine alone: {reason}")
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)
         return {"scores": scores, "elapsed": elapsed, "final": metrics, "saved": saved_as}

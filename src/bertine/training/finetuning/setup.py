@@ -25,6 +25,7 @@ from bertine.models.config import Config
 from bertine.models.encoder import Encoder
 from bertine.models.heads import VECTOR_CLASSIFIER
 from bertine.models.model import Model
+from bertine.models.modern.linear_head import can_be_linear
 from bertine.models.seeding import seeded
 from bertine.objectives.base import Loss
 from bertine.objectives.beside_task import WithNextTokens
@@ -254,12 +255,14 @@ def on_vectors(task: Task[Any], start: Start, config: Config) -> Task[Any]:
     published head on such layers cannot be made linear; other tasks as they are."""
     if not task.reads_whole_texts:
         return task
-    pooling = pooling_of(start.model).name
+    pooling = pooling_of(start.model)
     if task.takes_pairs:
-        return dataclasses.replace(cast(Any, task), pair_pooling=pooling, shared_pieces=True)
+        return dataclasses.replace(cast(Any, task), pair_pooling=pooling.name, shared_pieces=True)
     if VECTOR_CLASSIFIER not in config.heads or has_layers_of_bert(config):
         return task
-    return dataclasses.replace(cast(Any, task), text_pooling=pooling)
+    if can_be_linear(config, pooling, len(getattr(task, "labels", ())) or 1):
+        return task
+    return dataclasses.replace(cast(Any, task), text_pooling=pooling.name)
 
 
 def has_layers_of_bert(config: Config) -> bool:
