@@ -203,13 +203,11 @@ def test_lines_hold_one_text_each(written_by: Path) -> None:
     assert found.lines() == [item.whole[0] for item in found]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("forced", [{}, {"forced_bos_token_id": 0}, {"forced_eos_token_id": None}])
-def test_a_model_that_reads_a_text_and_writes_another(
-    tmp_path: Path, forced: dict[str, int | None]
-) -> None:
-    """With the tokens that transformers' generation_config.json forces, or those of config.json."""
-    tokenizer = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
+def bart(folder: Path) -> tuple[Model, Tokenizer]:
+    """A BART with random weights."""
+    corpus = toys.write_corpus(folder / "corpus.txt")
+    train_vocab([corpus], folder / "vocab", kind="byte-bpe", vocab_size=300)
+    tokenizer = Tokenizer.load(folder / "vocab")
     config = (
         family_of("bart")
         .presets["bart-tiny"]
@@ -226,6 +224,16 @@ def test_a_model_that_reads_a_text_and_writes_another(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model, tokenizer
+
+
+@pytest.mark.takes(2)
+@pytest.mark.parametrize("forced", [{}, {"forced_bos_token_id": 0}, {"forced_eos_token_id": None}])
+def test_a_model_that_reads_a_text_and_writes_another(
+    tmp_path: Path, forced: dict[str, int | None]
+) -> None:
+    """With the tokens that transformers' generation_config.json forces, or those of config.json."""
+    model, tokenizer = bart(tmp_path)
     save_model(tmp_path / "bart", model, tokenizer)
     if forced:
         usual = {"forced_eos_token_id": 2, "decoder_start_token_id": 2, "eos_token_id": 2}
@@ -246,3 +254,49 @@ def test_a_model_that_reads_a_text_and_writes_another(
         bertine.generate(tmp_path / "bart", ["Rice", ""], max_new_tokens=8)
     with pytest.raises(BertineError, match="places for 40 tokens; give 40 or fewer"):
         bertine.generate(tmp_path / "bart", "Rice", max_new_tokens=41)
+
+
+@pytest.mark.takes(2)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beams": 1},
+        {"beams": 3, "length_penalty": 2.0, "no_repeat_ngram_size": 2},
+        {"beams": 2, "length_penalty": -1.0},
+        {"beams": 1, "no_repeat_ngram_size": 1},
+        None,
+    ],
+)
+def test_transformers_writes_the_same_without_being_told(
+    tmp_path: Path, settings: dict[str, Any] | None
+) -> None:
+    """As the model was fine-tuned to write; of a pre-trained one (None) as ``generate`` does."""
+    model, tokenizer = bart(tmp_path)
+    task = None
+    if settings is not None:
+        settings = {"max_target_length": 9, **settings}
+        task = TaskInfo("seq2seq", text_columns=("text",), max_length=40, settings=settings)
+    folder = tmp_path / "bart"
+    save_model(folder, model, tokenizer, task=task)
+    texts = ["The old cat sleeps.", "Rice"]
+    if task is None:
+        ours = [item.whole[0] for item in bertine.generate(folder, texts)]
+    else:
+        ours = [a.text for a in bertine.Predictor.load(folder, "cpu", "fp32").predict(texts)]
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    encode = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = theirs.generate(**encode(texts, padding=True, return_tensors="pt"))
+    assert [text.strip() for text in encode.batch_decode(ids, skip_special_tokens=True)] == ours
+
+
+def test_transformers_goes_on_the_same_without_being_told(written_by: Path, tmp_path: Path) -> None:
+    loaded = load_model(written_by)
+    config = loaded.config.replace(max_position_embeddings=64)
+    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    save_model(tmp_path / "gpt", model, loaded.tokenizer)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "gpt").eval()
+    encode = transformers.AutoTokenizer.from_pretrained(tmp_path / "gpt")
+    (found,) = bertine.generate(tmp_path / "gpt", PROMPTS[0])
+    ids = encode(PROMPTS[0], add_special_tokens=False, return_tensors="pt")["input_ids"]
+    (tokens,) = theirs.generate(ids)
+    assert found.whole == (encode.decode(tokens, clean_up_tokenization_spaces=False),)

@@ -121,7 +121,7 @@ def test_files_hold_what_transformers_writes(trained: Path, home: Path, tmp_path
     encode = transformers.AutoTokenizer.from_pretrained(trained / "model")
     inputs = encode([row["article"] for row in rows], padding=True, return_tensors="pt")
     with torch.no_grad():
-        ids = model.generate(**inputs, num_beams=2, max_new_tokens=12, do_sample=False)
+        ids = model.generate(**inputs)
     texts = encode.batch_decode(ids, skip_special_tokens=True)
     assert [row["text"] for row in rows] == [text.strip() for text in texts]
 

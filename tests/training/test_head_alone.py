@@ -157,12 +157,22 @@ def test_a_model_of_an_earlier_version_is_read(model: Path, tmp_path: Path, olde
 class ReluHead(DenseClassificationHead):
     """A dense layer, a ReLU, and the scores."""
 
+    function = staticmethod(F.relu)
+
     def __init__(self, config: Config, num_labels: int) -> None:
         super().__init__(config, num_labels)
-        self.act = F.relu
+        self.act = self.function
 
     def forward(self, first: Tensor) -> Tensor:
         return self.out(self.act(self.dense(first)))
+
+
+class GeluHead(ReluHead):
+    function = staticmethod(F.gelu)
+
+
+class SiluHead(ReluHead):
+    function = staticmethod(F.silu)
 
 
 def _modern(config: Any) -> Config:
@@ -179,7 +189,9 @@ def _modern(config: Any) -> Config:
     )
 
 
-@pytest.mark.parametrize("kind", [DenseClassificationHead, ReluHead, ModernHead])
+@pytest.mark.parametrize(
+    "kind", [DenseClassificationHead, ReluHead, GeluHead, SiluHead, ModernHead]
+)
 def test_what_stands_before_the_scores_leaves_them_linear(kind: type[nn.Module]) -> None:
     config: Config = RobertaConfig(**toys.config().to_dict())
     config = _modern(config) if kind is ModernHead else config

@@ -12,7 +12,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from bertine.models.backbone import Backbone
 from bertine.models.config import Config
+from bertine.models.deberta.backbone import DebertaEncoder
 from bertine.models.encoder import Encoder
 from bertine.models.layers import EncoderLayer, SelfAttention
 from bertine.models.model import Model
@@ -21,14 +23,21 @@ from bertine.models.model import Model
 _OUTWEIGHS = 64.0
 
 
+def takes_mean_layer(backbone: Backbone) -> bool:
+    """Tell whether its layers can make that mean: BERT's, and DeBERTa's, whose scores of relative
+    positions are products with the same queries and keys."""
+    return isinstance(backbone, Encoder | DebertaEncoder)
+
+
 @torch.no_grad()
 def add_mean_layer(model: Model) -> None:
-    """Put such a layer on top of the encoder of `model`, whose layers are BERT's, in place. Layers
-    that share weights become layers of their own: this one shares with none of them."""
+    """Put such a layer on top of the encoder of `model`, which :func:`takes_mean_layer`, in place.
+    Layers that share weights become layers of their own: this one shares with none of them."""
     backbone = model.backbone
-    assert isinstance(backbone, Encoder)
+    assert takes_mean_layer(backbone)
     config = model.config.with_layer_on_top()
-    layer = EncoderLayer(config).to(next(model.parameters()).device)
+    layer = type(backbone.layers[0])(config).to(next(model.parameters()).device)
+    assert isinstance(layer, EncoderLayer)
     for parameter in layer.parameters():
         parameter.zero_()
     size = config.hidden_size
@@ -46,7 +55,7 @@ def add_mean_layer(model: Model) -> None:
 def has_mean_layer(model: Model) -> bool:
     """Tell whether the highest layer of `model` is one that :func:`add_mean_layer` put there."""
     backbone = model.backbone
-    if not isinstance(backbone, Encoder):
+    if not takes_mean_layer(backbone):
         return False
     attention = backbone.layers[-1].attention
     assert isinstance(attention, SelfAttention)

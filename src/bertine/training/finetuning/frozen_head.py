@@ -4,12 +4,13 @@ For very few labels this is the strong choice: a linear model fitted to converge
 chosen by cross-validation, can hardly overfit. What is saved is an ordinary model directory: the
 head of the published architecture computes exactly that linear model. A classifier reads
 ``tanh(pooler)``; the pooler becomes so small a multiple of the scaled states that tanh is linear
-within the rounding of fp32, and the classifier takes the factor back. Where a head has a ReLU in
-place of tanh, the states are moved to where it is linear, and the classifier moves them back; where
-it has a norm, that becomes a factor (:mod:`bertine.models.modern.linear_head`). Pairs of texts have
-a head of ours, on the vectors of both and on how much of each text is in the other
-(:class:`bertine.models.heads.PairHead`); there a piece counts the more the fewer of the training
-texts have it (inverse document frequency: Sparck Jones 1972).
+within the rounding of fp32, and the classifier takes the factor back. Where a head has gelu in
+place of tanh, its slope near 0 is a half; where it has a ReLU, the states are moved to where it is
+linear, and the classifier moves them back; where it has a norm, that becomes a factor
+(:mod:`bertine.models.modern.linear_head`). Pairs of texts have a head of ours, on the vectors of
+both and on how much of each text is in the other (:class:`bertine.models.heads.PairHead`); there a
+piece counts the more the fewer of the training texts have it (inverse document frequency: Sparck
+Jones 1972).
 
 Shape legend: N inputs, H hidden size, K outputs.
 """
@@ -43,7 +44,6 @@ from bertine.inference.baselines.linear import (
     fit_linear,
 )
 from bertine.inference.compute.running import run_features
-from bertine.models.encoder import Encoder
 from bertine.models.heads import (
     PAIR_CLASSIFIER,
     VECTOR_CLASSIFIER,
@@ -51,7 +51,7 @@ from bertine.models.heads import (
     VectorHead,
     texts_apart,
 )
-from bertine.models.mean_layer import add_mean_layer
+from bertine.models.mean_layer import add_mean_layer, takes_mean_layer
 from bertine.models.model import Model
 from bertine.models.modern.heads import ModernHead
 from bertine.models.modern.linear_head import make_linear
@@ -72,11 +72,12 @@ from bertine.training.finetuning.setup import Prepared
 
 #: Penalties that are tried.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-#: Factor of the scaled states before tanh: tanh(x) = x within 2e-7 of itself for |x| below 1e-3,
-#: and a scaled state is rarely above 8.
-_SMALL = 2.0**-13
-#: What is added to the scaled states before a ReLU, of which they then are never on the other side.
-_LARGE = 32.0
+#: Where an activation is linear: by what the scaled states, rarely above 8, are multiplied before
+#: it, what is added to them, and its slope there. tanh(x) = x within 2e-7 of itself for |x| below
+#: 1e-3, and ReLU never has them on its other side.
+_LINEAR = {torch.tanh: (2.0**-13, 0.0, 1.0), F.relu: (1.0, 32.0, 1.0)}
+#: The same of gelu and its like: half of x, within 1e-5 of it.
+_HALF = (2.0**-17, 0.0, 0.5)
 #: How many times as long as other features, scaled, the two shares in common are, so that the
 #: penalty leaves them almost alone. On held-out training examples of STS-B, with the vectors of
 #: bertine-en, 3, 10 and 30 did equally well, and better than 1 (docs/hour.md).
@@ -91,7 +92,7 @@ def fits_alone(task: Task[Any], model: Model) -> bool:
     """Return whether the head for `task` of `model` can be fitted alone: on BERT's layers the
     published heads can be made linear; heads of ours, which read the vectors of texts, are linear,
     and go on any model that has them."""
-    if isinstance(model.backbone, Encoder):
+    if takes_mean_layer(model.backbone):
         return True
     return task.reads_whole_texts and VECTOR_CLASSIFIER in model.config.heads
 
@@ -175,7 +176,7 @@ def fit_head(
     pooling = pooling_of(prepared.start.model)
     pairs = PAIR_CLASSIFIER in model.heads
     read = Pooling(pooling.modes)
-    if isinstance(model.backbone, Encoder) and not by_token and not pairs:
+    if takes_mean_layer(model.backbone) and not by_token and not pairs:
         read = Pooling(("cls",))
     if read != Pooling(pooling.modes):
         shared = model.config.shares_layers
@@ -374,12 +375,10 @@ def _set(
     # A dense layer and its activation stand before `out`: in the head, or the pooler.
     dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
     assert isinstance(dense, nn.Linear)
-    assert act in (torch.tanh, F.relu, F.gelu), f"no way to make {act} linear"
-    # Far above 0 gelu is the identity, as relu is.
-    factor, added = (_SMALL, 0.0) if act is torch.tanh else (1.0, _LARGE)
+    factor, added, slope = _LINEAR.get(act, _HALF)
     scale, shift = factor / scaling.deviation, added - factor * scaling.mean / scaling.deviation
     dense.weight.copy_(torch.diag(torch.from_numpy(scale)).float().to(where))
     dense.bias.copy_(torch.from_numpy(shift).float().to(where))
-    weights = fitted.weights / factor
+    weights = fitted.weights / (factor * slope)
     out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
     out.bias.copy_(torch.from_numpy(fitted.bias - added * weights.sum(0)).float().to(where))

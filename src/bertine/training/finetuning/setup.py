@@ -22,8 +22,8 @@ from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import pooling_of
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
-from bertine.models.encoder import Encoder
 from bertine.models.heads import VECTOR_CLASSIFIER
+from bertine.models.mean_layer import takes_mean_layer
 from bertine.models.model import Model
 from bertine.models.modern.linear_head import can_be_linear
 from bertine.models.seeding import seeded
@@ -258,17 +258,17 @@ def on_vectors(task: Task[Any], start: Start, config: Config) -> Task[Any]:
     pooling = pooling_of(start.model)
     if task.takes_pairs:
         return dataclasses.replace(cast(Any, task), pair_pooling=pooling.name, shared_pieces=True)
-    if VECTOR_CLASSIFIER not in config.heads or has_layers_of_bert(config):
+    if VECTOR_CLASSIFIER not in config.heads or _takes_mean_layer(config):
         return task
     if can_be_linear(config, pooling, len(getattr(task, "labels", ())) or 1):
         return task
     return dataclasses.replace(cast(Any, task), text_pooling=pooling.name)
 
 
-def has_layers_of_bert(config: Config) -> bool:
-    """Tell whether models of `config` have BERT's layers."""
+def _takes_mean_layer(config: Config) -> bool:
+    """Tell whether models of `config` can make the mean of all states by a layer on top."""
     with torch.device("meta"):
-        return isinstance(config.new_backbone(pooler=False), Encoder)
+        return takes_mean_layer(config.new_backbone(pooler=False))
 
 
 def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
