@@ -254,8 +254,9 @@ def convert(
         What was read, what was written, and what was left behind.
 
     Raises:
-        BertineError: an unknown activation; no such model, or a damaged one; `output` holds
-            something else, or is the model's own folder.
+        BertineError: an unknown activation; no such model, or a damaged one; one that
+            `transformers` does not have; `output` holds something else, or is the model's own
+            folder.
     """
 
 def distill(

@@ -35,8 +35,9 @@ def generation_config(
         separator: the id that ends a text in running text; None: none does.
         special: ids of special tokens.
     """
-    choosing = Choosing()
+    choosing, never = Choosing(), set(range(pieces, config.vocab_size))
     if task is not None and task.name == "seq2seq":
+        never = set()  # they are left out of the text
         choosing = Choosing(
             max_new_tokens=task.setting("max_target_length", 64),
             beams=task.setting("beams", choosing.beams),
@@ -53,7 +54,6 @@ def generation_config(
         "num_beams": choosing.beams,
         "pad_token_id": config.pad_token_id,
     }
-    never = set(range(pieces, config.vocab_size))
     if isinstance(config, BartConfig):
         first, last = config.forced_tokens
         values |= {
