@@ -24,10 +24,12 @@ import toys
 from bertine.data.batch import Batch
 from bertine.datasets.labelled import read_evaluation
 from bertine.inference.embedding.embedder import Embedder
+from bertine.interop.family import family_of
 from bertine.modeldir import load_model, only_here
 from bertine.models.config import Config
 from bertine.models.heads import VECTOR_CLASSIFIER
 from bertine.models.mean_layer import takes_mean_layer
+from bertine.registry import FAMILIES
 
 from .conftest import Home, Once
 from .conftest import bertine as command
@@ -97,6 +99,21 @@ def their_outputs(theirs: Any, batch: Batch, config: Config) -> tuple[Tensor, Te
         return torch.stack([output.start_logits, output.end_logits], -1), real
     logits = output.mc_logits if "mc_logits" in output else output.logits
     return logits.T if choices else logits, real
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_the_heads_that_transformers_has_are_known(model_type: str) -> None:
+    family = family_of(model_type)
+    there = {
+        name: hasattr(transformers, family.class_prefix + kind.suffix)
+        for name, kind in family.config.heads.items()
+    }
+    for name, is_there in there.items():
+        assert (family.why_only_here({name}) is None) == is_there, name
+    assert family.published == hasattr(transformers, f"{family.class_prefix}Model")
+    # What is pre-trained opens there.
+    if family.published:
+        assert family.why_only_here(family.pretraining) is None
 
 
 @pytest.mark.fast_cases(home=("bert",), task=("text", "tagging"), way=("all weights",))

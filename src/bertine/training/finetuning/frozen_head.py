@@ -370,15 +370,16 @@ def _set(
         return
     if isinstance(head, ModernHead):
         scores = torch.from_numpy(states @ weights + bias)
-        make_linear(model, head, pooling, *map(torch.from_numpy, (weights.T, bias)), scores)
+        matrix, added = torch.from_numpy(weights.T), torch.from_numpy(bias)
+        make_linear(model, head, pooling, matrix, added, scores)
         return
     # A dense layer and its activation stand before `out`: in the head, or the pooler.
     dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
     assert isinstance(dense, nn.Linear)
-    factor, added, slope = _LINEAR.get(act, _HALF)
-    scale, shift = factor / scaling.deviation, added - factor * scaling.mean / scaling.deviation
+    factor, moved, slope = _LINEAR.get(act, _HALF)
+    scale, shift = factor / scaling.deviation, moved - factor * scaling.mean / scaling.deviation
     dense.weight.copy_(torch.diag(torch.from_numpy(scale)).float().to(where))
     dense.bias.copy_(torch.from_numpy(shift).float().to(where))
     weights = fitted.weights / (factor * slope)
     out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
-    out.bias.copy_(torch.from_numpy(fitted.bias - added * weights.sum(0)).float().to(where))
+    out.bias.copy_(torch.from_numpy(fitted.bias - moved * weights.sum(0)).float().to(where))
