@@ -2633,11 +2633,12 @@ def similar(
 
     Args:
         query: a text, or a list of them, which are searched for at once.
-        input: a table of texts as :func:`~bertine.embed` reads it, or a ``.npy``
-            that it has written with the same model, pooling and layer, which the JSON file beside
-            it records. Or a table in memory: a pandas or polars frame, an Arrow table, a
-            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns. None: the words
-            of the vectors themselves.
+        input: a table of texts as :func:`~bertine.embed` reads it, or vectors
+            (``.npy``, ``.parquet``, ``.jsonl``) that it has written with the same model, pooling
+            and layer, which the JSON file beside them records. Or a table in memory, with or
+            without such vectors: a pandas or polars frame, an Arrow table, a ``datasets.Dataset``,
+            a list of dictionaries, a dictionary of columns. None: the words of the vectors
+            themselves.
         model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
             gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
             own settings then hold.
@@ -2649,8 +2650,9 @@ def similar(
             reads a part of the vectors, and may miss some of the nearest. None: all are compared.
         output: a .csv, .tsv, .jsonl or .parquet file, complete or not there at all, or ``-``: a
             row for each query and each of its nearest rows, with ``query_row``, ``query``,
-            ``rank``, ``row``, ``score`` and, where there are texts, ``text``. None: they are
-            returned.
+            ``rank``, ``row``, ``score`` and, where there are texts, ``text`` and the other columns
+            of their table; those of the queries' table have ``query_`` before their names. None:
+            they are returned.
         top: how many.
         show_progress: on stderr.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
@@ -2683,7 +2685,7 @@ def similar(
     Raises:
         BertineError: no such model; what reading the tables raises; an array of another width than
             the model's vectors, or made with another model, pooling or layer; an index of other
-            vectors; a table of texts with another number of rows than the array; how to read texts
+            vectors; a table of other texts than the vectors were made of; how to read texts
             is said of a ``.npy`` alone; more queries than fit into memory, of texts that have no
             vectors yet.
     """

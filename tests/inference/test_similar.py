@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
         answer = similar(
             "the cat sat on the mat", table, model=embedder, top=9, show_progress=False
         )
-        assert answer == found
+        assert [replace(each, columns={}) for each in answer] == found.found
     again = similar(
         "the cat sat on the mat",
         tmp_path / "v.npy",
@@ -417,3 +419,55 @@ def test_the_number_of_threads_changes_nothing(
         best = np.argsort(-cosines[:, query].round(6), kind="stable")[:9]
         assert nearest.rows[query].tolist() == best.tolist()
     assert nearest.seen == sum(done) == 83
+
+
+def test_what_is_found_keeps_the_columns_of_its_table(embedder: Embedder, tmp_path: Path) -> None:
+    """Ids and all others, of the texts and of the queries, in every format."""
+    texts = {"id": ["A1", "A2"], "text": ["a cat", "the dog ran"], "score": [5, 7]}
+    rows = [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
+    asked = [{"id": "Q7", "query": "the dog ran", "row": 3}]
+    options: dict[str, Any] = {"model": embedder, "top": 1, "show_progress": False}
+    expected = {"query_row": 1, "query": "the dog ran", "rank": 1, "row": 2, "score": 1.0}
+    expected |= {"text": "the dog ran", "id": "A2", "found_score": 7}
+    expected |= {"query_id": "Q7", "query_query_row": 3}
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "in.csv").write_text("id,text,score\nA1,a cat,5\nA2,the dog ran,7\n")
+    embed(embedder, texts, tmp_path / "v.npy", show_progress=False)
+    tables: list[dict[str, Any]] = [
+        {"input": texts},
+        {"input": tmp_path / "in.jsonl"},
+        {"input": tmp_path / "v.npy", "texts": rows},
+    ]
+    for table in tables:
+        found = similar(queries=asked, **table, **options)
+        assert found.records() == [expected]
+        assert list(found.records()[0]) == list(expected)
+        assert [line.split() for line in found.lines()[:2]] == [
+            ["Q7", "the", "dog", "ran"],
+            ["1.0000", "2", "A2", "the", "dog", "ran"],
+        ]
+    one = similar("the dog ran", tmp_path / "in.csv", **options)
+    assert dict(one[0].columns) == {"id": "A2", "score": "7"}
+    for suffix in ("csv", "tsv", "jsonl", "parquet"):
+        output = tmp_path / f"near.{suffix}"
+        similar(queries=asked, input=texts, output=output, **options)
+        with Table(output) as table:
+            read = [row.values for row in table]
+        plain = suffix in ("csv", "tsv")
+        assert read == [{k: str(v) for k, v in expected.items()} if plain else expected]
+
+
+def test_keys_that_change_from_row_to_row(embedder: Embedder, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "a cat", "tags": ["x"]}\n{"text": "a dog", "kind": 5}\n')
+    options: dict[str, Any] = {"model": embedder, "show_progress": False}
+    report = similar(["a cat"], source, output=tmp_path / "near.csv", **options)
+    lines = (tmp_path / "near.csv").read_text().splitlines()
+    assert lines[0] == "query_row,query,rank,row,score,text,tags"
+    assert lines[1].endswith(',a cat,"[""x""]"')
+    assert lines[2].endswith(",a dog,")
+    assert report.notes == [
+        "the column 'kind' of 1 row is left out, as the first row of its table has none; write "
+        ".jsonl"
+    ]
+    assert similar(["a dog"], source, **options).records()[0]["kind"] == 5

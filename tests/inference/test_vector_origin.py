@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import bertine.inference.embedding.embed as embed_module
+import bertine.inference.embedding.similar as similar_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.cosines import Cosines
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import similar
 from bertine.models.pooling import Pooling
+from bertine.tables.table import Table
 
 from .test_predictor import random_texts
 
@@ -181,3 +183,50 @@ def test_cosines_are_those_of_their_definition() -> None:
     given = (found.lowest, found.percent_1, found.percent_5, found.median)
     assert given == pytest.approx(tuple(expected))
     assert found.text() == "lowest -0.1736, 1% below -0.1564, 5% below -0.0872, median 0.6428"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_a_table_with_vectors_is_not_embedded_again(
+    suffix: str, pretrained: Path, deep: Path, tmp_path: Path
+) -> None:
+    rows = [{"id": at, "text": text or "a"} for at, text in enumerate(random_texts(20))]
+    made = tmp_path / f"v.{suffix}"
+    embed(pretrained, rows, made, precision="fp32", **QUIET)
+    asked: dict[str, Any] = {"model": pretrained, "precision": "fp32", **QUIET}
+    from_texts = similar(rows[3]["text"], rows, **asked)
+    embedded = similar(rows[3]["text"], made, **asked)
+    assert [(each.row, each.text, each.columns) for each in embedded] == [
+        (each.row, each.text, each.columns) for each in from_texts
+    ]
+    assert embedded.notes == []
+    with pytest.raises(BertineError, match=r"was made with another model \(pretrained\)"):
+        similar("a cat", made, **asked | {"model": deep})
+    embed(pretrained, rows, tmp_path / "t.parquet", pooling="tokens", **QUIET)
+    with pytest.raises(BertineError, match="was made with pooling tokens, but the query has"):
+        similar("a cat", tmp_path / "t.parquet", **asked)
+    with Table(made) as table:
+        read = [row.values for row in table]
+    ends = np.eye(32, dtype=np.float32)[:20].tolist()
+    turned = [row | {"vector": end} for row, end in zip(read, ends, strict=True)]
+    in_memory = similar("a cat", turned, **asked)
+    query = Embedder.load(pretrained, precision="fp32").embed("a cat")
+    assert in_memory[0].row == int(np.argmax(query[:20])) + 1
+    assert "input: is in memory, so nothing says which model made" in in_memory.notes[0]
+    read[5]["vector"] = [1.0]
+    with pytest.raises(BertineError, match="input:6: 'vector' is not 32 numbers, as the model's"):
+        similar("a cat", read, **asked)
+
+
+def test_a_table_with_vectors_belongs_to_its_texts(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "v.jsonl"
+    embed(pretrained, {"text": ["a cat", "a dog"]}, made, **QUIET)
+    lines = made.read_text().splitlines()
+    for changed in (lines[::-1], lines[:1], [lines[0].replace("cat", "dog"), lines[1]]):
+        made.write_text("".join(f"{line}\n" for line in changed))
+        with pytest.raises(BertineError, match="its vectors were made of other texts, or of these"):
+            similar("a cat", made, model=pretrained, **QUIET)
+    made.write_text("".join(f"{line}\n" for line in lines))
+    monkeypatch.setattr(similar_module, "QUERIES", 2)  # the table is read again for the third
+    assert similar(["a cat"] * 3, made, model=pretrained, top=1, **QUIET)[2][0].row == 1

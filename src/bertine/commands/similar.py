@@ -28,8 +28,8 @@ def _add_arguments(parser: Parser) -> None:
         "--input",
         dest="input",
         metavar="FILE",
-        help="texts (csv, tsv, jsonl, Parquet, plain text), or a .npy that 'bertine embed' wrote "
-        "(not given: with vectors of words, the words themselves)",
+        help="texts (csv, tsv, jsonl, Parquet, plain text), or vectors that 'bertine embed' wrote "
+        "(.npy, .parquet, .jsonl; not given: with vectors of words, the words themselves)",
     )
     parser.require_path("--model", "MODEL", "a model directory of any kind, or vectors of words")
     parser.add_argument(
@@ -49,8 +49,8 @@ def _add_arguments(parser: Parser) -> None:
         "--output",
         "--out",
         metavar="FILE",
-        help="write a row for each of the nearest rows of each query: .csv, .tsv, .jsonl or "
-        ".parquet; - is standard output (not given: they are printed)",
+        help="write a row for each of the nearest rows of each query, with all columns of both: "
+        ".csv, .tsv, .jsonl or .parquet; - is standard output (not given: they are printed)",
     )
     parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
     add_options(parser, SimilarOptions)

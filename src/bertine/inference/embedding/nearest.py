@@ -6,16 +6,18 @@ Shape legend: Q queries, N rows of a block, D numbers of a vector, T nearest row
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
+from bertine.inference.files.rows import unused
 from bertine.options.names import option
 from bertine.scores import ROUNDING, ranking
 from bertine.terminal.shown import Shown
@@ -27,6 +29,17 @@ BLOCK_ROWS = 1 << 10
 _LEAST_SPAN = 1 << 14
 #: Rows that are kept besides twice those that are asked for.
 _SPARE = 16
+#: The columns of a table of nearest rows, before those of the texts and of the queries.
+COLUMNS = ("query_row", "query", "rank", "row", "score", "text")
+#: The usual names of a column that says which row is meant, in lower case.
+_IDS = ("id", "_id", "doc_id", "docid", "document_id", "uid", "uuid", "key")
+
+
+class TextRow(NamedTuple):
+    """A text and the other columns of its row, by name."""
+
+    text: str
+    columns: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -37,11 +50,13 @@ class Neighbour:
         row: its number among the texts, from 1 on.
         score: the cosine of its vector and the query's, at most 1.
         text: None where only vectors were given.
+        columns: the other columns of its row, by name.
     """
 
     row: int
     score: float
     text: str | None
+    columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(repr=False)
@@ -53,12 +68,14 @@ class Neighbours(Shown):
         rows: compared.
         found: the best of them.
         notes: what was cut, or mended in the input.
+        columns: the other columns of the query's row, by name.
     """
 
     query: str
     rows: int
     found: list[Neighbour]
     notes: list[str] = field(default_factory=list)
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.found)
@@ -69,13 +86,58 @@ class Neighbours(Shown):
     def __getitem__(self, at: int) -> Neighbour:
         return self.found[at]
 
+    def records(self, number: int = 1) -> list[dict[str, Any]]:
+        """Return the nearest rows of the query of this number as ``pandas.DataFrame`` takes them:
+        ``query_row``, ``query``, ``rank``, ``row``, ``score``, ``text``, then the columns of their
+        rows (``found_`` before a name that is taken) and, each with ``query_`` before its name,
+        those of the query's."""
+        asked = {
+            name: self.columns[column]
+            for column, name in query_column_names([*self.columns]).items()
+        }
+        records = []
+        for rank, each in enumerate(self.found, 1):
+            values = (number, self.query, rank, each.row, round(each.score, 6), each.text)
+            names = found_column_names([*each.columns], [*asked])
+            own = {name: each.columns[column] for column, name in names.items()}
+            records.append(dict(zip(COLUMNS, values, strict=True)) | own | asked)
+        return records
+
     def lines(self) -> list[str]:
-        """Return a line for each: score, row, text."""
+        """Return a line for each: score, row, what the table calls it, text."""
         return [
             f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
-            + ("" if row.text is None else f"  {' '.join(row.text.split())}")
+            + id_before(row.columns, "" if row.text is None else f"  {' '.join(row.text.split())}")
             for row in self.found
         ] + self.notes
+
+
+def query_column_names(columns: Sequence[str]) -> dict[str, str]:
+    """Return what the columns of the queries are called beside :data:`COLUMNS`."""
+    names: dict[str, str] = {}
+    for column in columns:
+        names[column] = unused(f"query_{column}", {*COLUMNS, *names.values()}, "query_")
+    return names
+
+
+def found_column_names(columns: Sequence[str], asked: Sequence[str]) -> dict[str, str]:
+    """Return what the columns of the texts are called beside :data:`COLUMNS` and those `asked`, of
+    the queries: as they are, unless that is taken."""
+    taken = {*COLUMNS, *asked}
+    names = {column: column for column in columns if column not in taken}
+    for column in columns:
+        if column in taken:
+            names[column] = unused(f"found_{column}", taken | {*names.values()}, "found_")
+    return {column: names[column] for column in columns}
+
+
+def id_before(columns: Mapping[str, Any], line: str) -> str:
+    """Return a line with what stands in the column of a usual name for it before it, if there is
+    one."""
+    names = {str(column).strip().lower(): column for column in columns}
+    found = next((names[usual] for usual in _IDS if usual in names), None)
+    value = "" if found is None or columns[found] is None else str(columns[found]).strip()
+    return f"  {value}{line}" if value else line
 
 
 class NearestRows:
@@ -89,13 +151,14 @@ class NearestRows:
 
     Attributes:
         top, tolerance: as given.
-        texts: of the rows that may be among the best of any query, where they are given.
+        documents: the rows that may be among the best of any query, by number from 0 on, where
+            they are given.
         seen: rows so far.
     """
 
     def __init__(self, queries: int, top: int, tolerance: float = ROUNDING) -> None:
         self.top, self.tolerance = top, tolerance
-        self.texts: dict[int, str] = {}
+        self.documents: dict[int, TextRow] = {}
         self.seen = 0
         #: Those that may be among the best, in any order. More than T, as a later row can link two
         #: scores (they differ by rounding only), and so decide which of them comes first.
@@ -107,14 +170,14 @@ class NearestRows:
         #: What a score must be above to be one of those; of equals the earlier row is there.
         self._bar = np.full(queries, -np.inf, dtype=np.float32)
 
-    def add(self, scores: np.ndarray, texts: Sequence[str] | None = None) -> None:
-        """Add the `scores` fp32 [Q, N] of the next N rows, and their `texts`."""
+    def add(self, scores: np.ndarray, documents: Sequence[TextRow] | None = None) -> None:
+        """Add the `scores` fp32 [Q, N] of the next N rows, and what stands in these."""
         better = scores > self._bar[:, None]
         for query in np.flatnonzero(better.any(1)).tolist():
             at = np.flatnonzero(better[query])
             self._merge(query, scores[query, at], self.seen + at)
-        if texts is not None:
-            self._keep_texts(texts)
+        if documents is not None:
+            self._keep(documents)
         self.seen += scores.shape[1]
 
     def add_rows(self, query: int, rows: np.ndarray, scores: np.ndarray) -> None:
@@ -160,16 +223,17 @@ class NearestRows:
             self._merge(query, scores, self.seen + rows)
         self.seen += later.seen
 
-    def _keep_texts(self, texts: Sequence[str]) -> None:
+    def _keep(self, documents: Sequence[TextRow]) -> None:
         kept = set(np.concatenate(self._rows).tolist()) if self._rows else set()
-        self.texts = {
-            row: texts[row - self.seen] if row >= self.seen else self.texts[row] for row in kept
+        self.documents = {
+            row: documents[row - self.seen] if row >= self.seen else self.documents[row]
+            for row in kept
         }
 
     def neighbours(self, query: int) -> list[Neighbour]:
         """Return the best rows of a query."""
         return [
-            Neighbour(row + 1, min(1.0, score), self.texts.get(row))
+            Neighbour(row + 1, min(1.0, score), *self.documents.get(row, (None, {})))
             for row, score in zip(
                 self.rows[query].tolist(), self.scores[query].tolist(), strict=True
             )

@@ -4,14 +4,23 @@ a file."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bertine.errors import BertineError
-from bertine.inference.embedding.nearest import Neighbours
-from bertine.records.table_writer import check_output, open_writer
+from bertine.inference.embedding.nearest import (
+    COLUMNS,
+    Neighbours,
+    TextRow,
+    found_column_names,
+    id_before,
+    query_column_names,
+)
+from bertine.inference.files.rows import other_columns
+from bertine.records.table_writer import TableWriter, check_output, json_text, open_writer
 from bertine.tables.column_names import untold
 from bertine.tables.given import TableLike, as_source
 from bertine.tables.layout import LINE_COLUMN, TableLayout, named_kind
@@ -50,9 +59,9 @@ class Searches(Shown):
         return self.items[at]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows that a file of them has, as ``pandas.DataFrame`` takes them:
-        ``query_row``, ``query``, ``rank``, ``row``, ``score`` and ``text``."""
-        return [row for number, each in enumerate(self.items, 1) for row in _records(number, each)]
+        """Return the rows that a file of them has, as ``pandas.DataFrame`` takes them: those of
+        :meth:`~bertine.inference.embedding.nearest.Neighbours.records`."""
+        return [row for number, each in enumerate(self.items, 1) for row in each.records(number)]
 
     def lines(self) -> list[str]:
         """Return the queries, each with its rows below."""
@@ -61,29 +70,15 @@ class Searches(Shown):
             return [f"answered {counted(self.queries, 'query')}{where}", *self.notes]
         lines: list[str] = []
         for each in self.items:
-            lines += [" ".join(each.query.split()), *(f"  {line}" for line in each.lines())]
+            query = id_before(each.columns, f"  {' '.join(each.query.split())}")
+            lines += [query.strip(), *(f"  {line}" for line in each.lines())]
         return lines + self.notes
-
-
-def _records(number: int, neighbours: Neighbours) -> list[dict[str, Any]]:
-    """Return the nearest rows of the query of this number, from 1 on."""
-    return [
-        {
-            "query_row": number,
-            "query": neighbours.query,
-            "rank": rank,
-            "row": each.row,
-            "score": round(each.score, 6),
-            "text": each.text,
-        }
-        for rank, each in enumerate(neighbours.found, 1)
-    ]
 
 
 def read_queries(
     query: str | Sequence[str] | None, queries: Path | str | TableLike | None
-) -> tuple[list[str], list[str]]:
-    """Return the texts of the queries, and what was mended in their table.
+) -> tuple[list[TextRow], list[str]]:
+    """Return the queries, and what was mended in their table.
 
     Args:
         query: a text, or several; None: those of `queries`.
@@ -95,14 +90,15 @@ def read_queries(
     notes: list[str] = []
     hint = ""
     if queries is None:
-        given = [query] if isinstance(query, str) else [] if query is None else list(query)
-        for number, each in enumerate(given, 1):
+        texts = [query] if isinstance(query, str) else [] if query is None else list(query)
+        for number, each in enumerate(texts, 1):
             if not isinstance(each, str):
                 raise BertineError(f"query {number} is {each!r}, but must be a text")
+        given = [TextRow(text) for text in texts]
     else:
         with Table(as_source(queries, "queries")) as table:
             column = _query_column(table)
-            given = [table.text(row, column) for row in table]
+            given = [TextRow(table.text(row, column), other_columns(row, column)) for row in table]
             layout = table.layout
         notes = table.stats.notes(table.name)
         usual = (QUERY_COLUMN, *USUAL_TEXT_COLUMNS)
@@ -163,16 +159,54 @@ def _is_same_file(output: Path | str, source: Path | str) -> bool:
         return False
 
 
+@dataclass
+class SearchWriter:
+    """A writer of nearest rows.
+
+    Attributes:
+        writer: of the file.
+        lost: how many of the rows have a column that the file has not, by its name: keys of JSON
+            lines may change from row to row.
+    """
+
+    writer: TableWriter
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def write(self, number: int, neighbours: Neighbours) -> None:
+        """Write the nearest rows of the query of this number, from 1 on."""
+        whole = self.writer.layout.kind == "jsonl"
+        for values in neighbours.records(number):
+            if "text" not in self.writer.columns:
+                del values["text"]
+            if not whole:
+                self.lost.update(values.keys() - set(self.writer.columns))
+                values = {name: _cell(values.get(name)) for name in self.writer.columns}
+            self.writer.write(values)
+
+    def notes(self) -> list[str]:
+        """Return what is to be said of columns that were left out."""
+        return [
+            f"the column {name!r} of {counted(rows, 'row')} is left out, as the first row of its "
+            "table has none; write .jsonl"
+            for name, rows in sorted(self.lost.items())
+        ]
+
+
+def _cell(value: Any) -> str | None:
+    """Return a value as text: of lists, objects and truth values their JSON."""
+    return value if value is None or isinstance(value, str) else json_text(value)
+
+
 @contextlib.contextmanager
 def open_searches(
-    output: Path | str, *, with_texts: bool
-) -> Iterator[Callable[[int, Neighbours], None]]:
-    """Open a file of nearest rows; call what it gives with the number of a query, from 1 on, and
-    its nearest rows.
+    output: Path | str, *, texts: Sequence[str] | None, queries: Sequence[str]
+) -> Iterator[SearchWriter]:
+    """Open a file of nearest rows.
 
     Args:
         output: JSON lines where it is ``-``, else what its name says.
-        with_texts: whether there is a column of texts.
+        texts: the other columns of the texts; None: there are no texts.
+        queries: the other columns of the queries.
 
     Raises:
         BertineError: it cannot be written; a text in tsv that needs quotes.
@@ -180,11 +214,8 @@ def open_searches(
     kind = "jsonl" if str(output) == "-" else named_kind(output)
     assert kind is not None
     layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
-    columns = ["query_row", "query", "rank", "row", "score", *(["text"] if with_texts else [])]
+    asked = [*query_column_names(queries).values()]
+    first = COLUMNS[:-1] if texts is None else COLUMNS
+    columns = [*first, *found_column_names(texts or [], asked).values(), *asked]
     with open_writer(output, layout, columns) as writer:
-
-        def write(number: int, neighbours: Neighbours) -> None:
-            for values in _records(number, neighbours):
-                writer.write({name: values[name] for name in columns})
-
-        yield write
+        yield SearchWriter(writer)

@@ -34,6 +34,8 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 #: Bytes of the header, room for every number of rows; NumPy wants a multiple of 64.
 _HEADER = 128
 _LARGEST = float(np.finfo(np.float16).max)
+#: What stands in a list that is a vector, or vectors; NaN is read as None.
+_IN_VECTORS = (int, float, list, type(None))
 #: The whole numbers that a column of a kind holds exactly, from … to.
 _WHOLE = {"int": (-(2**63), 2**63 - 1), "float": (-(2**53), 2**53)}
 
@@ -140,6 +142,44 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
             f"{dimensions}; name the model that made them, and the same {option('dimensions')}"
         )
     return table
+
+
+def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
+    """Return the column of a table in which :func:`open_vector_writer` has put vectors, of texts or
+    of tokens; None: it has none.
+
+    Args:
+        columns: of the table.
+        row: its first.
+    """
+    for written in ("vector", "vectors"):
+        name = _unused(written, columns).removeprefix("embedded_")
+        value = row.values.get(name)
+        if isinstance(value, list) and value and all(type(each) in _IN_VECTORS for each in value):
+            return name
+    return None
+
+
+def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: int) -> np.ndarray:
+    """Return the vectors fp32 [N, D] in a column of N rows of the table `source`.
+
+    Raises:
+        BertineError: a row has none, or one of another width.
+    """
+    vectors = np.empty((len(rows), dimensions), dtype=np.float32)
+    for at, row in enumerate(rows):
+        value = row.values.get(column)
+        try:
+            if not isinstance(value, list) or len(value) != dimensions:
+                raise ValueError
+            vectors[at] = value
+        except (TypeError, ValueError):
+            raise BertineError(
+                f"{source}:{row.line}: {column!r} is not {dimensions} numbers, as the model's "
+                "vectors are; name the model that made them, or leave that column out, to have the "
+                "texts embedded"
+            ) from None
+    return vectors
 
 
 def offsets_path(path: str | Path) -> Path:

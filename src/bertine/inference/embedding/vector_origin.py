@@ -108,13 +108,15 @@ class VectorOrigin:
             )
         return cls(**{**values, "pooling": tuple(values["pooling"])})
 
-    def check(self, vectors: Path | str, embedder: Embedder, shape: Sequence[int]) -> list[str]:
+    def check(
+        self, vectors: Path | str, embedder: Embedder, shape: Sequence[int] | None
+    ) -> list[str]:
         """Refuse an embedder that does not give vectors like these.
 
         Args:
             vectors: the file, for messages.
             embedder: that is to be compared with it.
-            shape: of the array in the file.
+            shape: of the array in the file; None: it is a table.
 
         Returns:
             What a person should know: a prompt that differs, as it may where a model has one for
@@ -124,7 +126,7 @@ class VectorOrigin:
             BertineError: another model, tokenizer, pooling or layer; the array is not the one that
                 was described.
         """
-        if tuple(shape) != (self.rows, self.dimensions):
+        if shape is not None and tuple(shape) != (self.rows, self.dimensions):
             raise BertineError(
                 f"{origin_path(vectors)}: describes {self.rows:,} vectors of {self.dimensions}, "
                 f"but {vectors} has the shape {list(shape)}; embed the texts again, or remove the "

@@ -58,6 +58,11 @@ def text_chunks(
         yield rows, [table.text(row, column) for row in rows]
 
 
+def other_columns(row: TableRow, *read: str | None) -> dict[str, Any]:
+    """Return the values of a row in the columns that were not `read`, by name."""
+    return {name: value for name, value in row.values.items() if name not in read}
+
+
 @contextlib.contextmanager
 def text_progress(
     what: str, path: Source, layout: TableLayout | None = None, *, show: bool

@@ -1,0 +1,302 @@
+"""One search for the nearest rows of a table of texts, or of vectors that are there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertine.errors import BertineError
+from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
+from bertine.inference.embedding.mean_words import MeanWordEmbedder
+from bertine.inference.embedding.nearest import NearestRows, TextRow, cosines_with, search_all
+from bertine.inference.embedding.opened import open_embedder
+from bertine.inference.embedding.vector_files import open_vectors, vector_column, vectors_of
+from bertine.inference.embedding.vector_index import VectorIndex
+from bertine.inference.embedding.vector_origin import VectorOrigin, hashed, origin_path
+from bertine.inference.files.few_texts import bytes_to_come, unmeasured
+from bertine.inference.files.rows import open_texts, other_columns, text_chunks, text_progress
+from bertine.inference.files.text_report import TextReport
+from bertine.options.answering import PlainTexts, SimilarOptions
+from bertine.options.names import option
+from bertine.options.vectors import VectorOptions
+from bertine.scores import COARSE_ROUNDING, ROUNDING
+from bertine.tables.given import GivenTable, Source, reads_again
+from bertine.tables.table import Table, TableRow
+from bertine.terminal.console import counted, progress
+
+#: Queries that are compared at once.
+QUERIES = 1 << 12
+
+
+class Search:
+    """A search for the nearest rows of a table of texts, or of vectors that are there.
+
+    Attributes:
+        embedder: that the texts are embedded with; there once the search is open.
+        columns: of the texts, besides them, once there was a search; None: there are no texts.
+    """
+
+    embedder: Embedder
+    columns: list[str] | None = None
+
+    def __init__(
+        self,
+        input: Source,
+        texts: Source | None,
+        index: Path | str | None,
+        top: int,
+        options: SimilarOptions,
+        show_progress: bool,
+    ) -> None:
+        self._input, self._texts, self._top = input, texts, top
+        self._options, self._show = options, show_progress
+        self._reading = PlainTexts.of(options)
+        self._index_folder = index
+        self._index: VectorIndex | None = None
+        self._vectors: np.ndarray | None = None
+        #: What a person should know, in its order and each once; and what was cut of the queries.
+        self._notes: dict[str, None] = {}
+        self._cut = self._lost = 0
+        self._origin: VectorOrigin | None = None
+        #: In which the rows of the table have vectors; None: nowhere.
+        self._column: str | None = None
+        self._ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
+        if texts is not None and not self._ready:
+            raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
+        if index is not None and not self._ready:
+            raise BertineError(
+                f"{input}: is no .npy; {option('index', index)} is for one that 'bertine embed' "
+                "wrote"
+            )
+        if self._ready and texts is None:
+            for name in self._reading.changed():
+                raise BertineError(
+                    f"{input}: is vectors without texts, so {name} has nothing to say; leave it "
+                    f"out, or name the table they were made of ({option('texts')})"
+                )
+
+    def open(self, model: Embedder | Path | str, queries: Sequence[str]) -> None:
+        """Load the model, and open the vectors and the index.
+
+        Raises:
+            BertineError: see :func:`similar`.
+        """
+        if not self._ready:
+            self._column = _given_vectors(self._input, self._reading)
+        ready = self._ready or self._column is not None
+        if not ready and len(queries) > QUERIES:
+            raise BertineError(
+                f"{len(queries):,} queries are too many to compare with texts that have no vectors "
+                "yet; write those with 'bertine embed' first, and name the .npy"
+            )
+        # Where the vectors are ready, the queries are all that is computed.
+        size = sum(map(len, queries)) if ready else bytes_to_come(self._input)
+        options = self._options
+        self.embedder = open_embedder(
+            model,
+            **VectorOptions.of(options, normalize=None).values(),
+            **unmeasured(model, size, options.device, options.precision),
+        )
+        self._tolerance = tolerance_of(self.embedder.precision)
+        self._unknown = unknown_text(self.embedder)
+        if self._ready:
+            self._vectors = open_vectors(Path(str(self._input)), self.embedder.dimensions)
+        if ready:
+            self._check_origin()
+        if self._index_folder is not None:
+            assert self._vectors is not None
+            self._index = VectorIndex.read(self._index_folder, self._vectors, str(self._input))
+            self._note(self._index.notes(self._top))
+
+    def _check_origin(self) -> None:
+        """Compare what made the vectors with the model, or say that nothing tells.
+
+        Raises:
+            BertineError: another model, pooling or layer.
+        """
+        source = self._input
+        if isinstance(source, GivenTable):
+            why = "is in memory"
+        else:
+            self._origin = VectorOrigin.read(source)
+            why = f"its description {origin_path(source).name} is missing"
+        if self._origin is None:
+            self._note(
+                [
+                    f"{source}: {why}, so nothing says which model made these vectors; those of "
+                    "another one compare by chance"
+                ]
+            )
+            return
+        self._tolerance = tolerance_of(self._origin.precision, self._origin.dtype)
+        shape = None if self._vectors is None else self._vectors.shape
+        self._note(self._origin.check(str(source), self.embedder, shape))
+
+    def _note(self, notes: Sequence[str]) -> None:
+        self._notes |= dict.fromkeys(notes)
+
+    def notes(self) -> list[str]:
+        """Return what a person should know of the searches so far."""
+        embedder = self.embedder
+        cut = [
+            f"{counted(self._cut, 'long query', 'was', 'were')} cut at {embedder.max_length} "
+            f"{embedder.unit}s ({counted(self._lost, embedder.unit)} lost)"
+        ]
+        unknown = self._unknown and self._unknown.note("queries")
+        return [*([unknown] if unknown else []), *(cut if self._cut else []), *self._notes]
+
+    def nearest(self, queries: Sequence[str]) -> NearestRows:
+        """Return the nearest rows of the `queries`.
+
+        Raises:
+            BertineError: see :func:`similar`.
+        """
+        asked = self._embedded(queries)
+        if self._index is not None:
+            nearest = self._index.search(asked, self._top, self._tolerance)
+        else:
+            nearest = NearestRows(len(queries), self._top, self._tolerance)
+            if self._vectors is None:
+                self._compare_table(asked, nearest)
+            else:
+                # One query is done before a bar could be read.
+                with progress(show=self._show and len(queries) > 1) as bar:
+                    job = bar.add_task("compare", total=len(self._vectors))
+                    search_all(
+                        nearest,
+                        asked,
+                        self._vectors,
+                        lambda count: bar.update(job, advance=count),
+                        str(self._input),
+                    )
+        if self._texts is not None:
+            self._read_texts(nearest, self._texts)
+        return nearest
+
+    def _embedded(self, queries: Sequence[str]) -> np.ndarray:
+        """Embed the queries, fp32 [Q, D] of length 1, and count what is cut.
+
+        Raises:
+            BertineError: none of a query's words has a vector.
+        """
+        embedder = self.embedder
+        features = embedder.features(queries)
+        asked = unit(embedder.run(features))
+        for query, vector in zip(queries, asked, strict=True):
+            if not np.isfinite(vector).all():
+                raise BertineError(
+                    f"{query!r}: its vector has a number that is NaN or infinite; compute in fp32 "
+                    f"({option('precision', 'fp32')})"
+                )
+        if isinstance(embedder, MeanWordEmbedder):
+            for query, vector in zip(queries, asked, strict=True):
+                if not vector.any():
+                    raise BertineError(f"{query!r}: none of its words has a vector")
+        if self._unknown is not None:
+            self._unknown.count(features, queries)
+        for feature in features:
+            self._cut += feature.num_truncated > 0
+            self._lost += feature.num_truncated
+        return asked
+
+    def _compare_table(self, asked: np.ndarray, nearest: NearestRows) -> None:
+        """Compare with the rows of the table: the vectors that they have, or those of their
+        texts."""
+        embedder, source, digest = self.embedder, self._input, hashlib.sha256()
+        report = TextReport(
+            max_length=embedder.max_length, unit=embedder.unit, unknown=unknown_text(embedder)
+        )
+        with open_texts(source, self._reading) as (table, column):
+            with text_progress("compare", source, table.layout, show=self._show) as advance:
+                for rows, read in text_chunks(table, column):
+                    if self._column is not None:
+                        vectors = vectors_of(table.name, rows, self._column, embedder.dimensions)
+                        digest.update(hashed(read))
+                    else:
+                        self._refuse_vectors(table, rows[0])
+                        features = embedder.features(read)
+                        report.count(len(rows), features, read, [row.line for row in rows])
+                        report.empty += sum(1 for text in read if not text.strip())
+                        vectors = embedder.run(features)
+                    numbers = nearest.seen + np.arange(len(read))
+                    documents = [
+                        TextRow(text, other_columns(row, column, self._column))
+                        for text, row in zip(read, rows, strict=True)
+                    ]
+                    nearest.add(cosines_with(asked, vectors, numbers, table.name), documents)
+                    advance(len(rows))
+            self.columns = [name for name in table.columns if name not in (column, self._column)]
+            report.notes = table.stats.notes(table.name)
+        if self._column is not None:
+            self._check_texts(table.name, nearest.seen, digest.hexdigest())
+        self._note([*embedder.notes(), *report.warnings()])
+
+    def _refuse_vectors(self, table: Table, row: TableRow) -> None:
+        """Refuse vectors that were not looked for, where the table can be read but once.
+
+        Raises:
+            BertineError: there are some.
+        """
+        if not reads_again(self._input) and vector_column(table.columns, row):
+            raise BertineError(
+                f"{table.name}: has vectors in it, which are read from a file only; write it to one"
+            )
+
+    def _read_texts(self, nearest: NearestRows, path: Source) -> None:
+        """Find the texts of the best rows in the table that the vectors were made of."""
+        rows = set(np.concatenate(nearest.rows).tolist())
+        count, digest = 0, hashlib.sha256()
+        with open_texts(path, self._reading) as (table, column):
+            for count, row in enumerate(table, 1):
+                text = table.text(row, column)
+                digest.update(hashed([text]))
+                if count - 1 in rows:
+                    nearest.documents[count - 1] = TextRow(text, other_columns(row, column))
+            self.columns = [name for name in table.columns if name != column]
+        if count != nearest.seen:
+            raise BertineError(
+                f"{path}: has {counted(count, 'text')}, but {self._input} has "
+                f"{counted(nearest.seen, 'vector')}; name the table that they were made of"
+            )
+        self._check_texts(str(path), count, digest.hexdigest())
+        self._note(table.stats.notes(table.name))
+
+    def _check_texts(self, name: str, rows: int, made_of: str) -> None:
+        """Refuse texts that the vectors were not made of.
+
+        Args:
+            name: of the table of texts.
+            rows: of it.
+            made_of: its fingerprint.
+
+        Raises:
+            BertineError: they are others, or in another order.
+        """
+        origin = self._origin
+        if origin is not None and (rows, made_of) != (origin.rows, origin.texts or made_of):
+            of = "its vectors were" if name == str(self._input) else f"{self._input} was"
+            raise BertineError(
+                f"{name}: {of} made of other texts, or of these in another order; embed them again"
+            )
+
+
+def _given_vectors(source: Source, reading: PlainTexts) -> str | None:
+    """Return the column of a table that has vectors of its texts, as ``embed`` writes them; None:
+    it has none, or can be read but once.
+
+    Raises:
+        BertineError: what reading the table raises.
+    """
+    if not reads_again(source):
+        return None
+    with open_texts(source, reading) as (table, _):
+        first = next(iter(table), None)
+        return None if first is None else vector_column(table.columns, first)
+
+
+def tolerance_of(*types: str) -> float:
+    """Return the tolerance for cosines of vectors that are computed, and kept, in these types."""
+    return ROUNDING if {*types} == {"fp32"} else COARSE_ROUNDING
