@@ -2626,6 +2626,7 @@ def similar(
     strict: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
+    query_prompt: str | None = None,
     word: str | None = None,
 ) -> Neighbours | NearestWords | Searches:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
@@ -2665,7 +2666,7 @@ def similar(
             model directory says, else all. What is kept has length 1 again where whole vectors
             have.
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
-            its default.
+            its prompt for documents, else its default.
         text_column: the text; None: text, sentence, or the only column.
         format: of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
@@ -2674,6 +2675,8 @@ def similar(
         precision: of the computation; auto is bf16 where it is measured to be clearly faster here;
             int8, on CPUs, turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
+        query_prompt: one of these put before the queries alone; '' for none; None: that of
+            `prompt`, else the model's prompt for queries, else its default.
         word: compare this word as it stands in each text, and in the query, not the texts; None:
             whole texts. Of several pieces the mean of their vectors; at its first place in a text.
             Rows without the word are left out and counted.

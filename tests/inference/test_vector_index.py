@@ -234,7 +234,7 @@ def test_similar_searches_by_it(
     assert indexed.found[0] == all_rows.found[0]
     assert indexed.found[0].text == texts[indexed.found[0].row - 1]
     assert any("searched by an index, which finds" in note for note in indexed.notes)
-    with pytest.raises(BertineError, match="is no .npy; index"):
+    with pytest.raises(BertineError, match=r"is no \.npy; index"):
         bertine.similar(
             "a cat", source, model=embedder, index=tmp_path / "index", show_progress=False
         )

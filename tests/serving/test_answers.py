@@ -259,6 +259,44 @@ def test_what_sentence_transformers_says_of_vectors_holds(
     assert "dense: no vectors: " in capsys.readouterr().err
 
 
+def test_prompts_are_chosen_by_name_or_by_what_texts_are(tmp_path: Path) -> None:
+    prompts = {"query": "the ", "passage": "a small ", "clustering": "old "}
+    folder = write_modules(tmp_path / "m", "Pooling", prompts=prompts, default_prompt_name="query")
+    plain = Embedder.load(folder, precision="fp32", prompt="", normalize=True)
+    expected = {name: plain.embed(text + "cat") for name, text in (prompts | {"": ""}).items()}
+    with running({"m": folder}) as client:
+        assert client("/v1/models").json["data"][0]["prompts"] == list(prompts)
+        for keys, name in (
+            ({}, "query"),
+            ({"prompt_name": "passage"}, "passage"),
+            ({"prompt_name": ""}, ""),
+            ({"prompt_name": None}, "query"),
+        ):
+            for body in ({"texts": ["cat"], "normalize": True}, {"inputs": "cat"}):
+                found = client("/embed", body | keys).json
+                vector = found[0] if isinstance(found, list) else found["vectors"][0]
+                np.testing.assert_allclose(vector, expected[name], atol=2e-5)
+        for keys, name in (
+            ({}, "query"),
+            ({"prompt_name": "clustering"}, "clustering"),
+            ({"input_type": "search_query"}, "query"),
+            ({"input_type": "search_document"}, "passage"),
+            ({"input_type": "passage"}, "passage"),
+            ({"input_type": "clustering"}, "clustering"),
+            ({"input_type": "classification"}, "query"),  # it has none for that: its default
+        ):
+            found = client("/v1/embeddings", {"input": "cat", "model": "m"} | keys).json
+            np.testing.assert_allclose(found["data"][0]["embedding"], expected[name], atol=2e-5)
+        scores = client("/rerank", {"query": "cat", "documents": ["cat"]}).json["results"]
+        cosine = expected["query"] @ expected["passage"]
+        assert scores[0]["relevance_score"] == pytest.approx(cosine, abs=2e-5)
+        wrong = client("/embed", {"texts": ["cat"], "prompt_name": "passsage"})
+        assert wrong.status == 422
+        assert wrong.message.endswith("no prompt 'passsage'; it has query, passage, clustering")
+        wrong = client("/v1/embeddings", {"input": "cat", "model": "m", "input_type": "image"})
+        assert wrong.message.startswith("input_type: Input should be 'query', 'search_query'")
+
+
 def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_of_its_own(
     tmp_path: Path,
 ) -> None:

@@ -115,6 +115,18 @@ def test_rank_fields_say_what_of_an_object_is_read(ask: Client) -> None:
         assert given.json == ask("/rerank", {**body, "documents": texts}).json
 
 
+def test_documents_come_back_with_all_their_keys(ask: Client) -> None:
+    """Their ids, as Cohere returns them."""
+    objects = [{"id": "A1", "title": "the soup"}, {"id": "A2", "title": QUERY}, QUERY]
+    body = {"query": QUERY, "model": "fill-mask", "documents": objects, "rank_fields": ["title"]}
+    results = ask("/rerank", {**body, "return_documents": True}).json["results"]
+    assert {each["index"]: each["document"] for each in results} == {
+        0: {"text": "the soup", "id": "A1", "title": "the soup"},
+        1: {"text": QUERY, "id": "A2", "title": QUERY},
+        2: {"text": QUERY},
+    }
+
+
 def test_more_documents_than_are_computed_together(ask: Client, models: dict[str, Path]) -> None:
     many = [TEXTS[at % len(TEXTS)] for at in range(600)]
     answer = ask("/rerank", {"query": QUERY, "documents": many, "model": "pairs"})

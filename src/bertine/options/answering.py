@@ -224,6 +224,17 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
     """Options of ``similar`` that say how it reads and what it compares."""
 
+    prompt: str | None = like(
+        Prompt,
+        "prompt",
+        otherwise="its prompt for documents, else its default",
+    )
+    query_prompt: str | None = declare(
+        None,
+        "one of these put before the queries alone; '' for none",
+        otherwise="that of `prompt`, else the model's prompt for queries, else its default",
+        title="vectors",
+    )
     word: str | None = declare(
         None,
         "compare this word as it stands in each text, and in the query, not the texts",

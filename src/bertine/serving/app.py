@@ -202,7 +202,11 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     requests = request_schemas(service.limits)
 
     async def vectors(
-        served: Served, texts: Sequence[str], normalize: bool, dimensions: int | None
+        served: Served,
+        texts: Sequence[str],
+        normalize: bool,
+        dimensions: int | None,
+        prompt: str | None,
     ) -> tuple[np.ndarray, list[Embedded]]:
         if dimensions is not None and dimensions > served.dimensions:
             raise ApiError(
@@ -211,6 +215,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
                 f"{dimensions} are asked for",
                 param="dimensions",
             )
+        texts = served.prompted(texts, prompt)
         embedded: list[Embedded] = []
         # Part by part, so that a large request neither fills the queue nor needs all of it free.
         for start in range(0, len(texts), service.limits.max_texts):
@@ -237,7 +242,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         texts = body.inputs if plain else body.texts
         texts = [texts] if isinstance(texts, str) else texts
         normalize = plain if body.normalize is None else body.normalize
-        table, embedded = await vectors(served, texts, normalize, body.dimensions)
+        table, embedded = await vectors(served, texts, normalize, body.dimensions, body.prompt_name)
         if body.truncate is False:
             key = "inputs" if plain else "texts"
             for at, each in enumerate(embedded):
@@ -265,7 +270,10 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         """Return vectors of length 1, as OpenAI's embeddings answer."""
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
-        table, embedded = await vectors(served, texts, True, body.dimensions)
+        prompt = body.prompt_name
+        if prompt is None and body.input_type is not None:
+            prompt = served.prompt_for(body.input_type)
+        table, embedded = await vectors(served, texts, True, body.dimensions, prompt)
         used = sum(each.tokens for each in embedded)
 
         def written() -> bytes:
@@ -329,7 +337,7 @@ def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) ->
         with_texts = bool(body.return_documents or body.return_text)
         if body.documents is None:
             return _json(written_plainly(ranked, texts, with_texts=with_texts))
-        results = written(ranked, texts, with_texts=with_texts)
+        results = written(ranked, texts, body.documents if with_texts else None)
         return _json({"model": served.name, "results": results, "usage": {"total_tokens": tokens}})
 
     post = _poster(app, answers, "rankings", service)

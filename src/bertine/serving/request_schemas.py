@@ -13,6 +13,11 @@ from pydantic_core import PydanticCustomError
 from bertine.names import ExplanationMethod
 from bertine.serving.http.limits import Limits
 
+#: What texts may be, in the words of Cohere and NVIDIA: models have prompts for some of it.
+InputType = Literal[
+    *("query", "search_query", "passage", "document", "search_document"),
+    *("classification", "clustering"),
+]
 #: Of the texts of one example by name; no model takes as many.
 _MOST_KEYS = 64
 
@@ -75,6 +80,21 @@ def request_schemas(limits: Limits) -> Requests:
         ),
     ]
 
+    Truncate = Annotated[
+        bool | None, Field(description="false: a text that is too long is an error; else it is cut")
+    ]
+    Direction = Annotated[
+        Literal["right", "Right"] | None, Field(description="where a text is cut: at its end")
+    ]
+    PromptName = Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            description="one of the model's prompts (`prompts` in /v1/models), put before every "
+            "text; empty: none; null: its default",
+        ),
+    ]
+
     class PredictRequest(Strict):
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
         pairs, question and context, what is given and the choices, or the words of a sentence. The
@@ -101,9 +121,9 @@ def request_schemas(limits: Limits) -> Requests:
         )
         dimensions: Dimensions = None
         inputs: Text | Inputs | None = Field(None, description="in place of texts")
-        truncate: bool | None = Field(
-            None, description="false: a text that is too long is an error; else it is cut"
-        )
+        truncate: Truncate = None
+        truncation_direction: Direction = None
+        prompt_name: PromptName = None
 
     class FillMaskRequest(Strict):
         """Texts with a mask in them, as the model's vocabulary writes it (`mask` in /v1/models)."""
@@ -156,6 +176,10 @@ def request_schemas(limits: Limits) -> Requests:
         encoding_format: Literal["float", "base64"] | None = "float"
         dimensions: Dimensions = None
         user: str | None = None
+        prompt_name: PromptName = None
+        input_type: InputType | None = Field(
+            None, description="in place of prompt_name: what the texts are"
+        )
 
         @field_validator("input", mode="before")
         @classmethod

@@ -162,7 +162,10 @@ async def _by_vectors(
 ) -> tuple[list[float], list[int], int]:
     """Return the cosines of `texts` with the query, the pieces cut of each, and the tokens."""
     embedded: list[Embedded] = []
-    both = [query, *texts]
+    assert served.embedder is not None
+    prompts = served.embedder.prompts
+    both = served.prompted([query], prompts.for_queries)
+    both += served.prompted(texts, prompts.for_documents)
     for start in range(0, len(both), service.limits.max_texts):
         part = both[start : start + service.limits.max_texts]
         costs = [served.tokens(text) for text in part]
@@ -207,17 +210,26 @@ def texts_of(
     return texts
 
 
-def written(ranked: Sequence[Ranked], texts: Sequence[str], *, with_texts: bool) -> list[Any]:
-    """Return the results as Cohere's and Jina's clients read them."""
-    return [
-        {
-            "index": each.index,
-            "relevance_score": round(each.score, 6),
-            **({"document": {"text": texts[each.index]}} if with_texts else {}),
-            "pieces_cut": each.pieces_cut,
-        }
-        for each in ranked
-    ]
+def written(
+    ranked: Sequence[Ranked],
+    texts: Sequence[str],
+    documents: Sequence[str | Mapping[str, Any]] | None,
+) -> list[Any]:
+    """Return the results as Cohere's and Jina's clients read them.
+
+    Args:
+        texts: of the documents.
+        documents: that are returned, objects with all their keys; None: none are.
+    """
+    results: list[dict[str, Any]] = []
+    for each in ranked:
+        result: dict[str, Any] = {"index": each.index, "relevance_score": round(each.score, 6)}
+        if documents is not None:
+            given = documents[each.index]
+            own = {} if isinstance(given, str) else given
+            result["document"] = {"text": texts[each.index], **own}
+        results.append({**result, "pieces_cut": each.pieces_cut})
+    return results
 
 
 def written_plainly(

@@ -4,7 +4,7 @@ Pydantic reads annotations when the classes are made, which rules out
 ``from __future__ import annotations``.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -254,6 +254,7 @@ class ModelInfo(BaseModel):
     example: str | list[str] = Field(description="a text for `texts` of /predict, to try it with")
     mask: str = Field(description="what hides a word in a text of /fill-mask; empty: it fills none")
     dimensions: int
+    prompts: list[str] = Field(description="names for `prompt_name` of /embed")
     layers: int
     heads: int
 
@@ -286,7 +287,7 @@ class RankedDocument(BaseModel):
     relevance_score: float = Field(
         description="probability of the label, number of a regression, or cosine of the vectors"
     )
-    document: dict[Literal["text"], str] | None = None
+    document: dict[str, Any] | None = None
     pieces_cut: PiecesCut
 
 

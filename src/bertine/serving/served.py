@@ -31,6 +31,7 @@ from bertine.options.names import option
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
 from bertine.serving.examples import reads_chinese_only, sample_text
+from bertine.serving.http.errors import ApiError
 from bertine.serving.http.limits import Limits
 from bertine.tasks import TASKS
 from bertine.tasks.features import Features
@@ -279,6 +280,7 @@ class Served:
             ),
             "mask": self.model.tokenizer.mask_text if "fill-mask" in self.operations else "",
             "dimensions": self.dimensions,
+            "prompts": [] if self.embedder is None else list(self.embedder.prompts.texts),
             "layers": len(config.passes),
             "heads": config.num_attention_heads,
         }
@@ -321,6 +323,39 @@ class Served:
             for answer, cut in zip(answers, prepared.pieces_cut, strict=True)
         ]
 
+    def prompted(self, texts: Sequence[str], prompt: str | None) -> list[str]:
+        """Return texts with one of the model's prompts before each.
+
+        Args:
+            prompt: its name, "" for none; None: that of its default.
+
+        Raises:
+            ApiError: there is none of this name (422).
+        """
+        assert self.embedder is not None
+        prompts = self.embedder.prompts
+        if prompt and prompt not in prompts.texts:
+            known = ", ".join(prompts.texts) or "none"
+            raise ApiError(
+                422,
+                f"prompt_name: the model {self.name!r} has no prompt {prompt[:100]!r}; it has "
+                f"{known}",
+                param="prompt_name",
+            )
+        before = self.embedder.prompt if prompt is None else prompts.text(prompt)
+        return [before + text for text in texts]
+
+    def prompt_for(self, kind: str) -> str | None:
+        """Return the name of the prompt for texts of a kind, as clients of Cohere and NVIDIA name
+        them; None: its default."""
+        assert self.embedder is not None
+        prompts = self.embedder.prompts
+        if kind in ("query", "search_query"):
+            return prompts.for_queries
+        if kind in ("passage", "document", "search_document"):
+            return prompts.for_documents
+        return kind if kind in prompts.texts else None
+
     def tokens(self, text: str) -> int:
         """Estimate how many tokens a text has, without tokenizing it."""
         each = 4 if text.isascii() else 2
@@ -362,9 +397,10 @@ class Served:
 
     def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None
-        features = self.embedder.features(texts)
-        vectors = self.embedder.run_batch(features)
-        unknown = mostly_unknown(features, self.embedder.tokenizer)
+        embedder = self.embedder.with_prompt("")  # the texts have theirs
+        features = embedder.features(texts)
+        vectors = embedder.run_batch(features)
+        unknown = mostly_unknown(features, embedder.tokenizer)
         return [
             Embedded(vector, len(each.input_ids), each.num_truncated, unknown.get(each.row, 0.0))
             for vector, each in zip(vectors, features, strict=True)

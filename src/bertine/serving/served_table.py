@@ -54,6 +54,7 @@ class ServedTable(Served):
             "example": sample_text(self.task, [], 0, 0, self._chinese, ""),
             "mask": "",
             "dimensions": self.dimensions,
+            "prompts": [],
             "layers": 0,
             "heads": 0,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from bertine.inference.compute.engine import Engine
 from bertine.inference.compute.running import Computing, run_batch
 from bertine.inference.compute.samples import sample_inputs
 from bertine.inference.embedding.cosines import Cosines
+from bertine.inference.embedding.prompts import Prompts
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.inference.embedding.word_in_text import word_span
 from bertine.inference.files.given_texts import Single, checked_singles, is_one, several
@@ -65,6 +67,7 @@ class Embedder(Shown):
         pooling: what becomes of the tokens' states.
         max_length: pieces of a text, special tokens included; longer ones are cut at the end.
         prompt: what is put before every text.
+        prompts: of its directory, by name.
         precision: what it computes in, "fp32", "bf16" or "int8".
         on_cpu: by an engine, not by the model.
         trained_shorter: whether its directory says that the first numbers of its vectors were
@@ -74,6 +77,7 @@ class Embedder(Shown):
     """
 
     name = ""
+    prompts = Prompts()
     unit = "piece"
     trained_shorter = False
 
@@ -116,14 +120,22 @@ class Embedder(Shown):
         positions = model.config.longest_input
         self.max_length = positions if max_length is None else max_length
         require_positions(self.max_length, model.config)
+        self._put_before(prompt)
+        self.load_lines: list[str] = []
+
+    def _put_before(self, prompt: str) -> None:
+        """Set the prompt.
+
+        Raises:
+            BertineError: it leaves no room for text.
+        """
         self.prompt = prompt
-        taken = tokenizer.template.added() + len(tokenizer.encode_plain([prompt])[0])
+        taken = self.tokenizer.template.added() + len(self.tokenizer.encode_plain([prompt])[0])
         if self.max_length <= taken:
             raise BertineError(
                 f"max_length {self.max_length} leaves no room for text: special tokens"
                 f"{' and prompt' if prompt else ''} take {taken}"
             )
-        self.load_lines: list[str] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle or a copy is made of: all but the lock and the engine, which the
@@ -215,15 +227,16 @@ class Embedder(Shown):
         if max_length is None:
             longest = modules.max_length if modules else loaded.task and loaded.task.max_length
             max_length = min(longest or positions, positions)
+        prompts = Prompts.of(model_dir, modules)
         embedder = cls(
             loaded.model.to(where),
             loaded.tokenizer,
             _pooling(modules, pooling, layer, normalize, dimensions),
             max_length=max_length,
-            prompt=_prompt(model_dir, modules, prompt),
+            prompt=prompts.text(prompt),
             precision=precision,
         )
-        embedder.name = _name(model_dir)
+        embedder.name, embedder.prompts = _name(model_dir), prompts
         if modules and modules.lowercase and not loaded.tokenizer.lowercase:
             raise BertineError(
                 f"{model_dir}: do_lower_case asks for lower case, but the vocabulary is cased; set "
@@ -253,6 +266,24 @@ class Embedder(Shown):
         for line in embedder.load_lines:
             say(line)
         return embedder
+
+    def with_prompt(self, name: str) -> Embedder:
+        """Return an embedder of the same model that puts another of the directory's prompts before
+        every text: ``query`` for queries, say, and ``passage`` for the texts among which is
+        searched; "" for none.
+
+        Raises:
+            BertineError: there is no such prompt, or it leaves no room for text.
+        """
+        prompt = self.prompts.text(name)
+        if prompt == self.prompt:
+            return self
+        other = copy.copy(self)
+        other._put_before(prompt)
+        if self.on_cpu:
+            self._computing()
+            other._engine = self._engine
+        return other
 
     def lines(self) -> list[str]:
         """Return what its vectors are."""
@@ -517,21 +548,3 @@ def _pooling(
     if dimensions is None:
         return asked
     return replace(asked, dimensions=dimensions, normalize_kept=True)
-
-
-def _prompt(where: str | Path, modules: SentenceModules | None, name: str | None) -> str:
-    """Return the text of the prompt called `name`."""
-    prompts = dict(modules.prompts) if modules else {}
-    if name is None:
-        name = modules.default_prompt if modules else None
-    if not name:
-        return ""
-    if name not in prompts:
-        known = ", ".join(prompts) or "none"
-        raise BertineError(f"{where}: there is no prompt {name!r}; there are: {known}")
-    if modules is not None and not modules.include_prompt:
-        raise BertineError(
-            f"{where}: its pooling leaves the prompt out (include_prompt), which is not computed "
-            'here; say prompt "" for none'
-        )
-    return prompts[name]

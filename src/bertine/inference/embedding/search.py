@@ -13,6 +13,7 @@ from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
 from bertine.inference.embedding.mean_words import MeanWordEmbedder
 from bertine.inference.embedding.nearest import NearestRows, TextRow, cosines_with, search_all
 from bertine.inference.embedding.opened import open_embedder
+from bertine.inference.embedding.prompts import Prompts
 from bertine.inference.embedding.vector_files import open_vectors, vector_column, vectors_of
 from bertine.inference.embedding.vector_index import VectorIndex
 from bertine.inference.embedding.vector_origin import VectorOrigin, hashed, origin_path
@@ -25,7 +26,7 @@ from bertine.options.vectors import VectorOptions
 from bertine.scores import COARSE_ROUNDING, ROUNDING
 from bertine.tables.given import GivenTable, Source, reads_again
 from bertine.tables.table import Table, TableRow
-from bertine.terminal.console import counted, progress
+from bertine.terminal.console import counted, progress, say
 
 #: Queries that are compared at once.
 QUERIES = 1 << 12
@@ -35,11 +36,13 @@ class Search:
     """A search for the nearest rows of a table of texts, or of vectors that are there.
 
     Attributes:
-        embedder: that the texts are embedded with; there once the search is open.
+        embedder, asking: that the texts are embedded with, and the queries; there once the search
+            is open.
         columns: of the texts, besides them, once there was a search; None: there are no texts.
     """
 
     embedder: Embedder
+    asking: Embedder
     columns: list[str] | None = None
 
     def __init__(
@@ -94,12 +97,7 @@ class Search:
             )
         # Where the vectors are ready, the queries are all that is computed.
         size = sum(map(len, queries)) if ready else bytes_to_come(self._input)
-        options = self._options
-        self.embedder = open_embedder(
-            model,
-            **VectorOptions.of(options, normalize=None).values(),
-            **unmeasured(model, size, options.device, options.precision),
-        )
+        self._load(model, ready, size)
         self._tolerance = tolerance_of(self.embedder.precision)
         self._unknown = unknown_text(self.embedder)
         if self._ready:
@@ -110,6 +108,43 @@ class Search:
             assert self._vectors is not None
             self._index = VectorIndex.read(self._index_folder, self._vectors, str(self._input))
             self._note(self._index.notes(self._top))
+
+    def _load(self, model: Embedder | Path | str, ready: bool, size: int | None) -> None:
+        """Load the model, with its prompts: one for the texts, and one for the queries.
+
+        Args:
+            model: as :func:`~bertine.similar` takes it.
+            ready: whether the texts have vectors.
+            size: bytes of text that are to be computed.
+
+        Raises:
+            BertineError: what loading it raises; there is no such prompt.
+        """
+        options = self._options
+        prompt, asked = options.prompt, options.query_prompt
+        if prompt is None and not isinstance(model, Embedder):
+            prompts = Prompts.read(model)
+            prompt = prompts.for_documents
+            asked = prompts.for_queries if asked is None else asked
+            if asked is None and prompt is not None:
+                asked = prompts.default or ""
+        if ready and asked is not None:
+            if options.prompt is not None:
+                raise BertineError(
+                    f"{self._input}: has vectors already, and their prompt; leave out "
+                    f"{option('prompt', options.prompt)}"
+                )
+            prompt = asked
+        embedder = open_embedder(
+            model,
+            **{**VectorOptions.of(options, normalize=None).values(), "prompt": prompt},
+            **unmeasured(model, size, options.device, options.precision),
+        )
+        self.embedder = self.asking = embedder
+        if asked is not None:
+            self.asking = embedder.with_prompt(asked)
+        if self.asking is not embedder:
+            say(f"before the queries: {self.asking.prompt!r}")
 
     def _check_origin(self) -> None:
         """Compare what made the vectors with the model, or say that nothing tells.
@@ -133,7 +168,7 @@ class Search:
             return
         self._tolerance = tolerance_of(self._origin.precision, self._origin.dtype)
         shape = None if self._vectors is None else self._vectors.shape
-        self._note(self._origin.check(str(source), self.embedder, shape))
+        self._note(self._origin.check(str(source), self.asking, shape))
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes |= dict.fromkeys(notes)
@@ -182,7 +217,7 @@ class Search:
         Raises:
             BertineError: none of a query's words has a vector.
         """
-        embedder = self.embedder
+        embedder = self.asking
         features = embedder.features(queries)
         asked = unit(embedder.run(features))
         for query, vector in zip(queries, asked, strict=True):

@@ -80,7 +80,9 @@ def similar(
             they are returned.
         top: how many.
         show_progress: on stderr.
-        options: what the other arguments say; the prompt is put before the queries and the texts.
+        options: what the other arguments say. A model that has prompts for queries and for
+            documents (``prompts`` of a directory of sentence-transformers) gets both, unless one is
+            named.
 
     Returns:
         The nearest rows of the query, or the nearest words; of several queries, or where they are
@@ -105,7 +107,8 @@ def similar(
     if several and options.word is not None:
         raise BertineError(f"{option('word')} takes one query, and its answer is printed; give one")
     if options.word is not None:
-        for name, value in (("texts", texts), ("index", index)):
+        whole = {"texts": texts, "index": index, "query_prompt": options.query_prompt}
+        for name, value in whole.items():
             if value is not None:
                 raise BertineError(
                     f"{option(name)} is for vectors of whole texts; leave it out, or "
@@ -246,6 +249,7 @@ def _nearest_words(
             "the model"
         )
     given = {"texts": texts, "index": index, "word": options.word}
+    given["query_prompt"] = options.query_prompt
     for name in [
         *PlainTexts.of(options).changed(),
         *(name for name, value in given.items() if value is not None),

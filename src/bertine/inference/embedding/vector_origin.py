@@ -119,8 +119,8 @@ class VectorOrigin:
             shape: of the array in the file; None: it is a table.
 
         Returns:
-            What a person should know: a prompt that differs, as it may where a model has one for
-            queries and one for passages.
+            What a person should know: a prompt that differs, unless it is the model's for documents
+            and its one for queries.
 
         Raises:
             BertineError: another model, tokenizer, pooling or layer; the array is not the one that
@@ -146,7 +146,9 @@ class VectorOrigin:
                     f"{vectors}: was made with {name} {_plain(theirs)}, but the query has "
                     f"{name} {_plain(wanted)}; choose the same for both"
                 )
-        if self.prompt != asked.prompt:
+        prompts = embedder.prompts
+        meant = prompts.text(prompts.for_documents), prompts.text(prompts.for_queries)
+        if self.prompt != asked.prompt and (self.prompt, asked.prompt) != meant:
             return [
                 f"before the texts of {vectors} stands {self.prompt!r}, before the query "
                 f"{asked.prompt!r}"
