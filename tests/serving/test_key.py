@@ -19,6 +19,7 @@ def test_the_key_is_wanted_but_for_the_page_and_the_state(models: dict[str, Path
             assert "Authorization: Bearer KEY" in answer.message
         right = {"Authorization": "Bearer sesame-7"}
         assert client("/predict", {"texts": ["a"]}, **right).status == 200
+        assert client("/", {"inputs": "a"}).status == 401  # what is open at / is the page
         assert client("/metrics").status == 401
         assert client("/v1/models").status == 401
         assert client("/v1/models", **right).status == 200

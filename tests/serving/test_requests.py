@@ -22,7 +22,7 @@ from .conftest import BODY, Client
         ("/predict", {"texts": []}, "texts: List should have at least 1 item"),
         ("/predict", {"texts": "a"}, "texts: Input should be a valid list"),
         ("/predict", {"texts": [7]}, "texts[0]: Input should be a valid string"),
-        ("/predict", {}, "texts: Field required"),
+        ("/predict", {}, "texts: give the texts as 'texts' (or 'inputs', not both)"),
         ("/predict", {"text": ["a"]}, "text: unknown key; did you mean 'texts'?"),
         ("/predict", {"texts": ["a"], "modle": "x"}, "modle: unknown key; did you mean 'model'?"),
         ("/predict", {"texts": [["a", "b"]]}, "texts[0]: has 2 parts; give one text (text)"),

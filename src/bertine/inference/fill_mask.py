@@ -21,12 +21,13 @@ from bertine.terminal.shown import Shown
 
 @dataclass(frozen=True)
 class Candidate:
-    """A piece for a mask: its name (:mod:`bertine.text.pieces`), its probability there, and the
-    text with this one mask replaced."""
+    """A piece for a mask: its name (:mod:`bertine.text.pieces`), its probability there, the text
+    with this one mask replaced, and its number in the vocabulary."""
 
     token: str
     probability: float
     text: str
+    id: int
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
                 tokenizer.name_at(index, begins),
                 float(chances[index]),
                 tokenizer.put_piece(text, start, end, index),
+                index,
             )
             for index in ranking(scores, top_k).tolist()
         )

@@ -5,7 +5,7 @@ Annotations are looked at by FastAPI where these functions are made, which rules
 """
 
 import base64
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,12 @@ from bertine.serving.http.errors import ApiError, error_response
 from bertine.serving.http.guard import OPEN, Answer, Guard
 from bertine.serving.http.hosts import Hosts
 from bertine.serving.http.metrics import CONTENT_TYPE
+from bertine.serving.hugging_face import characters, inference, label_scores
 from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.rerank import rank, texts_of, written, written_plainly
-from bertine.serving.served import AskedText, Embedded, Served
 from bertine.serving.service import Service
+from bertine.serving.vectors import refuse_cut, short, vectors
 from bertine.version import __version__
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -91,8 +92,8 @@ def _describe_key(app: FastAPI) -> None:
     schemes = description["components"].setdefault("securitySchemes", {})
     schemes["key"] = {"type": "http", "scheme": "bearer"}
     for path, operations in description["paths"].items():
-        if path not in OPEN:
-            for operation in operations.values():
+        for method, operation in operations.items():
+            if path not in OPEN or method == "post":
                 operation["security"] = [{"key": []}]
 
 
@@ -100,11 +101,19 @@ def _json(value: Any) -> Response:
     return Response(to_json(value), media_type="application/json")
 
 
+def _check_either(body: Any) -> None:
+    """Refuse a body that has its texts under both keys, or under none."""
+    if (body.texts is None) == (body.inputs is None):
+        message = "texts: give the texts as 'texts' (or 'inputs', not both)"
+        raise ApiError(422, message, param="texts")
+
+
 def _meant(path: str, known: Collection[str]) -> str:
     """Return the known path that a client meant whose base address lacks ``/v1``, or has a slash
     too many; "" where there is none."""
     once = "/" + "/".join(filter(None, path.split("/")))
-    return next((meant for meant in (once, f"/v1{once}") if meant in known and meant != path), "")
+    likely = () if once == "/" else (once, f"/v1{once}")
+    return next((meant for meant in likely if meant in known and meant != path), "")
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
@@ -166,7 +175,11 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
         """Answer texts by a fine-tuned model."""
         served = service.model(body.model, "predict")
-        size = sum(map(_characters, body.texts))
+        _check_either(body)
+        if body.inputs is not None:
+            scores, alone = await label_scores(service, served, body)
+            return _json(scores[0] if alone else scores)
+        size = sum(map(characters, body.texts))
         prepared = await service.aside(size, served.prepare, body.texts)
         outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
 
@@ -193,70 +206,46 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
         return Response(content, media_type="application/json")
 
+    async def root(body: requests.inference) -> Response:  # type: ignore[name-defined]
+        """Answer as Hugging Face's inference API does, by the model's task."""
+        return _json(await inference(service, body))
+
     post = _poster(app, answers, "answers", service)
-    post("/predict", "predict", requests.predict, predict, schemas.Predictions)
+    scores = list[schemas.LabelScore] | list[list[schemas.LabelScore]]
+    post("/predict", "predict", requests.predict, predict, schemas.Predictions | scores)
+    post("/", "inference", requests.inference, root, Any)
     post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
 
 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
     requests = request_schemas(service.limits)
 
-    async def vectors(
-        served: Served,
-        texts: Sequence[str],
-        normalize: bool,
-        dimensions: int | None,
-        prompt: str | None,
-    ) -> tuple[np.ndarray, list[Embedded]]:
-        if dimensions is not None and dimensions > served.dimensions:
-            raise ApiError(
-                422,
-                f"dimensions: the model's vectors have {served.dimensions} numbers, and "
-                f"{dimensions} are asked for",
-                param="dimensions",
-            )
-        texts = served.prompted(texts, prompt)
-        embedded: list[Embedded] = []
-        # Part by part, so that a large request neither fills the queue nor needs all of it free.
-        for start in range(0, len(texts), service.limits.max_texts):
-            part = texts[start : start + service.limits.max_texts]
-            costs = [served.tokens(text) for text in part]
-            embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
-        table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
-        # As the embedder does with shorter vectors of its own.
-        embedder = served.embedder
-        if embedder is not None and table.shape[1] < served.dimensions:
-            embedder.warn_of_shorter(table.shape[1])
-        again = dimensions is not None and embedder is not None and embedder.pooling.normalize
-        if normalize or again:
-            table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-        return table, embedded
-
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """Return a vector for each text."""
         served = service.model(body.model, "embed")
-        if (body.texts is None) == (body.inputs is None):
-            message = "texts: give the texts as 'texts' (or 'inputs', not both)"
-            raise ApiError(422, message, param="texts")
+        _check_either(body)
         plain = body.inputs is not None  # as Text Embeddings Inference is asked, and answers
         texts = body.inputs if plain else body.texts
         texts = [texts] if isinstance(texts, str) else texts
         normalize = plain if body.normalize is None else body.normalize
-        table, embedded = await vectors(served, texts, normalize, body.dimensions, body.prompt_name)
+        table, embedded = await vectors(
+            service,
+            served,
+            texts,
+            normalize=normalize,
+            dimensions=body.dimensions,
+            prompt=body.prompt_name,
+        )
         if body.truncate is False:
-            key = "inputs" if plain else "texts"
-            for at, each in enumerate(embedded):
-                if each.pieces_cut:
-                    message = f"{key}[{at}]: is {each.pieces_cut} pieces too long for the model"
-                    raise ApiError(422, f"{message}; leave out truncate to have it cut", param=key)
+            refuse_cut([each.pieces_cut for each in embedded], "inputs" if plain else "texts")
 
         def written() -> bytes:
             if plain:
-                return to_json(_short(table))
+                return to_json(short(table))
             content: dict[str, Any] = {
                 "model": served.name,
                 "dimensions": table.shape[1],
-                "vectors": _short(table),
+                "vectors": short(table),
                 "pieces_cut": [each.pieces_cut for each in embedded],
             }
             if any(each.unknown for each in embedded):
@@ -273,7 +262,9 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         prompt = body.prompt_name
         if prompt is None and body.input_type is not None:
             prompt = served.prompt_for(body.input_type)
-        table, embedded = await vectors(served, texts, True, body.dimensions, prompt)
+        table, embedded = await vectors(
+            service, served, texts, normalize=True, dimensions=body.dimensions, prompt=prompt
+        )
         used = sum(each.tokens for each in embedded)
 
         def written() -> bytes:
@@ -282,7 +273,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
                     base64.b64encode(row.astype("<f4").tobytes()).decode() for row in table
                 ]
             else:
-                rows = _short(table)
+                rows = short(table)
             return to_json(
                 {
                     "object": "list",
@@ -302,12 +293,6 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     answer = schemas.VectorsAnswer | list[list[float]]
     post("/embed", "embed", requests.embed, embed, answer)
     post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
-
-
-def _short(table: np.ndarray) -> list[list[float]]:
-    """Round fp32 to numbers of eight decimals, with which JSON has half the length."""
-    rows: list[list[float]] = np.round(table.astype(np.float64), 8).tolist()
-    return rows
 
 
 def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -373,12 +358,6 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
     post = _poster(app, answers, "inside", service)
     post("/explain", "explain", requests.explain, explain, schemas.ExplanationAnswer)
     post("/attention", "attention", requests.attention, attention, schemas.Attention)
-
-
-def _characters(text: AskedText) -> int:
-    if isinstance(text, str):
-        return len(text)
-    return sum(map(len, text.values() if isinstance(text, Mapping) else text))
 
 
 def _poster(

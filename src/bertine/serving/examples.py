@@ -123,6 +123,9 @@ def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
     model = described["id"]
     text = described["example"]
     first, pair = (text, None) if isinstance(text, str) else (text[0], text[1])
+    if path == "/":
+        asked = {"question": first, "context": pair} if described["task"] == "spans" else text
+        return {"inputs": asked, "model": model}
     if path == "/predict":
         return {"texts": [text], "model": model, "all_probabilities": True}
     if path == "/fill-mask":

@@ -46,6 +46,7 @@ class Requests:
     attention: Any
     openai: Any
     rerank: Any
+    inference: Any
 
 
 def request_schemas(limits: Limits) -> Requests:
@@ -95,20 +96,39 @@ def request_schemas(limits: Limits) -> Requests:
         ),
     ]
 
+    Pair = Annotated[list[Text], Field(min_length=1, max_length=2)]
+    TextsOrPairs = (
+        Text
+        | Annotated[
+            list[Text | Pair], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
+        ]
+    )
+
     class PredictRequest(Strict):
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
         pairs, question and context, what is given and the choices, or the words of a sentence. The
         parts may have names, those of the columns that the model was trained on (`text_columns` in
         /v1/models): {"question": …, "context": …}."""
 
-        texts: Annotated[
-            list[Text | Parts | Named],
-            Field(min_length=1, max_length=limits.max_texts, fail_fast=True),
-        ]
+        texts: (
+            Annotated[
+                list[Text | Parts | Named],
+                Field(min_length=1, max_length=limits.max_texts, fail_fast=True),
+            ]
+            | None
+        ) = None
         model: Model = None
         all_probabilities: bool = Field(
             False, description="also of what was not chosen; of spans n_best; of tags the words"
         )
+        inputs: TextsOrPairs | None = Field(
+            None,
+            description="in place of texts, as the clients of Text Embeddings Inference send them: "
+            "a text, or a list of texts and pairs; answered by the probabilities of all labels",
+        )
+        truncate: Truncate = None
+        truncation_direction: Direction = None
+        raw_scores: Literal[False] | None = Field(None, description="answers are probabilities")
 
     class EmbedRequest(Strict):
         """Texts to make vectors of: as `texts`, or as the clients of Text Embeddings Inference send
@@ -222,6 +242,40 @@ def request_schemas(limits: Limits) -> Requests:
         return_text: bool | None = False
         raw_scores: bool | None = Field(False, description="log-odds in place of probabilities")
 
+    class Question(Strict):
+        """A question, and the text in which its answer stands."""
+
+        question: Text
+        context: Text
+
+    class Comparison(Strict):
+        """Texts that are compared with one."""
+
+        source_sentence: Text
+        sentences: Inputs
+
+    class Parameters(Strict):
+        """What the clients of the inference API say besides."""
+
+        top_k: int | None = Field(
+            None, ge=1, le=limits.max_top_k, description="so many of the best"
+        )
+        aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = Field(
+            None, description="of a tagger; none: the words, else the entities"
+        )
+
+    class InferenceRequest(Strict):
+        """`inputs` as Hugging Face's clients post them to the address of a model."""
+
+        inputs: TextsOrPairs | Question | Comparison
+        parameters: Parameters | None = None
+        model: Model = None
+        normalize: bool | None = Field(None, description="vectors to length 1; null: yes")
+        dimensions: Dimensions = None
+        truncate: Truncate = None
+        truncation_direction: Direction = None
+        prompt_name: PromptName = None
+
     return Requests(
         PredictRequest,
         EmbedRequest,
@@ -230,4 +284,5 @@ def request_schemas(limits: Limits) -> Requests:
         AttentionRequest,
         OpenAiRequest,
         RerankRequest,
+        InferenceRequest,
     )

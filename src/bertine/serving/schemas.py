@@ -164,6 +164,7 @@ class VectorsAnswer(BaseModel):
 
 class MaskCandidate(BaseModel):
     token: str
+    id: int = Field(description="in the model's vocabulary")
     probability: Probability
 
 
@@ -309,6 +310,13 @@ class RankedText(BaseModel):
     index: int
     score: float
     text: str | None = None
+
+
+class LabelScore(BaseModel):
+    """A label, as the clients of Text Embeddings Inference read it."""
+
+    label: str
+    score: float = Field(description="its probability; of a regression the number")
 
 
 class Status(BaseModel):

@@ -285,8 +285,8 @@ class Served:
             "heads": config.num_attention_heads,
         }
 
-    def check(self, texts: Sequence[str | Sequence[str]]) -> None:
-        """Refuse texts that are not what the task takes.
+    def check(self, texts: Sequence[str | Sequence[str]], key: str = "texts") -> None:
+        """Refuse texts that are not what the task takes, under the `key` of a request.
 
         Raises:
             BertineError: names the first such text, from 0 on.
@@ -294,22 +294,23 @@ class Served:
         assert self.predictor is not None
         for at, text in enumerate(texts):
             if reason := self.predictor.task.misfit(text):
-                raise BertineError(f"texts[{at}]: {reason}")
+                raise BertineError(f"{key}[{at}]: {reason}")
 
     def prepare(
-        self, texts: Sequence[AskedText], judge: Predictor | None = None
+        self, texts: Sequence[AskedText], judge: Predictor | None = None, key: str = "texts"
     ) -> PreparedExamples:
-        """Tokenize the texts of a request, as the predictor does; or as `judge` does.
+        """Tokenize the texts under the `key` of a request, as the predictor does; or as `judge`
+        does.
 
         Raises:
             BertineError: what :meth:`check` or the task raises.
         """
         predictor = judge or self.predictor
         assert predictor is not None
-        parts = [predictor.unnamed(text, f"texts[{at}]") for at, text in enumerate(texts)]
+        parts = [predictor.unnamed(text, f"{key}[{at}]") for at, text in enumerate(texts)]
         if judge is None:
-            self.check(parts)
-        examples = predictor.task.examples_of(parts, "texts", range(len(parts)))
+            self.check(parts, key)
+        examples = predictor.task.examples_of(parts, key, range(len(parts)))
         return predictor.answering.prepare(examples)
 
     def finish(
@@ -362,8 +363,9 @@ class Served:
         about = self.model.tokenizer.template.added() + len(text) // each
         return min(about, self.model.config.longest_input)
 
-    def check_masks(self, texts: Sequence[str]) -> None:
-        """Refuse texts without a mask, with too many, or with more pieces than the model takes.
+    def check_masks(self, texts: Sequence[str], key: str = "texts") -> None:
+        """Refuse texts without a mask, with too many, or with more pieces than the model takes,
+        under the `key` of a request.
 
         Raises:
             BertineError: names the first such text, from 0 on.
@@ -376,12 +378,12 @@ class Served:
         for at, (text, length) in enumerate(zip(texts, lengths, strict=True)):
             found = text.count(mask)
             if not found:
-                raise BertineError(f"texts[{at}]: has no {mask}; {tokenizer.mask_hint}")
+                raise BertineError(f"{key}[{at}]: has no {mask}; {tokenizer.mask_hint}")
             if found > most:
-                raise BertineError(f"texts[{at}]: has {found} {mask}, but at most {most} are taken")
+                raise BertineError(f"{key}[{at}]: has {found} {mask}, but at most {most} are taken")
             if length > longest:
                 raise BertineError(
-                    f"texts[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
+                    f"{key}[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
                 )
 
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
@@ -433,7 +435,11 @@ def _masks(filled: FilledMasks, width: int) -> list[dict[str, Any]]:
             "start": mask.start,
             "end": mask.start + width,
             "candidates": [
-                {"token": candidate.token, "probability": round(candidate.probability, 6)}
+                {
+                    "token": candidate.token,
+                    "id": candidate.id,
+                    "probability": round(candidate.probability, 6),
+                }
                 for candidate in mask.candidates
             ],
         }

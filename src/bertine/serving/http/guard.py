@@ -35,7 +35,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 #: The body of a request → what is answered.
 Answer = Callable[[bytes], Coroutine[Any, Any, Response]]
 
-#: Paths that need no key: they tell nothing of the models' answers.
+#: Paths that need no key, but for POST: they tell nothing of the models' answers.
 OPEN = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready"})
 #: What a client that is gone before its answer counts as; nginx's number.
 GONE = 499
@@ -133,7 +133,7 @@ class Guard:
     def _check_key(
         self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes], close: bool
     ) -> None:
-        if self._key is None or scope["path"] in OPEN:
+        if self._key is None or (scope["path"] in OPEN and scope["method"] != "POST"):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         # Digests, so that not even the key's length shows in the time this takes.

@@ -1,0 +1,212 @@
+"""Answers in the shapes of Hugging Face: of Text Embeddings Inference's ``/predict``, and of the
+inference API, whose clients post ``inputs`` to the address of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertine.serving.http.errors import ApiError
+from bertine.serving.served import PAIR_TASKS, AskedText, Served
+from bertine.serving.service import Service
+from bertine.serving.vectors import refuse_cut, short, vectors
+
+#: What `transformers` calls the one output of a regression.
+_ONE_OUTPUT = "LABEL_0"
+
+
+async def label_scores(service: Service, served: Served, body: Any) -> tuple[list[Any], bool]:
+    """Return the labels of each text of `body.inputs` with their probabilities, the best first; and
+    whether it is one text (or pair) alone.
+
+    Raises:
+        ApiError: the model gives no labels to texts; texts that are too long and not to be cut;
+            what preparing and computing raise.
+    """
+    predictor = served.predictor
+    if predictor is None or predictor.task.name not in PAIR_TASKS:
+        raise ApiError(
+            422,
+            f"inputs: are for models that give labels to texts, but {served.name!r} is for "
+            f"{served.task}; send texts",
+            param="inputs",
+        )
+    texts, alone = _texts_of(body.inputs, len(predictor.task.text_columns))
+    answers = await predicted(service, served, texts, key="inputs")
+    if body.truncate is False:
+        refuse_cut([answer["pieces_cut"] for answer in answers], "inputs")
+    return [_scores(answer) for answer in answers], alone
+
+
+async def predicted(
+    service: Service, served: Served, texts: Sequence[AskedText], *, key: str = "texts"
+) -> list[dict[str, Any]]:
+    """Return the answers to texts, with all their probabilities.
+
+    Args:
+        key: of the request that has them, for messages.
+
+    Raises:
+        BertineError: they are not what the task takes.
+        ApiError: what computing raises.
+    """
+    size = sum(map(characters, texts))
+    prepared = await service.aside(size, served.prepare, texts, None, key)
+    outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
+    return await service.aside(size, served.finish, prepared, outputs, True)
+
+
+def characters(text: AskedText) -> int:
+    """Count the characters of a text, all its parts together."""
+    if isinstance(text, str):
+        return len(text)
+    return sum(map(len, text.values() if isinstance(text, Mapping) else text))
+
+
+def _texts_of(inputs: Any, parts: int) -> tuple[list[AskedText], bool]:
+    """Return texts, of which some may be pairs; and whether it is one alone. Two texts in a list
+    are a pair where the model takes pairs, and else two texts."""
+    if isinstance(inputs, str):
+        return [inputs], True
+    if parts == len(inputs) == 2 and all(isinstance(each, str) for each in inputs):
+        return [inputs], True
+    return [each if isinstance(each, str) or len(each) > 1 else each[0] for each in inputs], False
+
+
+def _scores(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if "score" in answer:
+        return [{"label": _ONE_OUTPUT, "score": answer["score"]}]
+    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])
+    return [{"label": label, "score": probability} for label, probability in best]
+
+
+async def inference(service: Service, body: Any) -> Any:
+    """Return what the inference API answers to `body.inputs`, by the model's task.
+
+    Raises:
+        ApiError: nothing of this kind is served; what computing raises.
+        BertineError: what preparing texts raises.
+    """
+    inputs = body.inputs
+    top = body.parameters and body.parameters.top_k
+    if hasattr(inputs, "sentences"):
+        served = service.model(body.model, "embed")
+        both = [inputs.source_sentence, *inputs.sentences]
+        table, _ = await vectors(service, served, both, normalize=True, prompt=body.prompt_name)
+        return [round(float(cosine), 8) for cosine in table[1:] @ table[0]]
+    if hasattr(inputs, "question"):
+        served = _answering_questions(service, body.model)
+        (answer,) = await predicted(service, served, [[inputs.question, inputs.context]])
+        best = [_span(each) for each in answer["n_best"]][: top or 1]
+        return best if (top or 1) > 1 else _span(answer)
+    served = service.named(service.first if body.model is None else body.model)
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    if served.task in PAIR_TASKS:
+        scores, _ = await label_scores(service, served, body)
+        return [each[:top] for each in scores]
+    if served.task == "tagging":
+        answers = await predicted(service, served, texts, key="inputs")
+        plain = body.parameters is not None and body.parameters.aggregation_strategy == "none"
+        marked = [_words(answer) if plain else _entities(answer) for answer in answers]
+        return marked[0] if isinstance(inputs, str) else marked
+    if served.predictor is not None:
+        what = "a question and its context" if served.task == "spans" else "texts to /predict"
+        raise ApiError(
+            422,
+            f"inputs: the model {served.name!r} is for {served.task}; send {what}",
+            param="inputs",
+        )
+    if not all(isinstance(text, str) for text in texts):
+        raise ApiError(422, f"inputs: {served.name!r} takes texts, not pairs", param="inputs")
+    mask = served.model.tokenizer.mask_text if "fill-mask" in served.operations else ""
+    if mask and any(mask in text for text in texts):
+        filled = [await _filled(service, served, text, top or 5) for text in texts]
+        return filled[0] if isinstance(inputs, str) else filled
+    served = service.model(served.name, "embed")
+    table, embedded = await vectors(
+        service,
+        served,
+        texts,
+        normalize=body.normalize is not False,
+        dimensions=body.dimensions,
+        prompt=body.prompt_name,
+    )
+    if body.truncate is False:
+        refuse_cut([each.pieces_cut for each in embedded], "inputs")
+    return short(table)
+
+
+def _answering_questions(service: Service, name: str | None) -> Served:
+    """Return the model that a question is for.
+
+    Raises:
+        ApiError: there is none (422).
+    """
+    asked = [*service.models.values()] if name is None else [service.named(name)]
+    for served in asked:
+        if served.task == "spans":
+            return served
+    raise ApiError(422, "inputs: no model here answers questions", param="inputs")
+
+
+def _span(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "answer": answer["answer"] or "",
+        "score": answer["probability"],
+        "start": answer["start"] or 0,
+        "end": answer["end"] or 0,
+    }
+
+
+def _entities(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "entity_group": each["type"],
+            "score": each["probability"],
+            "word": each["text"],
+            "start": each["start"],
+            "end": each["end"],
+        }
+        for each in answer["entities"]
+    ]
+
+
+def _words(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "entity": each["tag"],
+            "score": each["probability"],
+            "index": at,
+            "word": each["word"],
+            "start": each["start"],
+            "end": each["end"],
+        }
+        for at, each in enumerate(answer["words"], 1)
+        if each["tag"] != "O"
+    ]
+
+
+async def _filled(service: Service, served: Served, text: str, top: int) -> list[Any]:
+    """Return the pieces for the mask of a text; of several masks a list for each.
+
+    Raises:
+        BertineError: it has no mask, too many, or more pieces than the model takes.
+        ApiError: what computing raises.
+    """
+    served.check_masks([text], "inputs")
+    top = min(top, served.model.tokenizer.vocab_size)
+    (masks,) = await service.compute(served, "fill-mask", [(text, top)], [served.tokens(text)])
+    tokenizer = served.model.tokenizer
+    filled = [
+        [
+            {
+                "score": each["probability"],
+                "token": each["id"],
+                "token_str": each["token"],
+                "sequence": tokenizer.put_piece(text, mask["start"], mask["end"], each["id"]),
+            }
+            for each in mask["candidates"]
+        ]
+        for mask in masks
+    ]
+    return filled[0] if len(filled) == 1 else filled

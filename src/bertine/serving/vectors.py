@@ -1,0 +1,77 @@
+"""Vectors of a request's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertine.serving.http.errors import ApiError
+from bertine.serving.served import Embedded, Served
+from bertine.serving.service import Service
+
+
+async def vectors(
+    service: Service,
+    served: Served,
+    texts: Sequence[str],
+    *,
+    normalize: bool,
+    dimensions: int | None = None,
+    prompt: str | None = None,
+) -> tuple[np.ndarray, list[Embedded]]:
+    """Compute vectors fp32 [N, D], and what is to be said of each text.
+
+    Args:
+        normalize: to length 1.
+        dimensions: D; None: all.
+        prompt: the name of what is put before each text; None: the model's default.
+
+    Raises:
+        ApiError: more dimensions than there are, no such prompt; what computing raises.
+    """
+    if dimensions is not None and dimensions > served.dimensions:
+        raise ApiError(
+            422,
+            f"dimensions: the model's vectors have {served.dimensions} numbers, and "
+            f"{dimensions} are asked for",
+            param="dimensions",
+        )
+    texts = served.prompted(texts, prompt)
+    embedded: list[Embedded] = []
+    # Part by part, so that a large request neither fills the queue nor needs all of it free.
+    for start in range(0, len(texts), service.limits.max_texts):
+        part = texts[start : start + service.limits.max_texts]
+        costs = [served.tokens(text) for text in part]
+        embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
+    table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
+    # As the embedder does with shorter vectors of its own.
+    embedder = served.embedder
+    if embedder is not None and table.shape[1] < served.dimensions:
+        embedder.warn_of_shorter(table.shape[1])
+    again = dimensions is not None and embedder is not None and embedder.pooling.normalize
+    if normalize or again:
+        table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return table, embedded
+
+
+def short(table: np.ndarray) -> list[list[float]]:
+    """Round fp32 to numbers of eight decimals, with which JSON has half the length."""
+    rows: list[list[float]] = np.round(table.astype(np.float64), 8).tolist()
+    return rows
+
+
+def refuse_cut(pieces_cut: Sequence[int], key: str) -> None:
+    """Refuse texts that were too long, where a client wants none to be cut.
+
+    Args:
+        pieces_cut: of each text.
+        key: of the request that has the texts.
+
+    Raises:
+        ApiError: names the first one (422).
+    """
+    for at, cut in enumerate(pieces_cut):
+        if cut:
+            message = f"{key}[{at}]: is {cut} pieces too long for the model"
+            raise ApiError(422, f"{message}; leave out truncate to have it cut", param=key)
