@@ -356,6 +356,36 @@ def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> N
     assert null.json == found
 
 
+def test_coheres_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:
+    texts = [SENTENCE, LONG]
+    expected = Embedder.load(models["text"], precision="fp32", normalize=True).embed(texts)
+    # Keys of its own, as its client sends them.
+    body = {"texts": texts, "model": "text", "input_type": "search_query", "images": None}
+    plain = ask("/v1/embed", {**body, "truncate": "END"}).json
+    assert plain["response_type"] == "embeddings_floats"
+    np.testing.assert_allclose(plain["embeddings"], expected, atol=2e-5)
+    for path, keys in (("/v1/embed", {"embedding_types": ["float", "base64"]}), ("/v2/embed", {})):
+        found = ask(path, body | keys).json
+        assert found["response_type"] == "embeddings_by_type"
+        np.testing.assert_allclose(found["embeddings"]["float"], expected, atol=2e-5)
+        for row, encoded in zip(expected, found["embeddings"].get("base64", []), strict=False):
+            vector = np.frombuffer(base64.b64decode(encoded), dtype="<f4")
+            np.testing.assert_allclose(vector, row, atol=2e-5)
+    short = ask("/v2/embed", {**body, "output_dimension": 8}).json["embeddings"]["float"]
+    wanted = expected[:, :8] / np.linalg.norm(expected[:, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(short, wanted, atol=2e-5)
+    for keys, said in (
+        ({"truncate": "NONE"}, "texts[1]: is "),
+        ({"truncate": "START"}, "truncate: Input should be 'NONE' or 'END'"),
+        ({"embedding_types": ["int8"]}, "embedding_types[0]: Input should be 'float' or 'base64'"),
+        ({"input_type": "image"}, "input_type: Input should be 'query'"),
+        ({"output_dimension": 33}, "dimensions: the model's vectors have 32 numbers"),
+    ):
+        answer = ask("/v2/embed", body | keys)
+        assert answer.status == 422
+        assert said in answer.message
+
+
 def test_models_tell_what_they_can(ask: Client) -> None:
     listed = {each["id"]: each for each in ask("/v1/models").json["data"]}
     assert listed["text"]["labels"] == ["animal", "dish"]
@@ -391,7 +421,8 @@ def test_metrics_count_answers_and_batches(ask: Client) -> None:
 def test_the_openapi_tells_the_bounds_and_loads_nothing(ask: Client) -> None:
     api = json.loads(ask("/openapi.json").body)
     assert set(api["paths"]) == {
-        *("/predict", "/fill-mask", "/embed", "/v1/embeddings", "/explain", "/attention"),
+        *("/predict", "/fill-mask", "/embed", "/v1/embed", "/v2/embed", "/v1/embeddings"),
+        *("/explain", "/attention"),
         *("/", "/rerank", "/v1/rerank", "/v2/rerank"),
         *("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{model}"),
     }
@@ -446,7 +477,7 @@ def test_the_example_of_every_path_and_model_is_answered(ask: Client) -> None:
             answer = ask(path, body)
             assert answer.status == 200, (path, answer.message)
             tried += 1
-    assert tried == 10
+    assert tried == 12
     for model in ask("/v1/models").json["data"]:
         if "predict" in model["operations"]:
             body = {"texts": [model["example"]], "model": model["id"]}

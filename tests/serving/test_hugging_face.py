@@ -54,7 +54,9 @@ def test_predict_takes_every_shape_of_inputs(
     assert answer.json == (expected[0] if alone else expected)
     # At the address of a model there is always a list for each.
     assert ask("/", {"inputs": inputs, "model": kind}).json == expected
-    first = ask("/", {"inputs": inputs, "model": kind, "parameters": {"top_k": 1}}).json
+    applied = {"multi-label": "sigmoid", "regression": "none"}.get(kind, "softmax")
+    parameters = {"top_k": 1, "function_to_apply": applied}
+    first = ask("/", {"inputs": inputs, "model": kind, "parameters": parameters}).json
     assert first == [each[:1] for each in expected]
 
 
@@ -72,6 +74,7 @@ def test_predict_takes_every_shape_of_inputs(
         ("/predict", {"inputs": CAT, "truncation_direction": "Left"}, "should be 'right'"),
         ("/predict", {"inputs": CAT * 9, "truncate": False}, "inputs[0]: is "),
         ("/", {"inputs": CAT, "parameters": {"targets": ["a"]}}, "parameters.targets: "),
+        ("/", {"inputs": CAT, "parameters": {"function_to_apply": "none"}}, "is softmax; leave"),
         ("/", {"inputs": CAT, "model": "spans"}, "for spans; send a question and its context"),
         ("/", {"inputs": [[CAT, SOUP]], "model": "fill-mask"}, "takes texts, not pairs"),
         ("/", {"inputs": "[MASK] " * 40, "model": "fill-mask"}, "inputs[0]: has "),

@@ -4,8 +4,7 @@ Annotations are looked at by FastAPI where these functions are made, which rules
 ``from __future__ import annotations``.
 """
 
-import base64
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
+from bertine.serving.cohere import as_base64, cohere_vectors
 from bertine.serving.examples import RERANK_PATHS, example_body
 from bertine.serving.http.body import parsed
 from bertine.serving.http.errors import ApiError, error_response
@@ -268,12 +268,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         used = sum(each.tokens for each in embedded)
 
         def written() -> bytes:
-            if body.encoding_format == "base64":
-                rows: list[Any] = [
-                    base64.b64encode(row.astype("<f4").tobytes()).decode() for row in table
-                ]
-            else:
-                rows = short(table)
+            rows: Sequence[Any]
+            rows = as_base64(table) if body.encoding_format == "base64" else short(table)
             return to_json(
                 {
                     "object": "list",
@@ -289,7 +285,17 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         content = await service.aside(table.size, written)
         return Response(content, media_type="application/json")
 
+    async def cohere_1(body: requests.cohere) -> Response:  # type: ignore[name-defined]
+        """Return vectors of length 1, as version 1 of Cohere's embed answers."""
+        return _json(await cohere_vectors(service, body, by_type=False))
+
+    async def cohere_2(body: requests.cohere) -> Response:  # type: ignore[name-defined]
+        """Return vectors of length 1, as version 2 of Cohere's embed answers."""
+        return _json(await cohere_vectors(service, body, by_type=True))
+
     post = _poster(app, answers, "vectors", service)
+    post("/v1/embed", "embed", requests.cohere, cohere_1, schemas.CohereEmbeddings)
+    post("/v2/embed", "embed", requests.cohere, cohere_2, schemas.CohereEmbeddings)
     answer = schemas.VectorsAnswer | list[list[float]]
     post("/embed", "embed", requests.embed, embed, answer)
     post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)

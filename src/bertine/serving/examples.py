@@ -134,6 +134,8 @@ def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
         return {"texts": [masked], "model": model, "top_k": 5}
     if path == "/embed":
         return {"texts": _SENTENCES, "model": model, "normalize": True}
+    if path in ("/v1/embed", "/v2/embed"):
+        return {"texts": _SENTENCES, "model": model, "input_type": "search_document"}
     if path == "/v1/embeddings":
         return {"input": _SENTENCES, "model": model}
     if path in RERANK_PATHS:

@@ -11,6 +11,8 @@ from bertine.serving.served import PAIR_TASKS, AskedText, Served
 from bertine.serving.service import Service
 from bertine.serving.vectors import refuse_cut, short, vectors
 
+#: What becomes of the outputs of each task that gives labels to texts.
+_APPLIED = {"text": "softmax", "multi-label": "sigmoid", "regression": "none"}
 #: What `transformers` calls the one output of a regression.
 _ONE_OUTPUT = "LABEL_0"
 
@@ -102,6 +104,14 @@ async def inference(service: Service, body: Any) -> Any:
     served = service.named(service.first if body.model is None else body.model)
     texts = [inputs] if isinstance(inputs, str) else inputs
     if served.task in PAIR_TASKS:
+        applied = body.parameters and body.parameters.function_to_apply
+        if applied not in (None, _APPLIED[served.task]):
+            raise ApiError(
+                422,
+                f"parameters.function_to_apply: of the model {served.name!r} is "
+                f"{_APPLIED[served.task]}; leave it out",
+                param="parameters.function_to_apply",
+            )
         scores, _ = await label_scores(service, served, body)
         return [each[:top] for each in scores]
     if served.task == "tagging":

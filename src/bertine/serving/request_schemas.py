@@ -45,6 +45,7 @@ class Requests:
     explain: Any
     attention: Any
     openai: Any
+    cohere: Any
     rerank: Any
     inference: Any
 
@@ -216,6 +217,23 @@ def request_schemas(limits: Limits) -> Requests:
                 )
             return value
 
+    class CohereRequest(BaseModel):
+        """As the clients of Cohere's embed send it; keys that are not here do not count."""
+
+        model_config = ConfigDict(extra="ignore", strict=True)
+        texts: Inputs
+        model: Model = None
+        input_type: InputType | None = Field(
+            None, description="what the texts are, for models that have a prompt for it"
+        )
+        embedding_types: (
+            Annotated[list[Literal["float", "base64"]], Field(min_length=1, max_length=2)] | None
+        ) = None
+        truncate: Literal["NONE", "END"] | None = Field(
+            None, description="NONE: a text that is too long is an error; else its end is cut"
+        )
+        output_dimension: Dimensions = None
+
     class RerankRequest(BaseModel):
         """A query and texts to order, as the clients of Cohere's and Jina's rerank (`documents`)
         and of Text Embeddings Inference (`texts`) send it; keys that are not here do not count."""
@@ -257,6 +275,9 @@ def request_schemas(limits: Limits) -> Requests:
     class Parameters(Strict):
         """What the clients of the inference API say besides."""
 
+        function_to_apply: Literal["softmax", "sigmoid", "none"] | None = Field(
+            None, description="that which the model's task has"
+        )
         top_k: int | None = Field(
             None, ge=1, le=limits.max_top_k, description="so many of the best"
         )
@@ -283,6 +304,7 @@ def request_schemas(limits: Limits) -> Requests:
         ExplainRequest,
         AttentionRequest,
         OpenAiRequest,
+        CohereRequest,
         RerankRequest,
         InferenceRequest,
     )

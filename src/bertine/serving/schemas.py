@@ -283,6 +283,18 @@ class OpenAiEmbeddings(BaseModel):
     usage: Usage
 
 
+class CohereEmbeddings(BaseModel):
+    """Vectors as Cohere's clients read them."""
+
+    id: str
+    texts: list[str]
+    embeddings: list[list[float]] | dict[str, list[list[float]] | list[str]] = Field(
+        description="where types are asked for, and in version 2: under their names"
+    )
+    response_type: Literal["embeddings_floats", "embeddings_by_type"]
+    meta: dict[str, Any]
+
+
 class RankedDocument(BaseModel):
     index: int = Field(description="in the request, from 0 on")
     relevance_score: float = Field(
