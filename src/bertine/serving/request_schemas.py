@@ -15,8 +15,13 @@ from bertine.serving.http.limits import Limits
 
 #: What texts may be, in the words of Cohere and NVIDIA: models have prompts for some of it.
 InputType = Literal[
-    *("query", "search_query", "passage", "document", "search_document"),
-    *("classification", "clustering"),
+    "query",
+    "search_query",
+    "passage",
+    "document",
+    "search_document",
+    "classification",
+    "clustering",
 ]
 #: Of the texts of one example by name; no model takes as many.
 _MOST_KEYS = 64
