@@ -33,7 +33,7 @@ CHECKS = [
 PATHS = {
     **dict.fromkeys(("/health", "/ready", "/metrics", "/v1/models"), "GET"),
     **dict.fromkeys(("/predict", "/fill-mask", "/embed", "/v1/embeddings", "/rerank"), "POST"),
-    **dict.fromkeys(("/explain", "/attention"), "POST"),
+    **dict.fromkeys(("/explain", "/attention", "/", "/v1/embed"), "POST"),
 }
 
 
