@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 #: Of the normal distribution, for 95%.
 _Z = 1.959963984540054
@@ -14,6 +15,8 @@ _Z = 1.959963984540054
 #: two shares of the same examples (Psychometrika 12, 1947, 153-157). A standard error alone is too
 #: small here: for a share of 0 or 1 it is 0.
 _FEWEST_EXAMPLES = 3
+#: How the names of scores end that are correlations; others are shares of 1.
+_CORRELATIONS = ("pearson", "spearman", "correlation", "matthews")
 #: Of Student's distribution with 19 degrees of freedom, for 95%.
 _T_19 = 2.093024054408263
 
@@ -43,6 +46,70 @@ def enough_examples(difference: float, count: int) -> bool:
     """Tell whether two shares of the same `count` examples differ by so many of them that it is
     hardly chance, even if all those examples speak for the same one of the two."""
     return round(difference * count, 6) >= _FEWEST_EXAMPLES
+
+
+def beyond_error(metric: str, better: float, than: float, count: int) -> bool:
+    """Tell whether a score is higher than another, which was measured on `count` examples, by more
+    than the standard error of the latter as a share (or as a correlation)."""
+    if metric.endswith(_CORRELATIONS):
+        error = (1 - than * than) / math.sqrt(max(1, count - 1))
+    else:
+        error = math.sqrt(max(0.0, than * (1 - than)) / max(1, count))
+    return better > than + error
+
+
+def clearly_better(metric: str, best: float, last: float, count: int) -> bool:
+    """Tell whether a score is better than another on the same `count` examples by more than chance:
+    by more than a standard error, and by so many examples that it cannot be one or two lucky ones.
+
+    Of many epochs some score best by luck. On 30 held-out examples the epoch with the best score
+    was on mean three points worse on further examples than the last one, whose rate had come down
+    (``docs/results.md``).
+    """
+    if not beyond_error(metric, best, last, count):
+        return False
+    if metric.endswith("matthews"):  # of two balanced classes: twice the accuracy, less 1
+        return enough_examples((best - last) / 2, count)
+    if metric.endswith(_CORRELATIONS):
+        # Fisher's z of a correlation has the variance 1 / (n - 3) (Metron 1, 1921, 3-32).
+        return count > 3
+    return enough_examples(best - last, count)
+
+
+def better_baseline(
+    metrics: Mapping[str, float],
+    judged: Sequence[str],
+    baselines: Sequence[Mapping[str, Any]],
+    count: int,
+) -> str | None:
+    """Name the best of the baselines where it is better than a model by more than chance
+    (:func:`clearly_better`).
+
+    Args:
+        metrics: of the model.
+        judged: the metrics whose mean decides.
+        baselines: with ``name`` and ``metrics``, as ``scores.json`` has them. One with a false
+            ``may_win`` does not: the model has seen what both were judged on; or it is the head
+            alone, which was compared with the model on more examples and is no better.
+        count: of the examples that all were judged on, where the baselines do not say it.
+    """
+    if not judged or not set(judged) <= set(metrics):
+        return None
+
+    def mean(scores: Mapping[str, float]) -> float:
+        return sum(float(scores[name]) for name in judged) / len(judged)
+
+    means = {
+        str(baseline["name"]): mean(baseline["metrics"])
+        for baseline in baselines
+        if baseline.get("may_win", True) and set(judged) <= set(baseline.get("metrics") or {})
+    }
+    own = mean(metrics)
+    best = max(means, key=lambda name: means[name], default=None)
+    count = max((int(baseline.get("num_judged") or count) for baseline in baselines), default=0)
+    if best is None or not clearly_better(judged[0], means[best], own, count):
+        return None
+    return best
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,8 +222,37 @@ def test_pairs_are_learned_by_what_they_share() -> None:
     assert (model.scores(features.matrix(rows[140:])).argmax(-1) == ids[140:]).mean() > 0.95
 
 
-def _scored(name: str, accuracy: float) -> BaselineScore:
-    return BaselineScore(name, {"accuracy": accuracy, "loss": 1.0}, 0.1, 10)
+def _scored(name: str, accuracy: float, count: int = 1000, **more: Any) -> BaselineScore:
+    return BaselineScore(name, {"accuracy": accuracy, "loss": 1.0}, 0.1, 10, count, **more)
+
+
+@pytest.mark.parametrize(
+    ("right", "baseline", "count", "wins"),
+    [
+        (118, 119, 120, False),
+        (550, 600, 1000, True),
+        (590, 600, 1000, False),
+        (600, 600, 1000, False),
+        (0, 2, 10, False),
+        (0, 3, 10, True),
+        (5, 9, 10, True),
+        (9, 10, 10, False),
+        (97, 100, 100, True),
+        (98, 100, 100, False),
+        (math.nan, 100, 100, False),
+        (50, 60, 0, False),  # of an earlier Bertine, which does not say of how many
+    ],
+)
+def test_a_baseline_wins_by_more_than_chance(
+    right: float, baseline: int, count: int, wins: bool
+) -> None:
+    total = count or 100
+    baselines = [_scored("majority", 0.0, count), _scored("tf-idf", baseline / total, count)]
+    best = winner({"accuracy": right / total}, ["accuracy"], baselines)
+    assert (best is not None) == wins
+    if best is not None:
+        assert best.name == "tf-idf"
+    assert BaselineScore.read(baselines[1].to_dict()) == baselines[1]
 
 
 def test_the_winner_is_named_and_only_then() -> None:
@@ -232,6 +262,9 @@ def test_the_winner_is_named_and_only_then() -> None:
     assert best.name == "tf-idf"
     assert winner({"accuracy": 0.6}, ["accuracy"], baselines) is None
     assert winner({"accuracy": math.nan}, ["accuracy"], []) is None
+    # The head alone was compared with the model already, on more examples.
+    tried = _scored("frozen vectors", 0.9, may_win=False)
+    assert winner({"accuracy": 0.55}, ["accuracy"], [*baselines, tried]) == baselines[1]
     lost = baseline_lines({"accuracy": 0.55, "loss": 1.2}, ["accuracy"], baselines)
     assert lost[0].startswith("a baseline wins: tf-idf")
     assert "60.00%" in lost[-1]

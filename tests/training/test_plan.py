@@ -16,6 +16,7 @@ from tests.toys import log
 
 import bertine
 from bertine.errors import BertineError
+from bertine.intervals import clearly_better
 from bertine.models.bert import BertConfig
 from bertine.names import OptimizerName
 from bertine.presets import PRESETS
@@ -24,7 +25,6 @@ from bertine.tasks.texts.classification import TextClassification
 from bertine.tasks.texts.multi_label import MultiLabel
 from bertine.tasks.texts.regression import TextRegression
 from bertine.training.finetuning.plan import Wishes, classes_of, epochs_for, rate_for
-from bertine.training.loop.best import clearly_better
 
 
 def config(hidden_size: int) -> BertConfig:

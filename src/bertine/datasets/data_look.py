@@ -15,6 +15,7 @@ import numpy as np
 
 from bertine.options.names import option
 from bertine.records.examples import Examples
+from bertine.records.known_rows import text_key
 from bertine.tables.lines import first_numbers
 from bertine.tasks.base import Task
 from bertine.tasks.features import Features
@@ -260,11 +261,6 @@ def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
             f"before ({_lines(repeated)} of {train.source})"
         )
     return findings
-
-
-def text_key(item: Any) -> tuple[str, ...]:
-    """Return what texts that read the same have in common."""
-    return tuple(" ".join(text.split()).casefold() for text in item.texts)
 
 
 def _conflicts(items: Sequence[Any]) -> list[list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ def read_own(
     seed: int,
     options: TableOptions,
     swag: bool = False,
+    known: Collection[int] = (),
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
     **reading: Any,
@@ -48,6 +49,8 @@ def read_own(
     Args:
         kind: the class of the task.
         swag: multiple choice with the columns of SWAG.
+        known: the numbers of rows that are not held out
+            (:meth:`~bertine.records.examples.Examples.hold_out`).
         reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`; `quotes`
             of the files that may have some.
 
@@ -64,7 +67,7 @@ def read_own(
     train = tables.training(splits.train, named)
     if splits.validation is None:
         stratify = tables.stratified(train)
-        train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify)
+        train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify, known=known)
     else:
         named |= {"text_columns": train.text_columns, "label_column": train.label_column}
         named["quotes"] = quotes[-1]

@@ -104,7 +104,7 @@ def read_partly_labelled(
     part = dataclasses.replace(train, items=[train.items[n] for n in some])
     stratify = some is labelled and not task.numeric
     stratify &= len({str(item.label) for item in part.items}) < len(part)
-    _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify)
+    _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify, known=reading.known)
     chosen = {id(item) for item in held.items}
     numbers = tuple(n for n, item in enumerate(train.items) if id(item) in chosen)
     rest = [item for item in train.items if id(item) not in chosen]

@@ -83,6 +83,7 @@ class TableReader:
             seed=seed,
             options=reading.options,
             swag=self.swag,
+            known=reading.known,
             **reading.table,
         )
         return Labelled(build, train, validation)
@@ -123,7 +124,7 @@ class SpanReader:
 
     def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
         questions, held = read_span_splits(
-            data, official=self._official, seed=seed, **reading.table
+            data, official=self._official, seed=seed, known=reading.known, **reading.table
         )
         return Labelled(
             lambda longest: SpanExtraction.from_examples(
@@ -159,7 +160,7 @@ class TaggedReader:
         }
         train = read_sentences(splits.train, columns, **how)
         if splits.validation is None:
-            train, validation = train.hold_out(HOLD_OUT, seed)
+            train, validation = train.hold_out(HOLD_OUT, seed, known=reading.known)
         else:
             own = WordColumns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
@@ -228,7 +229,9 @@ class GlueReader:
                 raise BertineError(
                     f"{data}: {kind.name} is judged on {wanted}, which are not there"
                 )
-            train, validation = train.hold_out(HOLD_OUT, seed, stratify=not kind.regression)
+            train, validation = train.hold_out(
+                HOLD_OUT, seed, stratify=not kind.regression, known=reading.known
+            )
         return Labelled(
             lambda max_length: glue_built(kind, train, max_length), train, validation, sets
         )

@@ -57,12 +57,14 @@ _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
-    attributes are: `options` those of own tables, `limits` those of questions and contexts; where
-    there is no validation file, `whole` says that no examples are held out."""
+    attributes are: `options` those of own tables, `limits` those of questions and contexts. Where
+    there is no validation file, `whole` says that no examples are held out, and rows whose numbers
+    are `known` (:mod:`~bertine.records.known_rows`) are not, as a model was trained on them."""
 
     options: TableOptions = field(default_factory=TableOptions)
     limits: SpanLimits | None = None
     whole: bool = False
+    known: frozenset[int] = frozenset()
 
     @property
     def table(self) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentCon
 
     def given(self) -> dict[str, Any]:
         """Return what is said at all, by name; the limits of spans under that of the first."""
-        said = _said(self, ("options", "limits")) | _said(self.options)
+        said = _said(self, ("options", "limits", "known")) | _said(self.options)
         return said if self.limits is None else {**said, "doc_stride": self.limits}
 
     def to_facts(self) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentCon
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
         """Take back what :meth:`to_facts` returned; unknown names are left out."""
-        own = {field.name for field in fields(cls)} - {"options", "limits"}
+        own = {field.name for field in fields(cls)} - {"options", "limits", "known"}
         options = {field.name for field in fields(TableOptions)} & facts.keys()
         return cls(
             **{name: facts[name] for name in own & facts.keys()},

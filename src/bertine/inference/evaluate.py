@@ -92,6 +92,7 @@ def evaluate(
         split_seed=None,
         options=TableOptions(probability_columns=options.probability_columns),
         whole=False,
+        known=frozenset(),
         limits=None,
     )
     if not isinstance(model, Predictor) and gives_vectors(model):

@@ -106,6 +106,7 @@ def export(
             split_seed=None,
             options=TableOptions(),
             whole=False,
+            known=frozenset(),
             limits=None,
         ),
         show_progress=show_progress,

@@ -1,48 +1,90 @@
-"""Tell whether the examples that a model is scored on are those that it was trained on."""
+"""Tell which examples a model was trained on: what it is scored on then, or holds out when it is
+trained further, says little about new texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from bertine.datasets.own_data import HOLD_OUT
 from bertine.errors import BertineError
+from bertine.inference.training_again import training_examples_again
+from bertine.interop.saved_task import TASK
+from bertine.modeldir import model_folder
 from bertine.records.examples import Examples
+from bertine.records.known_rows import count_known, row_numbers, rows_in_facts
+from bertine.taskinfo import TaskInfo
+
+
+def rows_known_by(model: Path | str) -> frozenset[int]:
+    """Return the numbers of the rows that a model directory, or one that it began as, was trained
+    on; none where that is not known."""
+    file = model_folder(model) / TASK
+    if not file.is_file():
+        return frozenset()
+    info = TaskInfo.read(file)
+    return rows_known(info.name, info.training)
+
+
+def rows_known(task: str, facts: Mapping[str, Any]) -> frozenset[int]:
+    """Return the numbers of the rows that a model, or one that it began as, was trained on. Where
+    an earlier Bertine has not kept them, the file that it was trained on is read again, if it is
+    there and unchanged.
+
+    Args:
+        task: of the model.
+        facts: of its training, as ``bertine.json`` tells them.
+    """
+    own, before = rows_in_facts(facts)
+    if own or before:
+        return own | before
+    try:
+        return row_numbers(training_examples_again(task, facts).items)
+    except BertineError:
+        return frozenset()
 
 
 def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
-    """Return what to say of a score on `examples` if the model was trained on all of them, or on
-    all but those that it held out for validation; None where it was not, or where that is not
-    known.
+    """Return what to say of a score on `examples` if the model, or one that it began as, was
+    trained on more than a few of them; None where it was not, or where that is not known.
 
-    The texts and labels are compared, not the paths: a copy of the training file is known too, and
-    another file of its name is not taken for it.
+    The texts are compared, not the paths: a copy of the training file, a part of it, or one in
+    another order is known too, and another file of its name is not taken for it.
 
     Args:
         facts: of the training, as ``bertine.json`` tells them.
         examples: in the order of their file.
     """
-    part = trained_part(facts, examples)
-    if part is None:
+    own, before = rows_in_facts(facts)
+    if own or before:
+        return seen_line(count_known(examples.items, own | before), len(examples))
+    return seen_line(_count_trained(facts, examples), len(examples))
+
+
+def seen_line(
+    seen: int, count: int, whose: str = "the model", what: str = "examples"
+) -> str | None:
+    """Say that a model was trained on so many of those that it is scored on; None of none."""
+    if not seen:
         return None
-    which = f"these {len(examples):,} examples"
-    if len(part) < len(examples):
-        which = f"{len(part):,} of {which}"
-    return f"note: the model was trained on {which}; its score on them says little about new texts"
+    which = f"these {count:,} {what}"
+    if seen < count:
+        which = f"{seen:,} of {which}"
+    return f"note: {whose} was trained on {which}; its score on them says little about new texts"
 
 
-def trained_part(facts: Mapping[str, Any], examples: Examples[Any]) -> Examples[Any] | None:
-    """Return those of `examples` that a model was trained on: all, or all but those that it held
-    out for validation; None where it was trained on others, or where that is not known. The
-    arguments are those of :func:`seen_note`."""
+def _count_trained(facts: Mapping[str, Any], examples: Examples[Any]) -> int:
+    """Count those of `examples` that a model of an earlier Bertine was trained on: all, or all but
+    those that it held out for validation; 0 where it was trained on others, or where that is not
+    known. The arguments are those of :func:`seen_note`."""
     trained, fingerprint = facts.get("num_examples"), facts.get("examples_fingerprint")
     seed = facts.get("split_seed", facts.get("seed"))
     if not isinstance(trained, int) or not isinstance(seed, int):
-        return None
-    for part in _parts(examples, trained, seed):
-        if len(part) == trained and part.fingerprint() == fingerprint:
-            return part
-    return None
+        return 0
+    parts = _parts(examples, trained, seed)
+    fits = any(len(part) == trained and part.fingerprint() == fingerprint for part in parts)
+    return trained if fits else 0
 
 
 def _parts(examples: Examples, trained: int, seed: int) -> Iterator[Examples]:

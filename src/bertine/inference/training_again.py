@@ -3,6 +3,7 @@ unchanged."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Reading
 from bertine.errors import BertineError
 from bertine.records.examples import Examples
+from bertine.records.known_rows import rows_in_facts
 
 
 def training_examples_again(task: str, facts: Mapping[str, Any]) -> Examples[Any]:
@@ -35,6 +37,7 @@ def training_examples_again(task: str, facts: Mapping[str, Any]) -> Examples[Any
         reading = Reading.from_facts({**(facts.get("reading") or {}), "glue_task": part})
     seed = facts.get("seed")
     seed = seed if isinstance(seed, int) else 0
+    reading = dataclasses.replace(reading, known=rows_in_facts(facts)[1])
     train = read_labelled(kind, path, seed=seed, reading=reading).train
     if train.fingerprint() != fingerprint:
         raise BertineError(f"{path}: the training data have changed since")

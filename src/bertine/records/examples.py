@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from bertine.errors import BertineError
 from bertine.options.names import option, text_option
 from bertine.records.class_labels import ClassLabels
+from bertine.records.known_rows import staying
 from bertine.rng import generator
 from bertine.tables.column_names import MissingColumn, require_columns, untold
 from bertine.tables.given import Source
@@ -90,14 +91,21 @@ class Examples(Generic[Item]):
         return digest.hexdigest()
 
     def hold_out(
-        self, share: float, seed: int, *, stratify: bool = True
+        self,
+        share: float,
+        seed: int,
+        *,
+        stratify: bool = True,
+        known: Collection[int] = (),
     ) -> tuple[Examples[Item], Examples[Item]]:
         """Split off a random `share` of the examples (at least one), of each label about the same
         share; both parts keep the order, and the first has every label.
 
-        Without `stratify` the labels, which may be scores, do not count.
+        Without `stratify` the labels, which may be scores, do not count. Rows whose numbers are
+        `known` (:mod:`~bertine.records.known_rows`) stay in the first part, unless the others are
+        fewer than half of what is to be split off.
 
-        The same examples, share and seed give the same parts.
+        The same examples, share, seed and known rows give the same parts.
         """
         if not 0 < share < 1 or len(self) < 2:
             raise BertineError(
@@ -109,9 +117,14 @@ class Examples(Generic[Item]):
         for index in generator(seed, "hold-out").permutation(len(self)).tolist():
             label = items[index].label if stratify else None
             by_label.setdefault(label or "", []).append(index)
+        wanted = max(1, round(share * len(self)))
+        stay = staying({number: [item] for number, item in enumerate(items)}, known, wanted)
+        for own in by_label.values() if stay else ():
+            own.sort(key=lambda index: index not in stay)
         # One of each label stays. Of the others in a row, label after label, every so many-th
         # goes, which takes the same share of all.
         free = [index for key in sorted(by_label) for index in by_label[key][1:]]
+        free = [index for index in free if index not in stay] or free
         if not free:
             raise BertineError(
                 f"{self.source}: cannot hold out a validation set, as no label is there twice"
@@ -123,7 +136,7 @@ class Examples(Generic[Item]):
                 )
                 + "give a folder with a training and a validation file"
             )
-        count = min(max(1, round(share * len(self))), len(free))
+        count = min(wanted, len(free))
         chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}
         kept = [item for index, item in enumerate(self.items) if index not in chosen]
         held = [item for index, item in enumerate(self.items) if index in chosen]

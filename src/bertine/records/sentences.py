@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from bertine.errors import BertineError
 from bertine.records.entities import Scheme
 from bertine.records.examples import Examples
+from bertine.records.known_rows import staying
 from bertine.rng import generator
 from bertine.terminal.console import counted
 
@@ -68,12 +70,18 @@ class Sentences(Examples[Sentence]):
         return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
 
     def hold_out(
-        self, share: float, seed: int, *, stratify: bool = True
+        self,
+        share: float,
+        seed: int,
+        *,
+        stratify: bool = True,
+        known: Collection[int] = (),
     ) -> tuple[Sentences, Sentences]:
         """Split off about a `share` of the sentences: whole documents where there are twenty or
         more, else single sentences; every tag stays in the first part.
 
-        The same sentences, share and seed give the same parts.
+        Sentences that are `known`, and their documents, stay in the first part, as
+        :meth:`Examples.hold_out` has it. The same arguments give the same parts.
 
         Raises:
             BertineError: there is nothing that can be split off.
@@ -87,11 +95,14 @@ class Sentences(Examples[Sentence]):
             units.setdefault(key, []).append(item)
         left = Counter(tag for item in self.items for tag in item.tags or ())
         wanted = max(1, round(share * len(self)))
+        stay = staying(units, known, wanted)
         names = list(units)
         held: set[tuple[str, int]] = set()
         taken = 0
         for index in generator(seed, "hold-out").permutation(len(names)).tolist():
             unit = units[names[index]]
+            if names[index] in stay:
+                continue
             own = Counter(tag for item in unit for tag in item.tags or ())
             if taken + len(unit) > max(wanted, 1.5 * wanted if by_document else wanted):
                 continue

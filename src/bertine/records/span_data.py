@@ -4,7 +4,7 @@ each question.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def read_questions(
 
 
 def read_span_splits(
-    data: Data, *, official: bool, seed: int, **reading: Any
+    data: Data, *, official: bool, seed: int, known: Collection[int] = (), **reading: Any
 ) -> tuple[SpanExamples, SpanExamples]:
     """Read the training questions and those that the model is judged on. Where there is no
     validation file, a tenth of the training questions is held out, by contexts.
@@ -63,6 +63,7 @@ def read_span_splits(
             format ``train….json`` its ``dev….json`` (``val….json``, …) is taken.
         official: only files in SQuAD's format.
         seed: of what is held out.
+        known: the numbers of rows that are not held out.
         reading: how tables are read, see :func:`read_questions`.
 
     Raises:
@@ -87,7 +88,7 @@ def read_span_splits(
     quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
     examples = read_questions(train, quotes=quotes[0], **reading).trainable()
     if validation is None:
-        return examples.hold_out(_HOLD_OUT, seed)
+        return examples.hold_out(_HOLD_OUT, seed, known=known)
     return examples, read_questions(validation, quotes=quotes[-1], **reading).scorable()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from bertine.errors import BertineError
 from bertine.records.examples import Examples
+from bertine.records.known_rows import staying
 from bertine.rng import generator
 
 #: What became of a gold answer whose text is nowhere in the context.
@@ -128,17 +129,26 @@ class SpanExamples(Examples[Question]):
         return self.replaced(kept, *([note] if left else []))
 
     def hold_out(
-        self, share: float, seed: int, *, stratify: bool = True
+        self,
+        share: float,
+        seed: int,
+        *,
+        stratify: bool = True,
+        known: Collection[int] = (),
     ) -> tuple[SpanExamples, SpanExamples]:
         """Split off about `share` of the questions, at random, with all the questions about the
         same context on one side: answers seen in training are no test. Both parts keep the order.
 
-        The same examples, share and seed give the same parts; `stratify` changes nothing.
+        A context with a question that is `known` stays in the first part, as
+        :meth:`Examples.hold_out` has it. The same arguments give the same parts; `stratify`
+        changes nothing.
 
         Raises:
             BertineError: all questions are about one context.
         """
-        contexts = Counter(item.texts[1] for item in self.items)
+        contexts: dict[str, list[Question]] = {}
+        for item in self.items:
+            contexts.setdefault(item.texts[1], []).append(item)
         if not 0 < share < 1 or len(contexts) < 2:
             raise BertineError(
                 f"{self.source}: cannot hold out {share:g} of the questions about "
@@ -146,13 +156,16 @@ class SpanExamples(Examples[Question]):
             )
         names = list(contexts)
         wanted = max(1, round(share * len(self)))
+        stay = staying(contexts, known, wanted)
+        order = [names[n] for n in generator(seed, "hold-out").permutation(len(names)).tolist()]
         held: set[str] = set()
         count = 0
-        for index in generator(seed, "hold-out").permutation(len(names)).tolist()[:-1]:
+        for name in order if stay else order[:-1]:
             if count >= wanted:
                 break
-            held.add(names[index])
-            count += contexts[names[index]]
+            if name not in stay:
+                held.add(name)
+                count += len(contexts[name])
         inside = [item for item in self.items if item.texts[1] in held]
         outside = [item for item in self.items if item.texts[1] not in held]
         other = self.replaced(inside, source=f"{self.source} (held out)")

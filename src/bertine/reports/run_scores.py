@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertine.intervals import better_baseline
 from bertine.reports import html
 from bertine.reports.checks.finetuning_evidence import one_label
 from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
@@ -76,7 +77,6 @@ def baselines(run: RunFolder) -> Section | None:
         names = [name for name in judged if name in scored[0]["metrics"]]
         others = [name for name in scored[0]["metrics"] if name not in names]
         names = [*names, *others][: max(_SCORES, len(names))]
-        # Of equals the model comes first: a baseline wins that is better.
         rows = [("this model", metrics, "")] if metrics else []
         rows += [(str(b["name"]), b["metrics"], f"{b['seconds']:.1f} s") for b in scored]
         rows.sort(key=lambda row: -sum(row[1].get(name, 0.0) for name in judged))
@@ -85,8 +85,9 @@ def baselines(run: RunFolder) -> Section | None:
             for name, scores, took in rows
         ]
     blocks: list[html.Block] = []
-    if metrics and rows[0][0] != "this model":
-        text = f"A baseline wins: {rows[0][0]} is better than this model."
+    count = int(run.scores.get("final", {}).get("num_examples") or 0)
+    if name := better_baseline(metrics, judged, scored, count):
+        text = f"A baseline wins: {name} is better than this model by more than chance."
         blocks.append(Note(text, "fault"))
     blocks.append(
         PageTable(["", *map(score_name, names), "time"], cells, numeric=range(1, len(names) + 2))

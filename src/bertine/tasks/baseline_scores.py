@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bertine.intervals import better_baseline
+from bertine.options.names import option
 from bertine.scores import score_text
-from bertine.tasks.metrics import official_score
 from bertine.terminal.console import aligned
 
+#: The name of the baseline that is the head alone.
+HEAD_ALONE = "frozen vectors"
 #: Scores in a table, beside those by which a task is judged.
 _SHOWN = 3
 
@@ -23,12 +26,16 @@ class BaselineScore:
         metrics: of the task's report, under the same names.
         seconds: that fitting and answering took.
         num_train: examples that it was fitted on.
+        num_judged: examples that it was judged on.
+        may_win: see :func:`~bertine.intervals.better_baseline`.
     """
 
     name: str
     metrics: dict[str, float]
     seconds: float
     num_train: int
+    num_judged: int = 0
+    may_win: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return only JSON types; :meth:`read` takes it back."""
@@ -42,21 +49,19 @@ class BaselineScore:
             {str(name): float(value) for name, value in values["metrics"].items()},
             float(values["seconds"]),
             int(values.get("num_train", 0)),
+            int(values.get("num_judged", 0)),
+            bool(values.get("may_win", True)),
         )
 
 
 def winner(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> BaselineScore | None:
-    """Find the best of the baselines where it is better than a model with these `metrics`, by the
-    mean of those that are `judged`; None where none is, or they lack these metrics."""
-    known = [baseline for baseline in baselines if set(judged) <= set(baseline.metrics)]
-    if not known or not judged or not set(judged) <= set(metrics):
-        return None
-    best = max(known, key=lambda baseline: official_score(baseline.metrics, judged))
-    if official_score(best.metrics, judged) > official_score(metrics, judged):
-        return best
-    return None
+    """Return the best of the baselines where it is better than a model with these `metrics` by more
+    than chance; None where none is."""
+    values = [baseline.to_dict() for baseline in baselines]
+    name = better_baseline(metrics, judged, values, 0)
+    return next((baseline for baseline in baselines if baseline.name == name), None)
 
 
 def baseline_lines(
@@ -82,8 +87,19 @@ def baseline_lines(
     best = winner(metrics, judged, baselines)
     if best is not None:
         by = " and ".join(judged)
-        lines.insert(0, f"a baseline wins: {best.name} is better than this model by {by}")
+        lines.insert(
+            0,
+            f"a baseline wins: {best.name} is better than this model by {by}, by more than chance; "
+            + what_to_do(best.name),
+        )
     return lines
+
+
+def what_to_do(name: str) -> str:
+    """Say what to do where the baseline of this name wins."""
+    if name == HEAD_ALONE:
+        return f"{option('frozen', True)} trains that one"
+    return "use it, or train longer, on more labels or from another model"
 
 
 def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:

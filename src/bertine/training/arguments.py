@@ -53,7 +53,9 @@ def reading_of(options: FinetuneOptions) -> Reading:
         BertineError: an option of tables is not known or out of range.
     """
     limits = SpanLimits.given(**SpanReading.of(options).values())
-    return Reading.of(options, options=TableOptions.of(options), limits=limits, whole=False)
+    return Reading.of(
+        options, options=TableOptions.of(options), limits=limits, whole=False, known=frozenset()
+    )
 
 
 def names_one_task(task: str, glue_task: str | None) -> bool:

@@ -60,6 +60,7 @@ def measure_baselines(
         encoder: the model as it is before training; None: no baseline on its vectors.
     """
     scored = []
+    count = len(next(iter(sets.values())))
     for name, examples, fit in _planned(task, train, encoder):
         begun = time.perf_counter()
         # Products as small as these are slower with several threads than with one.
@@ -75,7 +76,7 @@ def measure_baselines(
                 before = f"{word}_" if word else ""
                 metrics |= {before + metric: value for metric, value in scores.items()}
         seconds = time.perf_counter() - begun
-        scored.append(BaselineScore(name, metrics, round(seconds, 3), len(examples)))
+        scored.append(BaselineScore(name, metrics, round(seconds, 3), len(examples), count))
         if len(examples) < len(train):
             say(f"baseline {name}: fitted on {len(examples):,} of {len(train):,} examples")
     return scored

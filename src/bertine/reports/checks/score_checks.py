@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertine.intervals import better_baseline
 from bertine.options.finetuning import OF_TRAINING
 from bertine.reports.checks.finetuning_evidence import Evidence
 from bertine.reports.checks.log_view import Finding
@@ -33,16 +34,11 @@ def under_baseline(evidence: Evidence, cause: Finding | None) -> list[Finding]:
     judged, baselines = evidence.judged, evidence.facts.get("baselines")
     if not judged or not isinstance(baselines, Sequence):
         return []
-    scores = {
-        str(baseline["name"]): [float(baseline["metrics"][metric]) for metric in judged]
-        for baseline in baselines
-        if isinstance(baseline, Mapping) and set(judged) <= set(baseline.get("metrics") or {})
-    }
-    own = [evidence.metrics[metric] for metric in judged]
-    if not scores or max(map(sum, scores.values())) <= sum(own):
+    known = [baseline for baseline in baselines if isinstance(baseline, Mapping)]
+    name = better_baseline(evidence.metrics, judged, known, evidence.count)
+    if name is None:
         return []
-    name = max(scores, key=lambda name: sum(scores[name]))
-    text = f"the baseline {name!r} is better than the model on the same examples. "
+    text = f"the baseline {name!r} is better than the model, by more than chance. "
     instead = bool(evidence.facts.get("instead_of"))
     if name == "frozen vectors" and instead:
         return []  # that is what the model is; it was fitted once more

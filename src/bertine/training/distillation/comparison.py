@@ -15,11 +15,11 @@ from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
+from bertine.inference.seen_in_training import seen_line
 from bertine.names import AnswerPrecision, Precision
 from bertine.records.examples import Examples
 from bertine.scores import score_name, score_text
 from bertine.tasks.base import Task
-from bertine.training.distillation.seen_by_teacher import seen_line
 from bertine.training.distillation.teachers import ModelTeacher, Teacher
 
 #: Turns of each, and the seconds that one of the teacher's takes, about.
@@ -37,8 +37,8 @@ class TeacherComparison:
         metrics: of the teacher on the validation examples; empty: not known.
         judged_by_teacher: whether the validation examples have the teacher's answers for labels, as
             they have none of their own: the student's scores are its agreement with the teacher.
-        seen: validation examples that the teacher was trained on, as far as that is known; 0 of
-            few.
+        seen: validation examples that the teacher, or what the student begins as, was trained on,
+            as far as that is known; 0 of few.
         judged: validation examples.
         agreement: the share of the validation examples that both answer alike; None: not known, or
             answers are numbers.
@@ -108,8 +108,16 @@ class TeacherComparison:
         if facts:
             lines.append("; ".join(facts))
         if self.seen:
-            lines.append(seen_line(self.seen, self.judged))
+            lines.append(seen_by_teacher(self.seen, self.judged))
         return lines
+
+
+def seen_by_teacher(seen: int, judged: int) -> str:
+    """Say that a teacher, or what its student begins as, was trained on so many of the validation
+    examples."""
+    whose = "the teacher, or what the student begins as,"
+    line = seen_line(seen, judged, whose, "validation examples")
+    return f"{line}, and the student's share of it as little"
 
 
 def compare(

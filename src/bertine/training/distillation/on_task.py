@@ -16,11 +16,13 @@ from bertine.datasets.partly_labelled import PartlyLabelled, read_partly_labelle
 from bertine.datasets.reading import Labelled
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
+from bertine.inference.seen_in_training import rows_known_by
 from bertine.objectives.distillation.around_mlm import check_stages, teacher_of
 from bertine.objectives.distillation.maps import MapLosses
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
+from bertine.records.known_rows import count_known
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
@@ -29,10 +31,9 @@ from bertine.terminal.console import say, warn
 from bertine.training.arguments import reading_of
 from bertine.training.computing import Computing
 from bertine.training.distillation.arguments import maps_facts, part_of
-from bertine.training.distillation.comparison import TeacherComparison, compare
+from bertine.training.distillation.comparison import TeacherComparison, compare, seen_by_teacher
 from bertine.training.distillation.kept_answers import kept_answers
 from bertine.training.distillation.result import Distilled
-from bertine.training.distillation.seen_by_teacher import seen_line
 from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.task_setup import (
     StagedFeatures,
@@ -160,6 +161,10 @@ class _TaskDistillation:
         if isinstance(teacher, ModelTeacher):
             # What the teacher held out of these texts, it is judged on again.
             seed = teacher.split_seed(seed)
+        known = teacher.known
+        if plan.folder is not None:
+            known |= rows_known_by(plan.folder)
+        reading = dataclasses.replace(reading, known=known)
         read = read_partly_labelled(teacher.task, data, reading, seed=seed)
         if isinstance(teacher, FileTeacher):
             teacher = teacher.fit(read)
@@ -211,9 +216,9 @@ class _TaskDistillation:
         look = look_at(type(task), labelled, read.validation, own, held, unknown=unknown)
         tuned = Wishes.of(tuning).plan(loaded.config, len(read.train), task)
         say_what(loaded, read.train, read.validation, task.notes(features), look)
-        seen = 0 if judged_by_teacher else teacher.seen(read)
+        seen = 0 if judged_by_teacher else count_known(read.validation.items, known)
         if seen:
-            warn(seen_line(seen, len(read.validation)))
+            warn(seen_by_teacher(seen, len(read.validation)))
         if judged_by_teacher:
             say(why_teacher_judges(read, num_labelled))
         say_plan(tuned, len(read.train))

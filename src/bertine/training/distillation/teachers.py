@@ -16,6 +16,7 @@ from bertine.datasets.partly_labelled import PartlyLabelled
 from bertine.errors import BertineError
 from bertine.inference.answering import Answering
 from bertine.inference.predictor import Predictor
+from bertine.inference.seen_in_training import rows_known
 from bertine.modeldir import LoadedModel
 from bertine.models.config import Config
 from bertine.models.mean_layer import has_mean_layer
@@ -28,7 +29,6 @@ from bertine.tasks.base import Task
 from bertine.tasks.texts.whole_text import WholeTextTask
 from bertine.terminal.console import counted, human_count, progress
 from bertine.text.tokenizer import Tokenizer
-from bertine.training.distillation.seen_by_teacher import seen_by_teacher
 
 
 class Teacher(ABC):
@@ -68,9 +68,10 @@ class Teacher(ABC):
             BertineError: it reads these examples in other parts than the student does.
         """
 
-    def seen(self, data: PartlyLabelled) -> int:
-        """Count the validation examples that it was trained on, as far as that is known."""
-        return 0
+    @property
+    def known(self) -> frozenset[int]:
+        """The numbers of the rows that it was trained on, as far as that is known."""
+        return frozenset()
 
     @abstractmethod
     def answers(self, data: PartlyLabelled) -> list[Any] | None:
@@ -141,8 +142,9 @@ class ModelTeacher(Teacher):
         seed = facts.get("split_seed", facts.get("seed"))
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
 
-    def seen(self, data: PartlyLabelled) -> int:
-        return seen_by_teacher(self.task.name, self.predictor.training, data)
+    @cached_property
+    def known(self) -> frozenset[int]:  # type: ignore[override]
+        return rows_known(self.task.name, self.predictor.training)
 
     def answering(self, columns: Sequence[str]) -> Answering:
         """Return the teacher over a table with these text columns."""

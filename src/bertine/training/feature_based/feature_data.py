@@ -37,6 +37,7 @@ def read_sets(
         split_seed=None,
         options=TableOptions(),
         whole=False,
+        known=frozenset(),
         limits=None,
     )
     labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)

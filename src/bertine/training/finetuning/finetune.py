@@ -183,7 +183,7 @@ def run_finetuning(
         baselines=kept_baselines(run.folder),
         saved=outcome.saved,
         origin=Origin(
-            read=lambda: read_or_given(task, data, seed=seed, reading=reading),
+            read=lambda: read_or_given(task, data, seed=seed, reading=prepared.reading),
             fingerprint=prepared.validation.examples.fingerprint(),
             train_fingerprint=prepared.train.examples.fingerprint(),
             device=str(where),

@@ -10,26 +10,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from bertine.errors import BertineError
+from bertine.intervals import beyond_error
 from bertine.options.names import option
 from bertine.scores import score_text
+from bertine.tasks.baseline_scores import HEAD_ALONE
 from bertine.tasks.metrics import official_score
 from bertine.tasks.report import EvaluationReport
 from bertine.terminal.console import say, warn
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head, fits_alone
 from bertine.training.finetuning.plan import FEW_CLASSES, classes_of
 from bertine.training.finetuning.setup import Prepared, frozen_beside
-from bertine.training.loop.best import beyond_error
 
-#: The baseline that is the head alone.
-_BASELINE = "frozen vectors"
 #: With more pairs than that the head alone is only fitted where its baseline says that it is worth
 #: it: training all weights is mostly better there, and vectors take their time.
 _FEW_PAIRS = 10_000
+
+
+@dataclass(frozen=True)
+class HeadAlone:
+    """The head alone, as it was fitted beside the trained model.
+
+    Attributes:
+        prepared: the run with it.
+        report: its evaluation on the validation examples.
+        fitted: how it was fitted.
+        better: whether it is to be saved in place of the trained model.
+    """
+
+    prepared: Prepared
+    report: EvaluationReport
+    fitted: FittedHead
+    better: bool
 
 
 def head_alone_instead(
@@ -40,7 +57,7 @@ def head_alone_instead(
     *,
     dtype: torch.dtype,
     seed: int,
-) -> tuple[Prepared, EvaluationReport, FittedHead] | None:
+) -> HeadAlone | None:
     """Fit the head alone where it may be better than the trained model.
 
     Args:
@@ -52,9 +69,8 @@ def head_alone_instead(
         seed: of the run.
 
     Returns:
-        The run with the head alone, its evaluation, and how it was fitted, where it is better; else
-        None, and so where the user has said which of the two is wanted or how pairs are read, or
-        it cannot be fitted.
+        The head alone; None where there is none, as the user has said which of the two is wanted or
+        how pairs are read, or it cannot be fitted, or does not promise to be better.
     """
     start, names = prepared.start, prepared.metric_names
     chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper is not None
@@ -63,7 +79,7 @@ def head_alone_instead(
     chosen |= not fits_alone(prepared.task, prepared.loaded.model)
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
-    scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == _BASELINE]
+    scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == HEAD_ALONE]
     beside: Mapping[str, float] = scores[0] if scores else {}
     if not set(names) <= set(beside):
         return None
@@ -81,14 +97,16 @@ def head_alone_instead(
     fitted = fit_head(other, dtype)
     report = judge(other)
     # Many classes with few examples each are known far worse without a fifth of these.
+    # Of examples that the encoder was trained on before, those left out are none that are new.
     left_out = fitted.count if classes_of(prepared.task) <= FEW_CLASSES else 0
+    left_out = 0 if prepared.seen_in_training else left_out
     score = score_of_head(report.metrics, count, fitted.cross_validated, left_out, names)
     if not alone_is_better(names[0], score, own, count, pairs=pairs):
         say(
             f"the head alone is no better: {score_text(names[0], score)} against "
             f"{score_text(names[0], own)}; the trained model is saved"
         )
-        return None
+        return HeadAlone(other, report, fitted, better=False)
     more = " and on training examples that were left out" if left_out else ""
     better = "better" if score > own else "as good, within chance, and mostly the better one"
     say(
@@ -97,7 +115,7 @@ def head_alone_instead(
         f"{score_text(names[0], own)} on the validation examples; it is saved in place of the "
         f"trained model ({option('frozen', False)} saves that one)"
     )
-    return other, report, fitted
+    return HeadAlone(other, report, fitted, better=True)
 
 
 def score_of_head(

@@ -51,7 +51,7 @@ class TrainingPlan:
         learning_rate: its highest value.
         save_best: whether the weights of the best epoch are saved, not those of the last; None:
             where the best one is better by more than chance
-            (:func:`bertine.training.loop.best.clearly_better`).
+            (:func:`bertine.intervals.clearly_better`).
         chosen: whether epochs, batch size or rate come from the rule, not from the user or the
             paper.
         paper: the recipe of the model's paper, where that is asked for.

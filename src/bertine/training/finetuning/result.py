@@ -18,6 +18,8 @@ from bertine.terminal.console import warn
 
 #: The key of ``scores.json`` that says in words which weights are saved.
 SAVED = "saved"
+#: The key that has how many of the validation examples the model that training began with has seen.
+SEEN = "seen"
 #: Files whose rows say of themselves what they hold, of all tasks.
 _ROWS = (".jsonl", ".json", ".parquet")
 

@@ -4,7 +4,7 @@ directory."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,14 @@ from bertine.inference.evaluate import add_metrics, evaluate_examples
 from bertine.inference.explaining.explained_worst import TOKENS, write_explained
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.losses import write_worst
+from bertine.intervals import clearly_better
 from bertine.modeldir import only_here, save_model
 from bertine.models.precision import resolve_precision
+from bertine.records.known_rows import ROWS, row_numbers, rows_as_facts
 from bertine.runs.files import DATA
 from bertine.runs.log import read_log
 from bertine.tasks.base import Task
+from bertine.tasks.baseline_scores import HEAD_ALONE
 from bertine.tasks.calibration import Calibration, Decisions, calibrate, divided_by_others
 from bertine.tasks.conformal import Conformal
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
@@ -32,10 +35,10 @@ from bertine.training.few_shot.encoder import strengths_after, train_encoder
 from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
 from bertine.training.finetuning.frozen_head import FittedHead, fit_head
 from bertine.training.finetuning.head_alone import head_alone_instead
-from bertine.training.finetuning.result import SAVED, final_of, saved_of
+from bertine.training.finetuning.result import SAVED, SEEN, final_of, saved_of
 from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
 from bertine.training.finetuning.setup import Prepared
-from bertine.training.loop.best import Best, Choice, clearly_better, load_best, recorded_best
+from bertine.training.loop.best import Best, Choice, load_best, recorded_best
 from bertine.training.loop.checkpoint import checkpoints
 from bertine.training.loop.display import Display
 from bertine.training.loop.fit import FitConfig, fit
@@ -220,16 +223,22 @@ class _Finetuning:
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.reading.to_facts()
+        rows = row_numbers(prepared.train.examples.items)
+        facts[ROWS] = rows_as_facts(rows, prepared.reading.known)
         facts["environment"] = run.environment
         look = prepared.look
         facts["data"] = {"train": counts_of(look.train), "validation": counts_of(look.validation)}
         if report is not None:
             count = len(prepared.validation.examples)
             facts["evaluation"] = {"num_examples": count, "metrics": dict(report.metrics)}
+            if prepared.seen:
+                facts["evaluation"]["seen"] = prepared.seen
         if self.majority is not None:
             facts[MAJORITY] = self.majority
         final = {} if report is None else report.to_dict()
         values = {"scores": scores, "step": step, "final": final, SAVED: saved_as}
+        if prepared.seen:
+            values[SEEN] = prepared.seen
         if kept is not prepared and trained is not None:
             facts["frozen"] = True
             facts["elapsed"] = 0.0 if self.head is None else self.head.seconds
@@ -245,7 +254,7 @@ class _Finetuning:
             # A threshold of scores is chosen anew where they were divided.
             task = kept.task.finished(kept.loaded.model, self.report)
         one = kept.task.one_label or kept.task.has_choices
-        if one and (conformal := Conformal.of(decisions)) is not None:
+        if one and not prepared.seen and (conformal := Conformal.of(decisions)) is not None:
             facts["conformal"] = conformal.to_dict()
         write_json(run.folder / SCORES, values)
         examples = prepared.validation.examples
@@ -300,13 +309,17 @@ class _Finetuning:
             report.training_majority = self.majority
         for word, other in zip(judged.others, others, strict=True):
             add_metrics(report, word, other)
+        note = judged.seen_note()
+        if note and judged.title != "distill":  # which says it of the teacher
+            report.notes.insert(0, note)
         return report
 
     def _take_weights(self, save_best: bool | None) -> tuple[int, str]:
         """Give the model the weights that are to be saved, the last or the best ones, and have
         their evaluation; return their step, and which they are in words."""
         checkpoints, steps = self.run.checkpoints, self.config.steps
-        known = recorded_best(checkpoints) if save_best is None else None
+        chosen = save_best is None and not self.prepared.seen
+        known = recorded_best(checkpoints) if chosen else None
         scores = _scores(self.run)
         last = scores[-1] if scores else None
         best = None
@@ -331,6 +344,9 @@ class _Finetuning:
 
     def _better_of_both(self) -> Prepared:
         """Return what is to be saved: the trained model, or the head alone where that is better."""
+        if self.prepared.seen:
+            self._may_win(lambda _: False)
+            return self.prepared
         if self.report is None or self.world.size > 1:
             return self.prepared
         instead = head_alone_instead(
@@ -343,8 +359,16 @@ class _Finetuning:
         )
         if instead is None:
             return self.prepared
-        kept, self.report, self.head = instead
-        return kept
+        if not instead.better:
+            self._may_win(lambda name: name != HEAD_ALONE)
+            return self.prepared
+        self.report, self.head = instead.report, instead.fitted
+        return instead.prepared
+
+    def _may_win(self, allowed: Callable[[str], bool]) -> None:
+        """Note which baselines may be said to win."""
+        for baseline in self.baselines:
+            baseline["may_win"] &= allowed(baseline["name"])
 
     def _validation_outputs(self, kept: Prepared, task: Task[Any]) -> list[np.ndarray]:
         """Compute the outputs of the model that is saved for the validation examples."""
@@ -358,6 +382,9 @@ class _Finetuning:
     ) -> Calibration | None:
         """Fit a temperature to the outputs for the validation examples, divide the head and the
         outputs by it, and judge the model anew; None where that is no better, or cannot be."""
+        if kept.seen:
+            say("not calibrated: the model has seen the validation examples")
+            return None
         calibration = calibrate(decisions)
         if calibration is None:
             return None

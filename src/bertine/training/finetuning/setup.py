@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import pooling_of
+from bertine.inference.seen_in_training import rows_known_by, seen_line
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
 from bertine.models.heads import VECTOR_CLASSIFIER
@@ -33,6 +35,7 @@ from bertine.options.finetuning import FreshWeights, LanguageModelBeside, Layers
 from bertine.options.names import option
 from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples, SoftExample
+from bertine.records.known_rows import count_known
 from bertine.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.taskinfo import TaskInfo
@@ -44,6 +47,8 @@ from bertine.training.few_shot.contrast import Contrast
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
+#: What rows have been seen by.
+_START = "the model that training begins with"
 #: Features whose lengths say how long the others are.
 _LOOKED_AT = 1000
 
@@ -78,7 +83,8 @@ class Prepared:
         batches: of the training examples.
         data_path: where they were read.
         look: what was seen in the training and validation examples.
-        reading: how they were read.
+        reading: how they were read; its `known` rows are those that `start`, or a teacher, was
+            trained on.
         loss: what is minimized; None: that of `task`.
         title: of the run, for its bar.
         contrast: how the encoder is trained before its head is fitted alone; None: not at all.
@@ -98,6 +104,33 @@ class Prepared:
     loss: Loss | None = field(default=None, kw_only=True)
     title: str = field(default="finetune", kw_only=True)
     contrast: Contrast | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def seen(self) -> int:
+        """Validation examples that `start`, or a teacher, was trained on; 0 of few. Scores on them
+        say little about new texts, so nothing is chosen, compared or calibrated by such."""
+        return count_known(self.validation.examples.items, self.reading.known)
+
+    @cached_property
+    def seen_in_training(self) -> int:
+        """Training examples that `start`, or a teacher, was trained on before; 0 of few."""
+        return count_known(self.train.examples.items, self.reading.known)
+
+    def seen_note(self) -> str | None:
+        """Say how many of the validation examples `start`, or a teacher, was trained on; None of
+        few."""
+        count = len(self.validation.examples)
+        return seen_line(self.seen, count, _START, "validation examples")
+
+    def say_seen(self) -> None:
+        """Say which examples `start`, or a teacher, was trained on before."""
+        if note := self.seen_note():
+            warn(note)
+        elif self.seen_in_training and self.validation.examples.items:
+            say(
+                f"{_START} was trained on {self.seen_in_training:,} of these training examples; "
+                "the validation examples are others"
+            )
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -152,6 +185,8 @@ def prepare(
             examples that the training examples lack; examples for another task.
     """
     config = load_config(start.model, dropout=start.dropout)
+    if not start.fresh_weights:
+        reading = dataclasses.replace(reading, known=rows_known_by(start.model))
     labelled = read_or_given(task, data, seed=seed, reading=reading)
     train, validation = labelled.train, labelled.validation
     max_length = fitting(
@@ -205,7 +240,7 @@ def prepare(
         batch_size=plan.batch_size,
         seed=seed,
     )
-    return Prepared(
+    prepared = Prepared(
         built,
         loaded,
         start,
@@ -219,6 +254,9 @@ def prepare(
         reading=reading,
         loss=None if start.frozen else beside_next_tokens(built, config, start),
     )
+    if judged:
+        prepared.say_seen()
+    return prepared
 
 
 def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss | None:

@@ -94,7 +94,7 @@ def learning_curve(
 
 def _reading(options: LearningCurveOptions) -> Reading:
     table = TableOptions.of(options, OwnTable())
-    return Reading.of(options, Reading(), options=table, limits=None, whole=True)
+    return Reading.of(options, Reading(), options=table, limits=None, whole=True, known=frozenset())
 
 
 def _split(data: Any, reading: Reading, options: LearningCurveOptions) -> Labelled:

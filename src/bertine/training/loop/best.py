@@ -17,7 +17,6 @@ from typing import Any
 from torch import nn
 
 from bertine.errors import BertineError
-from bertine.intervals import enough_examples
 from bertine.options.names import option
 from bertine.training.loop.checkpoint import (
     DamagedCheckpoint,
@@ -26,9 +25,6 @@ from bertine.training.loop.checkpoint import (
     load_weights,
     read_state,
 )
-
-#: How the names of scores end that are correlations; others are shares of 1.
-_CORRELATIONS = ("pearson", "spearman", "correlation", "matthews")
 
 
 @dataclass(frozen=True)
@@ -72,34 +68,6 @@ class Choice:
             return latest
         wins = value > best.value if self.highest else value < best.value
         return latest if wins else best
-
-
-def beyond_error(metric: str, better: float, than: float, count: int) -> bool:
-    """Tell whether a score is higher than another, which was measured on `count` examples, by more
-    than the standard error of the latter as a share (or as a correlation)."""
-    if metric.endswith(_CORRELATIONS):
-        error = (1 - than * than) / math.sqrt(max(1, count - 1))
-    else:
-        error = math.sqrt(max(0.0, than * (1 - than)) / max(1, count))
-    return better > than + error
-
-
-def clearly_better(metric: str, best: float, last: float, count: int) -> bool:
-    """Tell whether a score is better than another on the same `count` examples by more than chance:
-    by more than a standard error, and by so many examples that it cannot be one or two lucky ones.
-
-    Of many epochs some score best by luck. On 30 held-out examples the epoch with the best score
-    was on mean three points worse on further examples than the last one, whose rate had come down
-    (``docs/results.md``).
-    """
-    if not beyond_error(metric, best, last, count):
-        return False
-    if metric.endswith("matthews"):  # of two balanced classes: twice the accuracy, less 1
-        return enough_examples((best - last) / 2, count)
-    if metric.endswith(_CORRELATIONS):
-        # Fisher's z of a correlation has the variance 1 / (n - 3) (Metron 1, 1921, 3-32).
-        return count > 3
-    return enough_examples(best - last, count)
 
 
 def restored(state: Mapping[str, Any]) -> Best | None:
