@@ -201,6 +201,10 @@ def _scores(task: TaskInfo | None, facts: Mapping[str, Any]) -> Iterator[str]:
             by_example = task is not None and task.name != "tagging"
             interval = _interval(name, value, count) if by_example else "–"
             yield f"| {name} | {value:.4f} | {interval} |"
+        if isinstance(seen := evaluation.get("seen"), int):
+            yield ""
+            yield f"The model that training began with was trained on {seen:,} of these examples:"
+            yield "the scores say little about new texts."
     final = _mapping(facts.get("final"))
     if final:
         if facts.get("save_best"):

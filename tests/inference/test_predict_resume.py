@@ -252,15 +252,19 @@ def test_parquet_out_keeps_types(predictor: Predictor, tmp_path: Path) -> None:
     predict(predictor, source, out)
     found = pq.read_table(out).to_pylist()
     answers = predictor.predict([row["text"] for row in rows])
-    assert list(found[0]) == ["text", "n", "tags", "label", "probability", "more"]
+    assert list(found[0]) == ["text", "n", "tags", "label", "probability", "more", "empty"]
     assert [row["n"] for row in found] == [None, 2.0, 2.5]
     assert [row["tags"] for row in found] == [["a"], [], None]
     assert [row["more"] for row in found] == [None, None, True]
-    assert [row["label"] for row in found] == [answer.label for answer in answers]
+    assert [row["label"] for row in found] == [*(each.label for each in answers[:2]), None]
+    assert [row["empty"] for row in found] == [None, None, True]
     # And Parquet to Parquet.
     again = tmp_path / "again.parquet"
     predict(predictor, out, again)
-    assert pq.read_table(again).column_names[-2:] == ["predicted_label", "predicted_probability"]
+    assert pq.read_table(again).column_names[-3:-1] == [
+        "predicted_label",
+        "predicted_probability",
+    ]
 
 
 def test_where_there_is_no_answer_there_is_no_place(

@@ -167,12 +167,11 @@ def test_plain_text_to_stdout(
     report = predict(predictor, source)
     lines = [line.split("\t", 2) for line in capsys.readouterr().out.splitlines()]
     assert [line[2] for line in lines] == source.read_text().splitlines()
-    assert [line[0] for line in lines] == [
-        p.label for p in predictor.predict(source.read_text().splitlines())
-    ]
+    answers = predictor.predict(source.read_text().splitlines())
+    assert [line[0] for line in lines] == [answers[0].label, "", answers[2].label]
     text = "\n".join(report.lines())
     assert "1 of 3 texts were cut at 24 pieces (9 pieces lost)" in text
-    assert "1 of 3 texts are empty" in text
+    assert "1 of 3 texts are empty (line 2) and have no answer" in text
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,9 @@ def test_texts_and_their_vectors_give_the_nearest(embedder: Embedder, tmp_path: 
     assert [each.text for each in found.found] == [texts[row] for row in order]
     assert [each.score for each in found.found] == pytest.approx(cosines[order], abs=1e-5)
     assert [each.row for each in found.found[:2]] == [11 + 1, 30 + 1]
-    assert found.lines()[9:] == found.notes == ["3 of 40 texts are empty"]
+    assert found.lines()[9:] == found.notes
+    assert found.notes[0].startswith("3 of 40 texts are empty (lines ")
+    assert found.notes[0].endswith(") and are not compared")
     assert found.lines()[0].endswith(texts[order[0]])
 
     embed(embedder, source, tmp_path / "v.npy", show_progress=False)
@@ -125,7 +127,8 @@ def test_fewer_rows_than_asked_for(embedder: Embedder, tmp_path: Path) -> None:
 def test_empty_texts_are_counted(embedder: Embedder, tmp_path: Path) -> None:
     source = write(tmp_path / "in.txt", ["a cat", "", "  "])
     found = similar("a dog", source, model=embedder, show_progress=False)
-    assert found.notes == ["2 of 3 texts are empty"]
+    assert found.notes == ["2 of 3 texts are empty (lines 2, 3) and are not compared"]
+    assert [each.text for each in found.found] == ["a cat"]
 
 
 def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:

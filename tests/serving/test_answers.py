@@ -82,7 +82,10 @@ def test_predictions_are_those_of_the_predictor(
     found = answer.json["predictions"]
     assert len(found) == len(expected)
     for each, wanted in zip(found, expected, strict=True):
-        if kind in ("text", "pairs"):
+        assert each.get("empty", False) == wanted.empty
+        if wanted.empty:
+            assert each["label"] is each["probability"] is each["probabilities"] is None
+        elif kind in ("text", "pairs"):
             assert each["label"] == wanted.label
             assert each["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
         elif kind == "regression":
@@ -523,7 +526,8 @@ def test_costs_decide_and_their_errors_name_the_model(
     costs.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with running({"text": models["text"]}, options=ServeOptions(cost_matrix=costs)) as client:
         answer = client("/predict", {"texts": TEXTS["text"]})
-        assert {found["label"] for found in answer.json["predictions"]} == {labels[-1]}
+        given = [found["label"] for found in answer.json["predictions"]]
+        assert given == [labels[-1], None, *[labels[-1]] * 2]  # the second text is empty
     costs.write_text("true,car\ncar,0\n", encoding="utf-8")
     with (
         pytest.raises(BertineError, match=r"text: .*costs.csv: the column 'car' is none"),
@@ -545,7 +549,7 @@ def test_unsure_answers_are_null(models: dict[str, Path]) -> None:
             assert answer.status == 200, answer.body
             for found in answer.json["predictions"]:
                 assert found["label"] is None
-                assert 0 < found["probability"] < 1
+                assert found.get("empty") or 0 < found["probability"] < 1
                 assert found.get("choice") is None
     with (
         pytest.raises(BertineError, match="regression: abstain_below is for models that choose"),

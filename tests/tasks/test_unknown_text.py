@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from bertine.tasks.base import Task
 from bertine.tasks.features import Features
 from bertine.tasks.tagging.task import Tagging
 from bertine.tasks.texts.classification import Prediction, TextClassification
-from bertine.tasks.unknown_text import UnknownText, mostly_unknown, with_flags
+from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
+from bertine.tasks.texts.regression import Score, TextRegression
+from bertine.tasks.unknown_text import UnknownText, empty_rows, mostly_unknown, with_flags
 from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -113,7 +116,9 @@ def test_counts_go_on() -> None:
 def test_answers_to_such_texts_are_flagged() -> None:
     known = tokenizer()
     answers = [toys.prediction("x", {"x": 0.9, "y": 0.1})] * 3
-    flagged = with_flags([*answers], features_of(known, ["a b c", "好的", "好 a b"]), known)
+    texts = ["a b c", "好的", "好 a b"]
+    features = features_of(known, texts)
+    flagged = with_flags([*answers], [[text] for text in texts], features, known)
     assert [answer.unknown for answer in flagged] == [0.0, 1.0, 0.0]
     assert flagged[1].to_json(False) == {"label": "x", "probability": 0.9, "unknown": 1.0}
     assert "unknown" not in flagged[0].to_json(True)
@@ -123,14 +128,77 @@ def test_answers_to_such_texts_are_flagged() -> None:
     assert task.values_of(flagged[0], False) == {"label": "x", "probability": 0.9}
 
 
+EMPTY = [
+    ("", True),
+    ("   ", True),
+    ("\t\n", True),
+    ("\u200b", True),
+    ("\u00ad \x00", True),
+    ("\u3000", True),
+    ("a", False),
+    (".", False),
+    ("好", False),
+    (" the cat ", False),
+]
+
+
+@pytest.mark.parametrize(("text", "empty"), EMPTY)
+def test_empty_texts_are_found(text: str, empty: bool) -> None:
+    known = toys.tokenizer()
+    features = features_of(known, ["the cat", text])
+    assert empty_rows([["the cat"], [text]], features, known) == ({1} if empty else set())
+
+
+def test_of_pairs_and_choices_all_texts_are_empty() -> None:
+    known = toys.tokenizer()
+    task = TextClassification(("x", "y"), text_columns=("a", "b"))
+    texts = [("", ""), ("", "the cat"), ("the cat", " "), ("\u200b", "\u200b")]
+    examples = Examples("t", ("a", "b"), None, [Example(each) for each in texts])
+    assert empty_rows(texts, task.featurize(examples, known), known) == {0, 3}
+
+
+@pytest.mark.parametrize(
+    ("answer", "written", "columns"),
+    [
+        (
+            toys.prediction("x", {"x": 0.9, "y": 0.1}),
+            {"label": None, "probability": None, "probabilities": None},
+            TextClassification(("x", "y")),
+        ),
+        (
+            LabelSet(("x",), all_labels=("x", "y"), numbers=(0.9, 0.1)),
+            {"labels": None, "probabilities": None},
+            MultiLabel(("x", "y")),
+        ),
+        (Score(3.5), {"score": None}, TextRegression()),
+    ],
+)
+def test_of_an_empty_text_nothing_is_answered(
+    answer: Answer, written: dict[str, None], columns: Task[Any]
+) -> None:
+    known = toys.tokenizer()
+    (flagged,) = with_flags([answer], [[""]], features_of(known, [""]), known)
+    assert flagged.empty
+    assert flagged.to_json(True) == {**written, "empty": True}
+    assert flagged.cells() == ("(no answer)", "")
+    assert flagged.flag_lines() == ["the text is empty"]
+    values = columns.values_of(flagged, True)
+    assert values.pop("empty") is True
+    assert set(values.values()) == {None}
+    assert columns.lines_below([""], flagged, True) == []
+    assert not answer.empty
+    assert "empty" not in answer.to_json(True)
+
+
 def test_words_with_tags_count_too() -> None:
     known, task = toys.tokenizer(), Tagging(("O", "B-x", "I-x"))
     words = ("the", "cat", "好", "的", "吗")
     features = task.featurize(Sentences("t", ("words",), None, [Sentence(words)]), known)
     assert mostly_unknown(features, known) == {0: pytest.approx(3 / 5)}
     tagged = task.answers(task.examples_of([words]), [answer_of(words)])
-    assert isinstance(with_flags(tagged, features, known)[0], Answer)
-    assert with_flags(tagged, features, known)[0].to_json(False)["unknown"] == 0.6
+    flagged = with_flags(tagged, [[" ".join(words)]], features, known)
+    assert isinstance(flagged[0], Answer)
+    assert flagged[0].to_json(False)["unknown"] == 0.6
 
 
 def answer_of(words: Sequence[str]) -> object:

@@ -105,10 +105,11 @@ class Answering:
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
         """Decide: outputs for the features → the answer to each example, flagged where the
-        vocabulary knows little of the text."""
+        vocabulary knows little of the text, or there is none."""
         predictions = self.task.decode(outputs, prepared.features)
         answers = self.task.answers(prepared.examples, predictions)
-        return with_flags(answers, prepared.features, self.tokenizer)
+        texts = [item.texts for item in prepared.examples.items]
+        return with_flags(answers, texts, prepared.features, self.tokenizer)
 
     def answer(self, examples: Examples[Any]) -> tuple[list[Any], Sequence[Features]]:
         """Prepare, compute and finish; return the answers and the features."""

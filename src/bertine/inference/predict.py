@@ -298,7 +298,9 @@ class _TablePrediction:
         self.explained, self.nearest = explained, nearest
         names = [*added_columns, *([EXPLANATION] if explained else [])]
         added = [unused(name, table.columns, "predicted_") for name in names]
-        self._flags = {"unknown": unused("unknown", table.columns, "predicted_")}
+        self._flags = {
+            flag: unused(flag, table.columns, "predicted_") for flag in ("unknown", "empty")
+        }
         unknown = UnknownText(predictor.tokenizer)
         self.report = PredictReport(max_length=task.max_length, columns=added, unknown=unknown)
         if task.reads_questions:
@@ -349,7 +351,7 @@ class _TablePrediction:
         items = [Example(row_texts(self.table, row, self.columns), line=row.line) for row in rows]
         predictions, features = self.predictor.run(Examples(name, self.columns, None, items))
         for row, prediction in zip(rows, predictions, strict=True):
-            values = [value(prediction) for value in self._values]
+            values = [None if prediction.empty else value(prediction) for value in self._values]
             if self.explained:
                 texts = row_texts(self.table, row, self.columns)
                 values.append(explanation_values(self.predictor, texts, self.nearest))
@@ -361,7 +363,8 @@ class _TablePrediction:
         report.count(len(rows), features, [item.texts for item in items], lines)
         report.abstained += sum(prediction.abstains for prediction in predictions)
         there = [[bool(text.strip()) for text in item.texts] for item in items]
-        report.empty += sum(not any(texts) for texts in there)
+        pairs = zip(lines, predictions, strict=True)
+        report.count_empty(line for line, prediction in pairs if prediction.empty)
         report.half_empty += sum(len(texts) == 2 and sum(texts) == 1 for texts in there)
 
 

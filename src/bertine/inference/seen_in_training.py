@@ -3,7 +3,7 @@ trained further, says little about new texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,19 @@ from bertine.datasets.own_data import HOLD_OUT
 from bertine.errors import BertineError
 from bertine.inference.training_again import training_examples_again
 from bertine.interop.saved_task import TASK
-from bertine.modeldir import model_folder
+from bertine.model_folders import locate
 from bertine.records.examples import Examples
 from bertine.records.known_rows import count_known, row_numbers, rows_in_facts
 from bertine.taskinfo import TaskInfo
+
+#: What is said to have seen examples, where a model is trained further.
+START = "the model that training begins with"
 
 
 def rows_known_by(model: Path | str) -> frozenset[int]:
     """Return the numbers of the rows that a model directory, or one that it began as, was trained
     on; none where that is not known."""
-    file = model_folder(model) / TASK
+    file = locate(model) / TASK
     if not file.is_file():
         return frozenset()
     info = TaskInfo.read(file)
@@ -60,6 +63,27 @@ def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
     if own or before:
         return seen_line(count_known(examples.items, own | before), len(examples))
     return seen_line(_count_trained(facts, examples), len(examples))
+
+
+def seen_notes(train: Sequence[Any], judged: Sequence[Any], known: frozenset[int]) -> list[str]:
+    """Say how many of the examples that are learned from, and of those that are judged on, a model
+    was trained on before whose rows are `known`; nothing of few."""
+    lines = (
+        seen_in_training_line(count_known(train, known), len(train)),
+        seen_line(count_known(judged, known), len(judged), START, "test examples"),
+    )
+    return [line for line in lines if line]
+
+
+def seen_in_training_line(seen: int, count: int) -> str | None:
+    """Say that the model that training begins with was trained on so many of the training examples
+    before; None of none."""
+    if not seen:
+        return None
+    return (
+        f"note: {START} was trained on {seen:,} of these {count:,} training examples before, so it "
+        "knows more than is learned from them here"
+    )
 
 
 def seen_line(

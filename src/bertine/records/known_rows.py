@@ -90,7 +90,12 @@ def count_of(items: Iterable[Any], known: Collection[int]) -> int:
     return sum(row_number(item) in known for item in items) if known else 0
 
 
-def count_known(items: Collection[Any], known: Collection[int]) -> int:
+def count_known(items: Iterable[Any], known: Collection[int]) -> int:
     """Count the rows whose numbers are `known`; 0 of few."""
-    count = count_of(items, known)
-    return count if count > _SHARE * len(items) else 0
+    return share_of([row_number(item) for item in items] if known else [], known)
+
+
+def share_of(numbers: Sequence[int], known: Collection[int]) -> int:
+    """Count the numbers that are `known`; 0 of few."""
+    count = sum(number in known for number in numbers)
+    return count if count > _SHARE * len(numbers) else 0

@@ -250,6 +250,9 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
             }
             if any(each.unknown for each in embedded):
                 content["unknown"] = [round(each.unknown, 6) for each in embedded]
+            empty = [not text.strip() for text in texts]
+            if any(empty):
+                content["empty"] = empty
             return to_json(content)
 
         content = await service.aside(table.size, written)

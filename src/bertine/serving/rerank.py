@@ -125,7 +125,9 @@ async def _by_pairs(
         )
         answers = await service.aside(size, served.finish, prepared, outputs, True)
         scores += [
-            answer["score"] if chosen is None else answer["probabilities"][chosen]
+            0.0
+            if answer.get("empty")
+            else (answer["score"] if chosen is None else answer["probabilities"][chosen])
             for answer in answers
         ]
         cut += [answer["pieces_cut"] for answer in answers]

@@ -36,6 +36,9 @@ class AnswerSchema(BaseModel):
         description="where the vocabulary does not know most of the text, so that the answer says "
         "next to nothing: the share of its pieces that it does not know",
     )
+    empty: Literal[True] | None = Field(
+        None, description="where there is no text, and so no answer: what is answered is null"
+    )
 
 
 class LabelAnswer(AnswerSchema):
@@ -44,7 +47,7 @@ class LabelAnswer(AnswerSchema):
     label: str | None = Field(
         description="null: its probability is below the server's bound, or no answer costs less"
     )
-    probability: Probability
+    probability: Probability | None
     label_set: list[str] | None = Field(
         None, description="where the server gives sets: the labels of one, the most probable first"
     )
@@ -54,14 +57,14 @@ class LabelAnswer(AnswerSchema):
 class ScoreAnswer(AnswerSchema):
     """Task `regression`: a number."""
 
-    score: float
+    score: float | None
 
 
 class LabelsAnswer(AnswerSchema):
     """Task `multi-label`: every label that reaches the threshold."""
 
-    labels: list[str]
-    probabilities: dict[str, Probability]
+    labels: list[str] | None
+    probabilities: dict[str, Probability] | None
 
 
 class ChoiceAnswer(AnswerSchema):
@@ -73,7 +76,7 @@ class ChoiceAnswer(AnswerSchema):
     label: str | None = Field(
         description="the choice as the training file writes it: its column, or its number"
     )
-    probability: Probability
+    probability: Probability | None
     label_set: list[str] | None = Field(
         None, description="where the server gives sets: the choices of one, as `label`"
     )
@@ -95,7 +98,7 @@ class SpansAnswer(AnswerSchema):
     answer: str | None = Field(description="null: its probability is below the server's bound")
     start: int | None = Field(description="first character, in the context; null: no answer")
     end: int | None = Field(description="the character after the last")
-    probability: Probability
+    probability: Probability | None
     null_odds: float | None
     n_best: list[BestAnswer] | None = None
 
@@ -131,7 +134,7 @@ class TagsAnswer(AnswerSchema):
 class TextAnswer(AnswerSchema):
     """Task `seq2seq`: the text that is written."""
 
-    text: str
+    text: str | None
 
 
 class Predictions(BaseModel):
@@ -159,6 +162,9 @@ class VectorsAnswer(BaseModel):
         None,
         description="where the vocabulary does not know most of a text: of each text the share of "
         "its pieces that it does not know, 0 where it knows most of them",
+    )
+    empty: list[bool] | None = Field(
+        None, description="where a text is empty: whether each is; its vector says nothing then"
     )
 
 

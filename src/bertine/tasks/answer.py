@@ -25,14 +25,21 @@ class Answer(Shown):
     Attributes:
         unknown: the share of the text's pieces that the vocabulary does not know, where these are
             most of them, so that the answer says next to nothing; else 0.
+        empty: whether there was no text to answer. In files and in JSON there is no answer then;
+            the attributes are what the model makes of nothing.
     """
 
     __slots__ = ()
 
     unknown: float = field(default=0.0, kw_only=True)
+    empty: bool = field(default=False, kw_only=True)
 
     def cells(self) -> tuple[str, str]:
         """Return the answer, and its probability or nothing, as text."""
+        return ("(no answer)", "") if self.empty else self.own_cells()
+
+    def own_cells(self) -> tuple[str, str]:
+        """Return the same of a text that is not empty."""
         raise NotImplementedError
 
     #: What it decides, as messages call it.
@@ -57,13 +64,15 @@ class Answer(Shown):
         return {name: self.value_of(name) for name in self.names(details)} | self.flags()
 
     def flags(self) -> dict[str, Any]:
-        """Return what marks an answer that says next to nothing, as JSON values: ``unknown``."""
-        return {"unknown": json_value(self.unknown)} if self.unknown else {}
+        """Return what marks an answer that says next to nothing, as JSON values: ``unknown``,
+        ``empty``."""
+        flags: dict[str, Any] = {"unknown": json_value(self.unknown)} if self.unknown else {}
+        return flags | ({"empty": True} if self.empty else {})
 
     def value_of(self, name: str) -> Any:
         """Return one of the attributes that are written as a JSON value; None for what it decides
-        where it abstains."""
-        if self.abstains and name in self.left_open:
+        where it abstains, and for all of them where the text is empty."""
+        if self.empty or (self.abstains and name in self.left_open):
             return None
         return json_value(getattr(self, name))
 
@@ -95,13 +104,15 @@ class Answer(Shown):
 
     def flag_lines(self) -> list[str]:
         """Return what marks an answer that says next to nothing, for a person."""
+        if self.empty:
+            return ["the text is empty"]
         if not self.unknown:
             return []
         return [f"{self.unknown:.0%} of the pieces of the text are unknown to the vocabulary"]
 
     def shown_lines(self) -> list[str]:
         """Return the answer, and the most probable ones in a table."""
-        chances = self.chances()
+        chances = [] if self.empty else self.chances()
         best = ranking([chance for _, chance in chances], _CHANCES)
         rows = [(short(chances[at][0], _TEXT), f"{chances[at][1]:.1%}") for at in best]
         return [*self.lines(), *(aligned(rows) if len(rows) > 1 else [])]

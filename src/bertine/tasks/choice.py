@@ -69,7 +69,7 @@ class ChoicePrediction(Answer):
 
     def to_json(self, details: bool) -> dict[str, Any]:
         values = super().to_json(details)
-        if self.label_set is not None:
+        if self.label_set is not None and not self.empty:
             values["label_set"] = list(self.label_set)
         return values
 
@@ -78,7 +78,7 @@ class ChoicePrediction(Answer):
         """The probability of `choice`."""
         return self.probabilities[self.choice]
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         if self.abstains:
             return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
         return visible(self.label), f"{self.probability:.1%}"

@@ -1,8 +1,8 @@
-"""Texts of which a vocabulary knows little.
+"""Texts of which a vocabulary knows little, and empty ones.
 
 What it has no pieces for becomes the unknown piece, ``[UNK]``: Chinese, Thai and emoji are all the
 same to an English model, which answers without a word of complaint. Vocabularies of bytes know
-every text.
+every text. Of an empty text, or one of which normalization leaves nothing, there is nothing to say.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MANY, LEAST, MOSTLY = 0.03, 10, 0.5
 #: Texts with unknown pieces that are looked into, how much of each, and the characters of them that
 #: are looked up and shown.
 _TEXTS, _LENGTH, _LOOKED_UP, _SHOWN = 200, 2000, 200, 5
+#: Pieces of an input at most that has nothing but special tokens.
+_NOTHING = 4
 #: Texts, or features of them, that are looked at together.
 _TOGETHER = 4096
 #: Lines of texts that are mostly unknown that are kept, to be named.
@@ -69,9 +71,37 @@ def _tally(features: Sequence[Features], tokenizer: Tokenizer) -> tuple[np.ndarr
     return np.bincount(rows, np.concatenate(pieces)), np.bincount(rows, np.concatenate(unknown))
 
 
-def with_flags(answers: list[Any], features: Sequence[Features], tokenizer: Tokenizer) -> list[Any]:
+def empty_rows(
+    texts: Sequence[Sequence[str]], features: Sequence[Features], tokenizer: Tokenizer
+) -> set[int]:
+    """Find the rows without any text: neither of the two of a pair.
+
+    Args:
+        texts: of each row.
+        features: one or more of each row.
+        tokenizer: that made them.
+    """
+    empty = {row for row, parts in enumerate(texts) if not any(part.strip() for part in parts)}
+    special = tokenizer.special_ids - {tokenizer.unk_token_id}
+    short = [each for each in features if len(each.input_ids) <= _NOTHING]
+    nothing = {each.row for each in short if special.issuperset(each.input_ids.tolist())}
+    if nothing - empty:  # all features of a row have nothing but special tokens
+        short_ones = {id(each) for each in short if each.row in nothing}
+        nothing -= {each.row for each in features if id(each) not in short_ones}
+    return empty | nothing
+
+
+def with_flags(
+    answers: list[Any],
+    texts: Sequence[Sequence[str]],
+    features: Sequence[Features],
+    tokenizer: Tokenizer,
+) -> list[Any]:
     """Return `answers` with the share of unknown pieces where it is of a text that is mostly
-    unknown."""
+    unknown, and marked where there is no text; the arguments are those of :func:`empty_rows`."""
+    for row in empty_rows(texts, features, tokenizer):
+        if isinstance(answers[row], Answer):
+            answers[row] = replace(answers[row], empty=True)
     for row, share in mostly_unknown(features, tokenizer).items():
         if isinstance(answers[row], Answer):
             answers[row] = replace(answers[row], unknown=share)

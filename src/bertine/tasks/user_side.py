@@ -99,7 +99,7 @@ class UserSide:
 
     def chances_of(self, texts: Sequence[str], answer: Answer) -> list[tuple[str, float]]:
         """Return what might be answered to `texts`, with its probability."""
-        return answer.chances()
+        return [] if answer.empty else answer.chances()
 
     def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
         """Return what a person reads below an answer: with `details` its chances, the best
@@ -117,8 +117,11 @@ class UserSide:
     def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
         """Return what a file of answers holds of one, by the name of the column, and what marks
         it."""
-        values = {name: value(answer) for name, value in self.output_columns(details).items()}
-        return values | (answer.flags() if isinstance(answer, Answer) else {})
+        columns = self.output_columns(details)
+        if not isinstance(answer, Answer):
+            return {name: value(answer) for name, value in columns.items()}
+        values = {name: None if answer.empty else value(answer) for name, value in columns.items()}
+        return values | answer.flags()
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return the columns that a file of answers gets, more of them with `details`: by name,

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bertine.inference.files.text_report import TextReport
 from bertine.records.conll import read_sentences
 from bertine.records.examples import read_examples
 from bertine.tables.table import Table
@@ -297,8 +298,9 @@ def _read_table(path: Path) -> Answer:
 def _read_lines(path: Path) -> Answer:
     with Table(path) as table:
         texts = [row.values["text"] for row in table]
-        empty = sum(not text.strip() for text in texts)
-        notes = [f"{empty} of {len(texts)} texts are empty"] if empty else []  # as `predict` says
+        report = TextReport(rows=len(texts))  # as `predict` says
+        report.count_empty(at for at, text in enumerate(texts, 1) if not text.strip())
+        notes = report.warnings()
         return Answer(texts, [*table.stats.notes(table.name), *notes])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertine.files import os_errors
 from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.embedding.embedder import Embedder, unknown_text
+from bertine.inference.embedding.embedder import Embedder, empty_texts, unknown_text
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
@@ -136,6 +136,7 @@ def embed(
         precision=embedder.precision,
         unit=embedder.unit,
         unknown=unknown_text(embedder),
+        of_empty="have vectors that say nothing",
     )
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
@@ -189,4 +190,4 @@ def _embed_chunk(
         vectors = list(as_dtype(embedder.run(features), kind))
     writer.write(VectorPart(source, rows, vectors, pieces))
     report.count(len(rows), features, texts, [row.line for row in rows])
-    report.empty += sum(1 for text in texts if not text.strip())
+    report.count_empty(rows[at].line for at in empty_texts(embedder, texts, features))

@@ -35,7 +35,7 @@ from bertine.options.types import check_types
 from bertine.registry import WORD_MODELS
 from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import require_positions
-from bertine.tasks.unknown_text import UnknownText
+from bertine.tasks.unknown_text import UnknownText, empty_rows
 from bertine.terminal.console import say, visible, warn
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
@@ -509,6 +509,15 @@ def unknown_text(embedder: Embedder) -> UnknownText | None:
     """Return what counts the pieces that the vocabulary of an embedder does not know; None of one
     of words, which says itself how many have no vector."""
     return UnknownText(embedder.tokenizer) if embedder.unit == "piece" else None
+
+
+def empty_texts(
+    embedder: Embedder, texts: Sequence[str], features: Sequence[Features]
+) -> list[int]:
+    """Find the texts without anything to read; their `features` were made by the embedder."""
+    if embedder.unit != "piece":
+        return [row for row, text in enumerate(texts) if not text.strip()]
+    return sorted(empty_rows([[text] for text in texts], features, embedder.tokenizer))
 
 
 def _name(model_dir: Path | str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bertine.errors import BertineError
-from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
+from bertine.inference.embedding.embedder import Embedder, empty_texts, unit, unknown_text
 from bertine.inference.embedding.mean_words import MeanWordEmbedder
 from bertine.inference.embedding.nearest import NearestRows, TextRow, cosines_with, search_all
 from bertine.inference.embedding.opened import open_embedder
@@ -242,7 +242,10 @@ class Search:
         texts."""
         embedder, source, digest = self.embedder, self._input, hashlib.sha256()
         report = TextReport(
-            max_length=embedder.max_length, unit=embedder.unit, unknown=unknown_text(embedder)
+            max_length=embedder.max_length,
+            unit=embedder.unit,
+            unknown=unknown_text(embedder),
+            of_empty="are not compared",
         )
         with open_texts(source, self._reading) as (table, column):
             with text_progress("compare", source, table.layout, show=self._show) as advance:
@@ -250,18 +253,22 @@ class Search:
                     if self._column is not None:
                         vectors = vectors_of(table.name, rows, self._column, embedder.dimensions)
                         digest.update(hashed(read))
+                        empty = [at for at, text in enumerate(read) if not text.strip()]
                     else:
                         self._refuse_vectors(table, rows[0])
                         features = embedder.features(read)
                         report.count(len(rows), features, read, [row.line for row in rows])
-                        report.empty += sum(1 for text in read if not text.strip())
+                        empty = empty_texts(embedder, read, features)
                         vectors = embedder.run(features)
+                    report.count_empty(rows[at].line for at in empty)
                     numbers = nearest.seen + np.arange(len(read))
                     documents = [
                         TextRow(text, other_columns(row, column, self._column))
                         for text, row in zip(read, rows, strict=True)
                     ]
-                    nearest.add(cosines_with(asked, vectors, numbers, table.name), documents)
+                    cosines = cosines_with(asked, vectors, numbers, table.name)
+                    cosines[:, empty] = np.nan
+                    nearest.add(cosines, documents)
                     advance(len(rows))
             self.columns = [name for name in table.columns if name not in (column, self._column)]
             report.notes = table.stats.notes(table.name)

@@ -106,7 +106,7 @@ def predict_texts(
     if explained:
         predictor.explainer().check(LEAVE_ONE_OUT)
         explanations = [explained_or_none(predictor, each, nearest) for each in shown]
-    report.empty = sum(1 for each in shown if not any(text.strip() for text in each))
+    report.count_empty(number for number, answer in enumerate(answers, 1) if answer.empty)
     if str(output) == "-" and sys.stdout.isatty():
         lines = readable(task, shown, answers, details=details, explanations=explanations)
         print("\n".join(lines))

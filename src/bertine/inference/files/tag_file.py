@@ -46,6 +46,7 @@ from bertine.tables.layout import (
     named_kind,
     written_layout,
 )
+from bertine.tables.lines import first_numbers
 from bertine.tables.parquet import is_parquet
 from bertine.tables.table import Table, TableRow
 from bertine.tasks.answer import json_value
@@ -200,6 +201,7 @@ class _TaggingJob:
         self.columns, self.details = columns, details
         self._met: Counter[str] = Counter()
         self._unknown = UnknownText(predictor.tokenizer)
+        self._empty: list[int] = []
         self._documents = False
         self._word_at = -1
 
@@ -208,6 +210,9 @@ class _TaggingJob:
         report = self.report
         lines = [item.line for item in sentences.items]
         self._unknown.count(features, [item.words for item in sentences.items], lines)
+        self._empty += [
+            line for line, each in zip(lines, found, strict=True) if getattr(each, "empty", False)
+        ]
         report.sentences += len(sentences)
         report.words += sum(len(item.words) for item in sentences.items)
         self._met.update(sentences.met)
@@ -220,6 +225,11 @@ class _TaggingJob:
     def _finish(self) -> None:
         tokenizer = self.predictor.tokenizer
         self.report.notes.extend(self._unknown.lines_for_answers())
+        if self._empty:
+            self.report.notes.append(
+                f"{len(self._empty)} of {self.report.sentences} texts are empty "
+                f"({first_numbers(self._empty)})"
+            )
         self.report.notes.extend(self.task.met_notes(self.name, self._met, tokenizer))
         if self.task.document_context and not self._documents:
             self.report.notes.append(

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bertine.tables.lines import first_numbers
 from bertine.tasks.features import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import human_time
 from bertine.terminal.shown import Shown
+
+#: Lines of empty texts that are kept, to be named.
+_LINES = 100
 
 
 @dataclass(repr=False)
@@ -19,8 +23,8 @@ class TextReport(Shown):
         rows: of the file that the model has seen.
         cut: rows of which something was longer than the model's maximum length.
         pieces_lost: pieces cut off from them.
-        empty: rows without any text; they were computed all the same.
-        half_empty: pairs that lack one of their texts, likewise.
+        empty: rows without any text.
+        half_empty: pairs that lack one of their texts; they were computed all the same.
         abstained: rows whose answer was left open.
         seconds: of wall time.
         max_length: of what is cut, in pieces.
@@ -28,6 +32,7 @@ class TextReport(Shown):
         unit: what lengths are counted in, "piece" or "word".
         unknown: counts what the vocabulary does not know; None: nothing does.
         notes: what was mended in the input.
+        of_empty: what empty texts have, or how they are treated.
     """
 
     rows: int = 0
@@ -42,6 +47,14 @@ class TextReport(Shown):
     unit: str = "piece"
     unknown: UnknownText | None = None
     notes: list[str] = field(default_factory=list)
+    of_empty: str = "have no answer"
+    empty_lines: list[int] = field(default_factory=list)
+
+    def count_empty(self, lines: Iterable[int]) -> None:
+        """Count the rows without any text, which stand in these lines."""
+        numbers = list(lines)
+        self.empty += len(numbers)
+        self.empty_lines += numbers[: _LINES - len(self.empty_lines)]
 
     def count(
         self,
@@ -69,7 +82,11 @@ class TextReport(Shown):
                 + cut_at(self.max_length, self.pieces_lost, self.cut_texts, self.unit)
             )
         if self.empty:
-            lines.append(f"{self.empty} of {self.rows} texts are empty")
+            what = "line" if self.empty == 1 else "lines"
+            where = ""
+            if self.empty_lines:
+                where = f" ({first_numbers(self.empty_lines, self.empty, what)})"
+            lines.append(f"{self.empty} of {self.rows} texts are empty{where} and {self.of_empty}")
         if self.half_empty:
             lines.append(f"{self.half_empty} of {self.rows} pairs lack one of their texts")
         if self.abstained:

@@ -63,7 +63,7 @@ class WrittenText(Answer):
     def decision(self) -> str:
         return self.text
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         return short(self.text), ""
 
 

@@ -101,7 +101,7 @@ class SpanPrediction(Answer):
         """The character of the context before which it ends; None where there is no answer."""
         return None if self.start is None else self.start + len(self.answer)
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         if self.abstains:
             return f"(unsure; {visible(self.answer) or 'no answer'}?)", f"{self.probability:.1%}"
         return visible(self.answer) or "(no answer)", f"{self.probability:.1%}"

@@ -135,8 +135,13 @@ class TaggedText(Answer):
             return []
         return [self._mention(e.type, e.begin, e.end) for e in entities(self.tags)]
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         return visible(self.marked()), ""
+
+    def value_of(self, name: str) -> Any:
+        """Return one of the attributes as a JSON value; of an empty text there are no tags, which
+        is no guess."""
+        return json_value(getattr(self, name))
 
     def marked(self) -> str:
         """Write the text with its entities in brackets, "[Ada Lovelace: person] wrote"; where tags

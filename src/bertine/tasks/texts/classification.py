@@ -58,7 +58,7 @@ class Prediction(LabelAnswer):
 
     def to_json(self, details: bool) -> dict[str, Any]:
         values = super().to_json(details)
-        if self.label_set is not None:
+        if self.label_set is not None and not self.empty:
             values["label_set"] = list(self.label_set)
         return values
 
@@ -67,7 +67,7 @@ class Prediction(LabelAnswer):
         """The probability of `label`."""
         return self.numbers[self.all_labels.index(self.label)]
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         if self.abstains:
             return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
         if self.label_set is not None and len(self.label_set) > 1:

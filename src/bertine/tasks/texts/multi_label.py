@@ -52,7 +52,7 @@ class LabelSet(LabelAnswer):
 
     labels: tuple[str, ...]
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         chances = self.probabilities
         chosen = (f"{visible(name)} {chances[name]:.1%}" for name in self.labels)
         return ", ".join(chosen) or "(no label)", ""
@@ -64,6 +64,8 @@ class LabelSet(LabelAnswer):
         return frozenset(self.labels)
 
     def to_json(self, details: bool) -> dict[str, Any]:
+        if self.empty:
+            return super().to_json(details) | {"probabilities": None}
         every = self.probabilities
         chances = {label: json_value(every[label]) for label in (every if details else self.labels)}
         return super().to_json(details) | {"probabilities": chances}

@@ -45,7 +45,7 @@ class Score(Answer):
 
     score: float
 
-    def cells(self) -> tuple[str, str]:
+    def own_cells(self) -> tuple[str, str]:
         return f"{self.score:.4g}", ""
 
     @classmethod

@@ -117,7 +117,7 @@ def seen_by_teacher(seen: int, judged: int) -> str:
     examples."""
     whose = "the teacher, or what the student begins as,"
     line = seen_line(seen, judged, whose, "validation examples")
-    return f"{line}, and the student's share of it as little"
+    return f"{str(line).removeprefix('note: ')}, and the student's share of it as little"
 
 
 def compare(

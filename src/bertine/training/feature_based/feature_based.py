@@ -23,6 +23,7 @@ from bertine.files import read_json_object, write_json, write_text
 from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
 from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.inference.evaluate import evaluate
+from bertine.inference.seen_in_training import rows_known_by, seen_notes
 from bertine.interop.word_models import word_model_of
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.precision import (
@@ -127,7 +128,8 @@ def feature_based(
     max_length = options.max_length
     if kind == "encoder":
         max_length = fitting(max_length, model, load_config(model))
-    task, sets, test_file = read_sets(data, options, max_length)
+    known = rows_known_by(model) if kind == "encoder" else frozenset()
+    task, sets, test_file = read_sets(data, options, max_length, known)
     problem = _problem(task, options, max_length)
     # An unknown label of the test file is reported now, and not after hours.
     targets = {name: problem.targets(part) for name, part in sets.items()}
@@ -161,6 +163,7 @@ def feature_based(
                 f"{static_path}; choose another folder"
             )
     report = FeatureBasedReport({}, problem.metric, folder)
+    report.notes += seen_notes(sets["train"].items, sets["validation"].items, known)
     if kind == "encoder" and source.num_layers < 4:
         report.notes.append(
             f"the encoder has {source.num_layers} layers: the last four are all of them"

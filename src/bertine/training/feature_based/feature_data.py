@@ -20,7 +20,7 @@ from bertine.terminal.console import warn
 
 
 def read_sets(
-    data: Path | str, options: FeatureBasedOptions, max_length: int
+    data: Path | str, options: FeatureBasedOptions, max_length: int, known: frozenset[int]
 ) -> tuple[Task[Any], dict[str, Examples[Any]], Path | None]:
     """Read the examples of `data`, and make the task that they describe.
 
@@ -37,7 +37,7 @@ def read_sets(
         split_seed=None,
         options=TableOptions(),
         whole=False,
-        known=frozenset(),
+        known=known,
         limits=None,
     )
     labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)

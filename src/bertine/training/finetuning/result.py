@@ -41,6 +41,12 @@ def saved_of(folder: Path) -> str:
     return str(read_json_object(folder / "scores.json", lenient=True).get(SAVED, ""))
 
 
+def seen_of(folder: Path) -> int:
+    """Return how many of the validation examples the model that the finished run in `folder` began
+    with had been trained on."""
+    return int(read_json_object(folder / "scores.json", lenient=True).get(SEEN, 0))
+
+
 def write_pages(out: Path | str) -> None:
     """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE.
     A page that cannot be made is a warning: the model is there. Of several processes the first

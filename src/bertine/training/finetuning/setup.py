@@ -21,7 +21,7 @@ from bertine.datasets.labelled import read_labelled
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.inference.baselines.frozen import pooling_of
-from bertine.inference.seen_in_training import rows_known_by, seen_line
+from bertine.inference.seen_in_training import START, rows_known_by, seen_line
 from bertine.modeldir import LoadedModel, load_config, load_model
 from bertine.models.config import Config
 from bertine.models.heads import VECTOR_CLASSIFIER
@@ -47,8 +47,6 @@ from bertine.training.few_shot.contrast import Contrast
 from bertine.training.finetuning.plan import TrainingPlan, Wishes
 from bertine.training.loop.freezing import check_freezing
 
-#: What rows have been seen by.
-_START = "the model that training begins with"
 #: Features whose lengths say how long the others are.
 _LOOKED_AT = 1000
 
@@ -120,15 +118,15 @@ class Prepared:
         """Say how many of the validation examples `start`, or a teacher, was trained on; None of
         few."""
         count = len(self.validation.examples)
-        return seen_line(self.seen, count, _START, "validation examples")
+        return seen_line(self.seen, count, START, "validation examples")
 
     def say_seen(self) -> None:
         """Say which examples `start`, or a teacher, was trained on before."""
         if note := self.seen_note():
-            warn(note)
+            warn(note.removeprefix("note: "))
         elif self.seen_in_training and self.validation.examples.items:
             say(
-                f"{_START} was trained on {self.seen_in_training:,} of these training examples; "
+                f"{START} was trained on {self.seen_in_training:,} of these training examples; "
                 "the validation examples are others"
             )
 

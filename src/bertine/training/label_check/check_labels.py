@@ -26,6 +26,7 @@ from bertine.files import (
     write_text,
 )
 from bertine.inference.predictor import Predictor
+from bertine.inference.seen_in_training import rows_known_by
 from bertine.model_folders import locate
 from bertine.modeldir import load_model
 from bertine.options.label_check import LabelCheckOptions
@@ -33,6 +34,7 @@ from bertine.options.names import option
 from bertine.options.verbs import takes_options
 from bertine.outside import open_array
 from bertine.records.examples import Example, Examples, read_examples
+from bertine.records.known_rows import count_known
 from bertine.records.splits import find_splits
 from bertine.rng import generator
 from bertine.tables.given import GivenTable, Source, TableLike, as_data
@@ -95,6 +97,13 @@ def check_labels(
     if line := unknown.note():
         warn(f"{examples.source}: {line}")
     check = _Check(examples, Path(out).absolute(), options)
+    if seen := count_known(check.examples.items, rows_known_by(model)):
+        check.notes.append(
+            f"note: the model was trained on {seen:,} of these {len(check.examples):,} examples, "
+            "labels and all, so it gives wrong labels back as they are: few look wrong, and the "
+            "share is too low; start from a model that has not seen them"
+        )
+        warn(check.notes[-1].removeprefix("note: "))
     settings = {
         "examples_fingerprint": examples.fingerprint(),
         "weights_fingerprint": loaded.model.fingerprint(),
@@ -146,10 +155,12 @@ class _Check:
         examples: that are checked.
         labels: of them, sorted.
         folds: int64 [N], the part that each example is in.
+        notes: what else to know.
     """
 
     def __init__(self, every: Examples[Example], out: Path, options: LabelCheckOptions) -> None:
         self.every, self.examples = every, _judged(every)
+        self.notes: list[str] = []
         self.out, self._options = out, options
         if options.folds > len(self.examples):
             raise BertineError(
@@ -242,7 +253,13 @@ class _Check:
             shutil.rmtree(self._folder(fold), ignore_errors=True)
         noise = find_noise(probabilities, given)
         result = LabelCheck(
-            self.examples, self.labels, noise, probabilities, self.out, every=self.every
+            self.examples,
+            self.labels,
+            noise,
+            probabilities,
+            self.out,
+            every=self.every,
+            notes=self.notes,
         )
         if (self.out / CHECKED).exists():
             say(f"{self.out / CHECKED}: is there already, and stays as it is")

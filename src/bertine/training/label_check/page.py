@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bertine.reports import html
 from bertine.reports.html import Fact, Heat, Note, PageTable, Section
+from bertine.reports.run_sections import sentence
 from bertine.tasks.answer import short
 from bertine.training.label_check.result import CHECKED, LabelCheck
 from bertine.version import __version__
@@ -49,6 +50,7 @@ def check_page(result: LabelCheck) -> html.Page:
             "list from the top, and do not trust the share."
         )
         blocks.insert(0, Note(text, "warning"))
+    blocks[:0] = [Note(sentence(note), "warning") for note in result.notes]
     sections = [
         Section(
             "Labels to look at",

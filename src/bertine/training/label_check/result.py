@@ -70,6 +70,7 @@ class LabelCheck(Shown):
         probabilities: fp64 [N, K], by models that have not seen the example.
         out: the folder.
         every: all examples, those among them that could not be checked.
+        notes: what else to know.
         suspects: the examples whose label is probably wrong, the surest first.
     """
 
@@ -79,6 +80,7 @@ class LabelCheck(Shown):
     probabilities: np.ndarray
     out: Path
     every: Examples[Example]
+    notes: list[str] = field(default_factory=list)
     suspects: list[SuspectLabel] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +129,7 @@ class LabelCheck(Shown):
             f"({len(self.suspects) / total:.1%}); estimated share of wrong ones "
             f"{self.noise.share:.1%}",
             f"models that have not seen an example give its label to {self.accuracy:.1%} of them",
+            *self.notes,
         ]
         if self.weak:
             lines.append(
@@ -191,6 +194,7 @@ class LabelCheck(Shown):
             "labels": list(self.labels),
             "accuracy": self.accuracy,
             "estimated_share": self.noise.share,
+            "notes": self.notes,
             **(
                 {"confident_joint": self.noise.counts.tolist()}
                 if len(self.labels) <= _LABELS

@@ -17,6 +17,7 @@ from bertine.datasets.labelled import has_validation, read_labelled
 from bertine.datasets.reading import Labelled, Reading
 from bertine.errors import BertineError
 from bertine.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.inference.seen_in_training import rows_known_by, seen_notes
 from bertine.modeldir import load_model
 from bertine.names import CurveWay
 from bertine.options.learning_curve import LearningCurveOptions
@@ -71,7 +72,8 @@ def learning_curve(
         raise BertineError("learning-curve trains in one process; start it without torchrun")
     data = as_data(data)
     reading = _reading(options)
-    labelled = _split(data, reading, options)
+    known = rows_known_by(model)
+    labelled = _split(data, reading, options, known)
     trainer = Trainer(
         model,
         labelled,
@@ -81,6 +83,7 @@ def learning_curve(
         precision=options.precision,
     )
     curve = _Curve(trainer, labelled, Path(out).absolute(), options)
+    curve.result.notes = seen_notes(labelled.train.items, labelled.validation.items, known)
     settings = {
         "examples_fingerprint": labelled.train.fingerprint(),
         "test_examples_fingerprint": labelled.validation.fingerprint(),
@@ -97,13 +100,18 @@ def _reading(options: LearningCurveOptions) -> Reading:
     return Reading.of(options, Reading(), options=table, limits=None, whole=True, known=frozenset())
 
 
-def _split(data: Any, reading: Reading, options: LearningCurveOptions) -> Labelled:
-    """Read training and test examples; where there is no file of these, some are held out."""
+def _split(
+    data: Any, reading: Reading, options: LearningCurveOptions, known: frozenset[int]
+) -> Labelled:
+    """Read training and test examples; where there is no file of these, some are held out that are
+    not `known`."""
     labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)
     train, test = labelled.train, labelled.validation
     if not has_validation(options.task, data, reading):
         stratify = len({item.label for item in train.items}) < len(train)
-        train, test = train.hold_out(options.test_share, options.seed, stratify=stratify)
+        train, test = train.hold_out(
+            options.test_share, options.seed, stratify=stratify, known=known
+        )
     if len(test) > options.most_tested:
         order = generator(options.seed, "test examples").permutation(len(test))
         chosen = sorted(order[: options.most_tested].tolist())

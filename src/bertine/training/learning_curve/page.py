@@ -5,6 +5,7 @@ from __future__ import annotations
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.learning_plot import Line, learning_plot, seconds_plot
+from bertine.reports.run_sections import sentence
 from bertine.training.learning_curve.result import LearningCurve
 from bertine.version import __version__
 
@@ -67,12 +68,13 @@ def curve_page(result: LearningCurve) -> html.Page:
             Section(
                 "How far to trust it",
                 [
+                    *(Note(sentence(note), "warning") for note in result.notes),
                     Note(
                         "Draws take the same number of examples of each class, so that the curve "
                         "up to the last point is of more even classes than the file has. What "
                         "twice as many labels would bring is the power law of the last points of "
                         "the curve: a guess with an interval, not a promise."
-                    )
+                    ),
                 ],
             ),
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ class LearningCurve(Shown):
         num_tested: test examples.
         source: of the examples.
         out: the folder.
+        notes: what else to know.
     """
 
     cells: list[Cell]
@@ -139,6 +140,7 @@ class LearningCurve(Shown):
     num_tested: int
     source: str
     out: Path
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ways(self) -> list[str]:
@@ -249,7 +251,8 @@ class LearningCurve(Shown):
 
     def lines(self) -> list[str]:
         """Return what the command prints."""
-        return [*aligned(self.rows(), left=(1,)), *self.sentences(), f"page: {self.out / PAGE}"]
+        table = aligned(self.rows(), left=(1,))
+        return [*table, *self.sentences(), *self.notes, f"page: {self.out / PAGE}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -261,5 +264,6 @@ class LearningCurve(Shown):
             "points": [asdict(point) for way in self.ways for point in self.curve(way)],
             "outlook": None if ahead is None else ahead.to_dict(),
             "sentences": self.sentences(),
+            "notes": self.notes,
             "cells": [cell.to_dict() for cell in self.cells],
         }

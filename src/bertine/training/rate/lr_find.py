@@ -149,6 +149,7 @@ def lr_find(
         num_examples=len(prepared.train.examples),
         passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
+        seen=prepared.seen_in_training,
     )
     settings = {"task": task, "model": model, "data": prepared.data_path, "out": out}
     write_files(report, {**settings, **test.values(), **options})

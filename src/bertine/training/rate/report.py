@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bertine.inference.seen_in_training import seen_in_training_line
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
 from bertine.reports.checks.next_command import finetune_command
@@ -35,6 +36,7 @@ class LrFindReport(Shown):
         num_examples: of training.
         passes: over these.
         seconds: of wall time.
+        seen: training examples that the model was trained on before; 0 of few.
     """
 
     curve: RateCurve
@@ -45,6 +47,7 @@ class LrFindReport(Shown):
     num_examples: int
     passes: float
     seconds: float
+    seen: int = 0
 
     @property
     def learning_rate(self) -> float:
@@ -79,6 +82,8 @@ class LrFindReport(Shown):
                 "the loss did not rise up to the highest rate: raise "
                 f"{option('max_rate')} to see where it does"
             )
+        if line := seen_in_training_line(self.seen, self.num_examples):
+            notes.append(f"{line}: the curve is of what it has learned already")
         if self.passes > 1:
             notes.append(
                 f"the test passed {self.passes:.1f} times over the {self.num_examples} training "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import spread
+from bertine.reports.run_sections import sentence
 from bertine.scores import hundredfold, score_name
 from bertine.training.search.table import COLUMNS, SearchResult, SettingRow, cells
 from bertine.version import __version__
@@ -26,6 +27,8 @@ def search_page(result: SearchResult) -> html.Page:
             f"{result.best.name}. The validation examples were used to choose: judge it on others."
         )
     blocks: list[html.Block] = [*_spread(rows, score), _table(rows)]
+    if result.seen_note:
+        blocks.insert(0, Note(sentence(result.seen_note), "warning"))
     for run in result.collapsed:
         text = f"{run.trial}, collapsed to one answer, and is left out."
         blocks.append(Note(text, "warning"))

@@ -22,7 +22,7 @@ from bertine.runs.files import read_begun
 from bertine.system import workers
 from bertine.terminal.console import say
 from bertine.training.finetuning.finetune import finetune
-from bertine.training.finetuning.result import final_of
+from bertine.training.finetuning.result import final_of, seen_of
 
 #: Called with the number of a job and its last message: ``done``, ``error`` or ``lost``.
 OnEnd = Callable[[int, dict[str, Any]], None]
@@ -60,6 +60,7 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
                 "elapsed": result.elapsed,
                 "examples": f"{settings['examples_fingerprint']} {judged_on}",
                 "weights": settings["weights_fingerprint"],
+                "seen": seen_of(folder),
             }
         }
     except BertineError as error:

@@ -41,6 +41,7 @@ class SearchRun:
         failed: why it did not come to an end, in one line; None where it did.
         examples: hashes of the training and of the validation examples.
         weights: a hash of the weights that it began with.
+        seen: validation examples that these had been trained on; 0 of few.
     """
 
     trial: Trial
@@ -51,6 +52,7 @@ class SearchRun:
     failed: str | None = None
     examples: str = ""
     weights: str = ""
+    seen: int = 0
 
     @property
     def name(self) -> str:
@@ -69,7 +71,7 @@ class SearchRun:
         score = outcome["score"]
         if not math.isfinite(score):
             return cls(trial, failed=f"its score is not a number ({score})")
-        keys = ("metrics", "collapsed", "elapsed", "examples", "weights")
+        keys = ("metrics", "collapsed", "elapsed", "examples", "weights", "seen")
         return cls(trial, score, **{key: outcome[key] for key in keys})
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,6 +207,18 @@ class SearchResult(Shown):
         return [run for run in self.runs if run.collapsed]
 
     @property
+    def seen_note(self) -> str:
+        """How many of the validation examples the runs knew before they began, in words; "" of
+        few."""
+        if self.best is None or not self.best.seen:
+            return ""
+        return (
+            f"note: the model that the runs begin with was trained on {self.best.seen:,} of the "
+            "validation examples: scores on them say little about new texts, and the choice as "
+            "little"
+        )
+
+    @property
     def ok(self) -> bool:
         """Whether every run came to an end and there is a choice."""
         return not self.failed and self.best is not None
@@ -246,6 +260,8 @@ class SearchResult(Shown):
     def _doubts(self, chosen: SettingRow, best: SearchRun) -> list[str]:
         """Say what speaks against taking the choice at its word."""
         doubts = []
+        if self.seen_note:
+            doubts.append(self.seen_note)
         rival = best_run(self.runs) or best
         if (rival.score or 0.0) > (best.score or 0.0):
             doubts.append(
@@ -288,7 +304,7 @@ class SearchResult(Shown):
                 for row in self.rows
             ],
             "runs": [run.to_dict() for run in self.runs],
-            "notes": self.notes,
+            "notes": [*self.notes, *([self.seen_note] if self.seen_note else [])],
         }
 
 

@@ -13,12 +13,14 @@ from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.scoring.report import SimilarityReport
+from bertine.inference.seen_in_training import START, rows_known_by, seen_line
 from bertine.interop.sentence_modules import SentenceModules
 from bertine.modeldir import load_model, save_model
 from bertine.models.precision import resolve_device
 from bertine.names import PairKind
 from bertine.options.names import option
 from bertine.options.similarity import SimilarityOptions
+from bertine.records.known_rows import ROWS, row_number, rows_as_facts, share_of
 from bertine.records.text_pairs import KINDS, PairColumns, PairRow, PairRows
 from bertine.runs.log import read_log
 from bertine.taskinfo import TaskInfo
@@ -51,6 +53,8 @@ _STEPS = 1000
 _HELD_OUT, _MOST_HELD_OUT = 10, 2000
 #: Fewer pairs are no measure.
 _LEAST_HELD_OUT = 20
+#: The kinds whose rows say more than their texts: what belongs together, or how alike it is.
+_SAY_MORE = ("pairs", "scores", "labels")
 #: Of the usual rate for a model of its width.
 _RATE = 0.1
 
@@ -63,6 +67,11 @@ def _neighbours(rows: PairRows) -> Iterator[PairRow]:
             if last is not None:
                 yield PairRow(row.line, (last, sentence))
             last = sentence
+
+
+def _number_of(row: PairRow) -> int:
+    """Return the number of a text or a pair; texts that do not match leave it as it is."""
+    return row_number(replace(row, texts=row.texts[:2]))
 
 
 class SimilarityRun:
@@ -83,6 +92,7 @@ class SimilarityRun:
         self.modules, self.columns, self.loss = modules, columns, loss
         self.kind: PairKind = columns.kind
         self.notes: list[str] = []
+        self.rows: list[int] = []
         self.judge: Judge | None = None
         self.report: SimilarityReport | None = None
         where = resolve_device(options.device)
@@ -110,6 +120,8 @@ class SimilarityRun:
             def counted_rows() -> Iterator[PairRow]:
                 for row in pairs:
                     bar.advance(job)
+                    if self.kind in _SAY_MORE:
+                        self.rows.append(_number_of(row))
                     yield row
 
             file = PairFile(scratch).write(counted_rows(), self.embedder)
@@ -154,6 +166,8 @@ class SimilarityRun:
                 raise BertineError(f"{data}: all texts have one label, so none is unlike another")
         config = self._config(draws, len(file))
         self._judge_by(judged, file, held.rows.tolist())
+        known = rows_known_by(self.start)
+        self._note_seen(judged, held.rows.tolist(), known)
         settings = self._settings(file, config, draws, model, data)
         began = time.monotonic()
         with Run.open(self.folder, settings, options.resume) as run:
@@ -188,6 +202,8 @@ class SimilarityRun:
             ]
             seconds = float(elapsed[-1]) if elapsed else time.monotonic() - began
             facts = {**settings, "elapsed": seconds, "environment": run.environment}
+            trained = set(self.rows) - {self.rows[n] for n in held.rows if self.rows}
+            facts[ROWS] = rows_as_facts(trained, known)
             if after:
                 count = 0 if self.report is None else self.report.num_examples
                 facts["evaluation"] = {"num_examples": count, "metrics": after}
@@ -305,6 +321,17 @@ class SimilarityRun:
         elif held:
             self.judge = Judge.of_held_out(file, held, self.kind)
             say(f"{counted(len(held), 'pair')} held out for validation")
+
+    def _note_seen(self, judged: PairRows | None, held: list[int], known: frozenset[int]) -> None:
+        """Note how many of the rows that judge the model it was trained on before."""
+        if not known or self.judge is None:
+            return
+        own = [self.rows[n] for n in held if self.rows]
+        numbers = own if judged is None else [*map(_number_of, judged)]
+        seen = share_of(numbers, known)
+        if line := seen_line(seen, len(numbers), START, "validation pairs"):
+            warn(line.removeprefix("note: "))
+            self.notes.append(line)
 
     def _scored(self, judge: Judge) -> SimilarityReport:
         return judge.score(with_model(self.embedder, self.precision))
