@@ -190,3 +190,61 @@ def test_unknown_text_is_said_once() -> None:
     assert said.startswith("dev.csv: 100% of the pieces of the texts are unknown")
     assert look.validation["unknown"]["share"] == 1.0
     assert "unknown" not in look.train
+
+
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [
+        (2, "a0 31, a1 30"),
+        (10, "a0 39, a1 38, a2 37, a3 36, a4 35, a5 34, a6 33, a7 32, a8 31, a9 30"),
+        (11, "a5 35, 1 more, and the rarest: a7 33, a8 32, a9 31, a10 30"),
+        (77, "a5 101, 67 more, and the rarest: a73 33, a74 32, a75 31, a76 30"),
+    ],
+)
+def test_the_rarest_labels_are_in_the_line(count: int, line: str) -> None:
+    labels = {f"a{number}": 30 + count - 1 - number for number in range(count)}
+    assert DataLook({"labels": labels}, {}).label_line().endswith(line)
+
+
+WORDS = ("O", "B-per", "I-per", "B-loc", "O")
+
+
+@pytest.mark.parametrize(
+    ("sentences", "counts"),
+    [
+        ([WORDS], {"per": 1, "loc": 1}),
+        ([WORDS, ("O",) * 9], {"per": 1, "loc": 1}),  # words outside are no entities
+        ([("O",) * 9, WORDS, WORDS], {"per": 2, "loc": 2}),
+        ([("B-per", "B-per", "I-per")], {"per": 2}),
+        ([("N", "V", "N"), ("O", "N")], {"N": 3, "V": 1, "O": 1}),
+        ([("O", "PER"), ("O", "O")], {"O": 3, "PER": 1}),  # plain tags: each word
+        ([("O", "O")], {"O": 2}),
+        ([("B", "I", "O")], {"B": 1, "I": 1, "O": 1}),
+        ([], {}),
+    ],
+)
+def test_tags_are_counted_over_all_sentences(
+    sentences: list[tuple[str, ...]], counts: dict[str, int]
+) -> None:
+    assert dict(TASKS["tagging"].count_names(sentences)) == counts
+
+
+@pytest.mark.parametrize(
+    ("labels", "source", "command"),
+    [
+        (("joy", "Joy"), "a.csv", "grep -nF -- Joy a.csv"),
+        (("joy", "JOY"), "my data/a.tsv", "grep -nF -- JOY 'my data/a.tsv'"),
+        (("new york", "new  york"), "a.jsonl", "grep -nF -- 'new  york' a.jsonl"),
+        (("joy", "'joy'"), "a.csv", """grep -nF -- ''"'"'joy'"'"'' a.csv"""),
+        (("joy", "joy\u200b"), "a.csv", ""),  # which a terminal does not show
+        (("joy", "Joy"), "a.parquet", ""),
+        (("joy", "Joy"), "a table in memory", ""),
+    ],
+)
+def test_the_rows_of_labels_that_look_alike_can_be_found(
+    labels: tuple[str, str], source: str, command: str
+) -> None:
+    pairs = [("a text", labels[0]), ("another", labels[0]), ("a third", labels[1])]
+    look = look_at(TASKS["text"], _examples(pairs, source), _examples([]))
+    (said,) = [line for line in look.findings if "look alike" in line]
+    assert said.partition("; the rows: ")[2] == command

@@ -36,7 +36,7 @@ def test_of_several_labels_each_counts_by_whether_it_is_there() -> None:
     ]
     assert found.error == pytest.approx((abs(0.31 - 2 / 3) + abs(0.92 - 2 / 3)) / 2)
     assert found.coverage == []
-    assert found.line().startswith("probabilities of labels are off by ")
+    assert found.line().startswith("probabilities of labels are ")
 
 
 def test_of_a_tagger_each_entity_that_is_given_counts() -> None:
@@ -50,7 +50,7 @@ def test_of_a_tagger_each_entity_that_is_given_counts() -> None:
     assert found.bins == [(0.4, 0.0, 1), (0.7, 0.0, 1), (0.95, 1.0, 1)]
     assert found.coverage[0] == (pytest.approx(1 / 3), 1.0, 0.95)
     assert report.to_dict()["reliability"]["about"] == "entities"
-    assert any("probabilities of entities are off by" in line for line in report.lines())
+    assert any("probabilities of entities are " in line for line in report.lines())
 
 
 def test_of_plain_tags_each_word_counts() -> None:
@@ -129,9 +129,11 @@ def test_the_page_says_what_is_probable(about: str, title: str | None, said: str
 def test_a_temperature_says_what_it_is_of() -> None:
     """A tagger's is of each word's tag, which its entities' probabilities only follow."""
     fitted = Calibration(1.4, 0.04, 0.01, 100, helps=True, about="tags")
-    assert "not fitted on, probabilities of tags are off by 1.0 points" in fitted.line()
+    better = "makes probabilities of tags better on examples that it was not fitted on"
+    assert better in fitted.line()
+    assert "points" not in fitted.line()  # the report says how far they are off, once
     blocks: list[Any] = _calibration(fitted.to_dict())
-    assert "not fitted on, probabilities of tags are off by 1.0 points" in blocks[0].text
+    assert better in blocks[0].text
 
 
 def test_the_page_of_an_older_run_is_about_answers() -> None:
@@ -139,3 +141,37 @@ def test_the_page_of_an_older_run_is_about_answers() -> None:
     del values["about"]
     blocks: list[Any] = _reliability(values)
     assert blocks[1].columns[0] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "count", "about", "line"),
+    [
+        (0.9, 0.9, 100, "answers", "within chance: as many are right as they say"),
+        (0.9, 0.9, 1000, "answers", "as far as 1,000 answers tell"),
+        (0.9, 0.86, 100, "answers", "within chance"),
+        (0.9, 0.7, 100, "answers", "off by 20.0 points on average: they say 90% on average, and "),
+        (0.9, 0.7, 1000, "answers", "and 70% are right"),
+        (0.6, 0.9, 100, "answers", "off by 30.0 points on average: they say 60%"),
+        (0.9, 0.8, 10, "answers", "within chance"),
+        (0.3, 0.6, 100, "labels", "probabilities of labels are off by 30.0 points"),
+        (0.3, 0.6, 100, "labels", "and 60% are there"),
+        (0.9, 0.5, 100, "entities", "probabilities of entities are off by 40.0 points"),
+        (0.8, 0.8, 50, "tags", "probabilities of tags are as they should be within chance"),
+    ],
+)
+def test_one_number_says_how_far_probabilities_are_off(
+    said: float, right: float, count: int, about: str, line: str
+) -> None:
+    truth = [number < round(right * count) for number in range(count)]
+    found = Reliability.of([said] * count, truth, about)
+    assert line in found.line()
+    assert found.to_dict()["in_words"] == found.line()
+    assert "if they were exact" not in found.line()
+
+
+def test_probabilities_may_be_too_high_here_and_too_low_there() -> None:
+    truth = [number < 60 for number in range(100)] + [number < 55 for number in range(100)]
+    found = Reliability.of([0.95] * 100 + [0.2] * 100, truth)
+    assert found.line() == (
+        "probabilities are off by 35.0 points on average: some are too high, some too low"
+    )

@@ -6,9 +6,11 @@ validation examples too (then the score tells nothing of new texts), empty texts
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from bertine.terminal.shown import Shown
 FEW = 10
 #: So many labels, or rows, are in a line.
 _SHOWN = 8
+#: So many labels are in the line of their counts, so many of them the rarest of all.
+_LABELS, _RARE = 10, 4
 #: From this share of the validation examples on it is said that they are in training, too.
 _LEAK = 0.005
 #: The most frequent label is said to be so from this share on, and this many times the rarest.
@@ -68,13 +72,16 @@ class DataLook(Shown):
         return [counts, *([labels] if labels else []), *self.findings]
 
     def label_line(self) -> str:
-        """Write "labels: joy 391, sadness 366, …"; "" where there are none."""
+        """Write "labels: joy 391, sadness 366, …", of many the most frequent and the rarest; ""
+        where there are none."""
         labels: dict[str, int] = self.train.get("labels", {})
         if not labels:
             return ""
-        parts = [f"{visible(name)} {count:,}" for name, count in list(labels.items())[:_SHOWN]]
-        if len(labels) > _SHOWN:
-            parts.append(f"and {len(labels) - _SHOWN} more")
+        parts = [f"{visible(name)} {count:,}" for name, count in labels.items()]
+        if len(parts) > _LABELS:
+            frequent, rare = parts[: _LABELS - _RARE], parts[-_RARE:]
+            between = len(parts) - _LABELS
+            parts = [*frequent, f"{between} more, and the rarest: {rare[0]}", *rare[1:]]
         return f"labels: {', '.join(parts)}"
 
 
@@ -168,7 +175,7 @@ def _facts(
 def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
     """Count how many there are of each label, the most frequent first."""
     labels = [item.label for item in items if item.label is not None]
-    counts = Counter(name for label in labels for name in task.names_in(label))
+    counts = task.count_names(labels)
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -227,7 +234,7 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
         shown = [f"{written} (line {lines[name][0]})" for name, written in names][:_SHOWN]
         findings.append(
             f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
-            "apart; write them alike if they are the same"
+            f"apart; write them alike if they are the same{_where(train, group, lines)}"
         )
     for pair in same_numbers(lines):
         one, other = (f"{name!r} (line {lines[name][0]})" for name in pair)
@@ -242,6 +249,16 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
             f"is meant ({first_numbers(lines[name])} of {train.source})"
         )
     return findings
+
+
+def _where(train: Examples[Any], alike: Sequence[str], lines: Mapping[str, list[int]]) -> str:
+    """Write the command that finds the rows of the rarest of labels that look alike; "" where they
+    are in no file of plain text, or have characters that a terminal does not show."""
+    rarest = min(alike, key=lambda name: (len(lines[name]), name))
+    plain = Path(train.source).suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl", ".conll")
+    if not plain or visible(rarest) != rarest or not rarest.isprintable():
+        return ""
+    return f"; the rows: {shlex.join(['grep', '-nF', '--', rarest, train.source])}"
 
 
 def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:

@@ -271,10 +271,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
             "Are probabilities right?",
             reliability(bins, of=words.one, right=words.right),
             f"Share of {words.right} by their probability: {alt}",
-            f"On the line they are. They are off by {100 * float(found['error']):.1f} "
-            "points on average (expected calibration error); if they were exact, so many "
-            f"{about if about != 'answers' else 'examples'} would show "
-            f"{100 * float(found['error_by_chance']):.1f}.",
+            f"On the line they are. {sentence(str(found.get('in_words', '')))}".strip(),
         )
     ]
     if not points:
@@ -311,10 +308,8 @@ def _calibration(found: Mapping[str, Any]) -> list[html.Block]:
     return [
         Note(
             f"A temperature of {float(found['temperature']):.2f} was fitted on "
-            f"{int(found['num_examples']):,} validation examples and is in the head. On examples "
-            f"that it was not fitted on, probabilities{of} are off by "
-            f"{100 * float(found['error_after']):.1f} points on average, before by "
-            f"{100 * float(found['error_before']):.1f}."
+            f"{int(found['num_examples']):,} validation examples and is in the head. It makes "
+            f"probabilities{of} better on examples that it was not fitted on, too."
         )
     ]
 

@@ -200,9 +200,11 @@ _SCORES: Shape = {
             "error_by_chance?": NUMBER,
             "bins?": [[NUMBER]],
             "coverage?": [[NUMBER]],
+            "in_words?": TEXT,
         },
     },
     "step?": COUNT,
+    "seen?": COUNT,
     "scores?": [{"step": COUNT}],
     "baselines?": [{"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER}],
 }

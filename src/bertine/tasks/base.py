@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -132,6 +133,11 @@ class Task(UserSide, ABC, Generic[Prediction]):
     def names_in(cls, label: Any) -> list[str]:
         """Return the names under which an example with this label is counted."""
         return [str(label)]
+
+    @classmethod
+    def count_names(cls, labels: Iterable[Any]) -> Counter[str]:
+        """Count the examples, or the parts of them, with these labels by name."""
+        return Counter(name for label in labels for name in cls.names_in(label))
 
     # What a model directory says of it
 

@@ -28,6 +28,15 @@ _FOLDS = 5
 _DIGITS = 6
 #: What can be left open below a probability.
 _LEFT_OPEN = ("answers", "entities")
+#: What is so often, by what has the probabilities.
+_RIGHT = {
+    "answers": "are right",
+    "labels": "are there",
+    "entities": "are right",
+    "tags": "are right",
+}
+#: Of the normal distribution: a number is above it by chance in 1 of 20 cases.
+_ONE_OF_20 = 1.645
 #: Shares of what is left open or not, for the accuracy of each.
 _SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
 
@@ -95,15 +104,35 @@ class Reliability:
             "error_by_chance": round(self.error_by_chance, _DIGITS),
             "bins": [[round(value, _DIGITS) for value in values] for values in self.bins],
             "coverage": [[round(value, _DIGITS) for value in values] for values in self.coverage],
+            "in_words": self.line(),
         }
 
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the error is one that answers which are right exactly as often as they say have
+        in fewer than 1 of 20 cases: a sum over the bins of the sizes of normal numbers, each with
+        2/π of its square in its mean."""
+        squares = [number * chance * (1 - chance) for chance, _, number in self.bins]
+        mean = sum(math.sqrt(2 / math.pi * square) for square in squares)
+        deviation = math.sqrt((1 - 2 / math.pi) * sum(squares))
+        count = sum(number for _, _, number in self.bins)
+        return self.error * count > mean + _ONE_OF_20 * deviation
+
     def line(self) -> str:
-        """Say how far the probabilities are off."""
-        return (
-            f"{probabilities_named(self.about)} are off by {100 * self.error:.1f} points on "
-            f"average (expected calibration error; {100 * self.error_by_chance:.1f} if they were "
-            "exact)"
-        )
+        """Say how far the probabilities are off, and to which side."""
+        named, right = probabilities_named(self.about), _RIGHT[self.about]
+        count = sum(number for _, _, number in self.bins)
+        if not self.beyond_chance:
+            return (
+                f"{named} are as they should be within chance: as many {right} as they say, as far "
+                f"as {count:,} {self.about} tell"
+            )
+        said = sum(chance * number for chance, _, number in self.bins) / max(1, count)
+        true = sum(share * number for _, share, number in self.bins) / max(1, count)
+        side = f"they say {said:.0%} on average, and {true:.0%} {right}"
+        if abs(said - true) < self.error / 2:
+            side = "some are too high, some too low"
+        return f"{named} are off by {100 * self.error:.1f} points on average: {side}"
 
 
 @dataclass(frozen=True)
@@ -168,10 +197,8 @@ class Calibration:
             )
         return (
             f"calibrated: a temperature of {self.temperature:.2f}, fitted on "
-            f"{self.num_examples:,} validation examples, is in the head; on examples that it was "
-            f"not fitted on, {probabilities_named(self.about)} are off by "
-            f"{100 * self.error_after:.1f} points on average, before by "
-            f"{100 * self.error_before:.1f}"
+            f"{self.num_examples:,} validation examples, is in the head; it makes "
+            f"{probabilities_named(self.about)} better on examples that it was not fitted on, too"
         )
 
 

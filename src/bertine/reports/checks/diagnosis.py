@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,8 @@ _SLOWER, _SLOWER_ERRORS = 0.8, 3.0
 
 
 def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
-    """List what stands out in a run, the gravest first; nothing when it is healthy.
+    """List what stands out in a run, the gravest first, each command once; nothing when it is
+    healthy.
 
     Args:
         log: the lines of ``log.jsonl``, those of one step together or apart, in order; keys may
@@ -69,7 +71,16 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
         findings = [*_not_finite(view), *finetuning_findings(view), *_warmup(view), *_slower(view)]
         findings = [with_command(finding, view) for finding in findings]
     order: list[Severity] = ["fault", "warning", "advice"]
-    return sorted(findings, key=lambda finding: order.index(finding.severity))
+    return _each_command_once(sorted(findings, key=lambda each: order.index(each.severity)))
+
+
+def _each_command_once(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave out of findings a command that one before them has."""
+    kept: list[Finding] = []
+    for finding in findings:
+        known = finding.command and finding.command in {each.command for each in kept}
+        kept.append(replace(finding, command="", call="") if known else finding)
+    return kept
 
 
 def _not_finite(view: LogView) -> Iterator[Finding]:

@@ -49,8 +49,11 @@ class Evidence(LogView):
         command: NextCommand | None = None,
         **changes: Any,
     ) -> Finding:
-        """Make a finding with the command to run next; None: the run again with these `changes`."""
+        """Make a finding with the command to run next; None: the run again with these `changes`,
+        and no command where they change nothing."""
         command = command or self.asked.again(**changes)
+        if command is None:
+            return Finding(kind, severity, text)
         return Finding(kind, severity, text, command.shell, command.python)
 
     @property

@@ -86,19 +86,22 @@ class Asked:
                 del arguments["glue_task"]
         return cls(task, folder, {k: v for k, v in arguments.items() if v is not None})
 
-    def again(self, **changes: Any) -> NextCommand:
-        """Fine-tune again, with other values for some options, into a folder beside this one.
+    def again(self, **changes: Any) -> NextCommand | None:
+        """Fine-tune again, with other values for some options, into a folder beside this one; None
+        where that would be the command that has been run.
 
         Args:
             changes: by the names of the arguments; None leaves the option out.
         """
-        arguments = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN}
-        arguments["out"] = str(_beside(self.folder))
+        before = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN and v is not None}
+        arguments = {**before, "out": str(_beside(self.folder))}
         if self.verb in _OWN_OPTIONS:  # which has not all options of fine-tuning
             known = {entry.name for entry in declared(_OWN_OPTIONS[self.verb])}
             changes = {name: value for name, value in changes.items() if name in known}
         arguments |= changes
         arguments = {name: value for name, value in arguments.items() if value is not None}
+        if arguments == before | {"out": arguments["out"]}:
+            return None
         if self.verb == "distill":
             words = [f"{name}={value!r}" for name, value in arguments.items() if name != "data"]
             data = repr(arguments["data"]) if "data" in arguments else _IN_MEMORY

@@ -9,7 +9,7 @@ Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
@@ -144,6 +144,16 @@ class Tagging(Task[Tags]):
         parts = [split_tag(tag) for tag in label if tag != OUTSIDE]
         marked = any(prefix in ("B", "I") and kind for prefix, kind in parts)
         return [kind for prefix, kind in parts if prefix == "B"] if marked else list(label)
+
+    @classmethod
+    def count_names(cls, labels: Iterable[Any]) -> Counter[str]:
+        """Count the entities of each type, and no words outside them; or every tag, where none of
+        all marks an entity."""
+        tags = Counter(tag for label in labels for tag in label)
+        parts = {tag: split_tag(tag) for tag in tags if tag != OUTSIDE}
+        if not any(prefix in ("B", "I") and kind for prefix, kind in parts.values()):
+            return tags
+        return Counter({kind: tags[tag] for tag, (prefix, kind) in parts.items() if prefix == "B"})
 
     @classmethod
     def from_examples(
