@@ -250,7 +250,7 @@ def test_json_lines_get_tags_and_keep_their_keys(trained: Learner, tmp_path: Pat
         "predicted_tags": ["O", "O", "B-dish", "I-dish"],
         "entities": [{"type": "dish", "text": "soup boils", "first_word": 2, "end_word": 4}],
     }
-    assert found[1] == {**rows[1], "predicted_tags": [], "entities": []}
+    assert found[1] == {**rows[1], "predicted_tags": [], "entities": [], "empty": True}
 
 
 def test_what_is_done_is_said(
