@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -135,10 +136,11 @@ def evaluate(
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
-    if seen := seen_note(predictor.training, next(iter(sets.values()))):
+    seen = seen_note(predictor.training, next(iter(sets.values())))
+    if seen:
         report.notes.insert(0, seen)
     if options.baselines:
-        report.notes.extend(_baseline_notes(predictor, sets, report))
+        report.notes.extend(_baseline_notes(predictor, sets, report, fair=not seen))
     return report
 
 
@@ -149,8 +151,11 @@ def _without_labels(data: Path | str) -> str:
     return _PAIRS if holds_pairs(data) else ""
 
 
-def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) -> list[str]:
-    """Return the table of the baselines beside the model's scores, or why there is none."""
+def _baseline_notes(
+    predictor: Predictor, sets: Sets, report: EvaluationReport, *, fair: bool
+) -> list[str]:
+    """Return the table of the baselines beside the model's scores, or why there is none. Where it
+    is not `fair` to compare, as the model has seen the examples, none wins."""
     from bertine.inference.baselines.again import baselines_again
 
     dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
@@ -161,6 +166,7 @@ def _baseline_notes(predictor: Predictor, sets: Sets, report: EvaluationReport) 
     except BertineError as error:
         return [f"no baselines: {error}"]
     judged = predictor.task.task_info().metrics or (predictor.task.primary_metric,)
+    scores = [replace(score, may_win=fair) for score in scores]
     return baseline_lines(report.metrics, judged, scores)
 
 

@@ -143,7 +143,7 @@ class ModelTeacher(Teacher):
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
 
     @cached_property
-    def known(self) -> frozenset[int]:  # type: ignore[override]
+    def known(self) -> frozenset[int]:
         return rows_known(self.task.name, self.predictor.training)
 
     def answering(self, columns: Sequence[str]) -> Answering:
