@@ -50,7 +50,7 @@ def _main(arguments: list[str]) -> int:
     try:
         with contextlib.ExitStack() as stack:
             if not launch.is_main():
-                nowhere = stack.enter_context(open(os.devnull, "w"))
+                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
             status = _run(arguments)
         sys.stdout.flush()

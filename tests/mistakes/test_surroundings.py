@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bertine.files import atomic_dir, atomic_file
+from bertine.system.process import prepared_process
 from bertine.system.workers import environment
 from mistakes.commands import one_line
 
@@ -52,6 +54,19 @@ def test_a_signal_during_embed_leaves_nothing(
     assert process.returncode == status
     assert said.splitlines()[-1] == "bertine: terminated"
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "cp437", "utf-8"])
+def test_a_console_in_any_encoding_gets_every_line(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    monkeypatch.setattr(sys, "stdout", written)
+    with prepared_process():
+        print("a → 好 \udce9", flush=True)
+    shown = written.buffer.getvalue().decode(encoding)
+    assert shown.startswith("a → 好" if encoding == "utf-8" else r"a \u2192 \u597d")
+    assert shown.endswith("\\udce9\n")
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +15,19 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from bertine.terminal.console import _TimeLeft, aligned, counted, progress, visible, visible_list
+from bertine.terminal.console import (
+    _TimeLeft,
+    aligned,
+    counted,
+    log,
+    progress,
+    quietly,
+    say,
+    visible,
+    visible_list,
+    warn,
+)
+from bertine.terminal.text import ESCAPED
 
 
 def test_one_thing_and_more() -> None:
@@ -89,3 +103,72 @@ def test_the_time_left_is_shown_where_the_end_is_known() -> None:
         counted, endless = (column.render(task).plain for task in bar.tasks)
     assert counted.startswith("left ")
     assert endless == ""
+
+
+def said(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a note, a warning, a bar and a note in silence leave in a terminal."""
+    written = io.StringIO()
+    terminal = Console(file=written, width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr("bertine.terminal.console.console", terminal)
+    say("a note of 100%")
+    warn("a warning")
+    with quietly():
+        say("nothing")
+    with progress() as bar:
+        bar.update(bar.add_task("a bar", total=2), completed=1)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        (logging.INFO, ["a note of 100%", "warning: a warning", "a bar"]),
+        (logging.WARNING, ["warning: a warning"]),
+        (logging.ERROR, []),
+    ],
+)
+def test_the_level_of_the_logger_is_what_is_printed(
+    level: int, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = log.level
+    log.setLevel(level)
+    try:
+        written = said(monkeypatch)
+    finally:
+        log.setLevel(before)
+    parts = ["a note of 100%", "warning: a warning", "a bar"]
+    assert [part for part in parts if part in written] == shown
+    assert "nothing" not in written
+
+
+def test_logging_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        assert said(monkeypatch) == ""
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_handlers_of_the_logger_get_the_lines_in_place_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        assert said(monkeypatch) == ""
+    finally:
+        log.removeHandler(handler)
+    lines = [(record.levelname, record.getMessage()) for record in records]
+    assert lines == [("INFO", "a note of 100%"), ("WARNING", "a warning")]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "gbk", "utf-8"])
+def test_an_encoding_without_a_character_gets_it_as_json_writes_it(encoding: str) -> None:
+    text = '"é 好 → \N{GRINNING FACE} \udce9"'
+    written = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=ESCAPED)
+    written.write(text)
+    written.flush()
+    read = written.buffer.getvalue().decode(encoding)
+    assert json.loads(read) == json.loads(text)

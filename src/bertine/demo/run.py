@@ -39,7 +39,7 @@ from bertine.errors import BertineError
 from bertine.files import atomic_dir, write_json
 from bertine.options.names import option
 from bertine.options.types import check_types
-from bertine.terminal.console import console, human_time, say
+from bertine.terminal.console import human_time, say
 from bertine.text.tokenizer import Tokenizer
 from bertine.text.vocab import train_vocab
 from bertine.version import __version__
@@ -69,8 +69,7 @@ class _Stages:
     def stage(self, name: str, what: str) -> Iterator[None]:
         """Print what a stage is about, and time the block."""
         number = len(self.seconds) + 1
-        console.print()
-        console.print(f"{number}/{self.total}  {what}", style="bold", markup=False)
+        say(f"\n{number}/{self.total}  {what}")
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
@@ -197,7 +196,7 @@ def run_demo(
             **result.to_dict(),
         },
     )
-    console.print()
+    say("")
     return result
 
 

@@ -13,13 +13,15 @@ from typing import Any, TextIO
 
 from bertine.errors import BertineError
 from bertine.files import atomic_file, os_errors
+from bertine.options.names import option
 from bertine.tables.given import GivenParts, GivenTable
 from bertine.tables.json_rows import encodable
 from bertine.tables.layout import LINE_COLUMN, TableLayout
 from bertine.tables.lines import mended
 from bertine.tables.parquet import is_parquet, mixed_note, write_parquet
 from bertine.tables.streams import COMPRESSIONS
-from bertine.terminal.console import say
+from bertine.terminal.console import say, warn
+from bertine.terminal.text import ESCAPED
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -123,13 +125,20 @@ def open_writer(
 
 @contextlib.contextmanager
 def _written_as_read() -> Iterator[None]:
-    """Let stdout, where it is no terminal and in UTF-8, be written to as :data:`AS_READ` says."""
+    """Let stdout, where it is no terminal, be written to as :data:`AS_READ` says; in another
+    encoding than UTF-8 what it lacks is escaped, which is said."""
     stream = sys.stdout
-    if not isinstance(stream, TextIOWrapper) or stream.encoding.lower() != "utf-8":
+    if not isinstance(stream, TextIOWrapper):
         yield
         return
     before = stream.errors
-    stream.reconfigure(errors=AS_READ)
+    utf8 = stream.encoding.lower() == "utf-8"
+    if not utf8:
+        warn(
+            f"standard output is in {stream.encoding}: characters that it lacks are written as "
+            f"\\u and their number; a file named by {option('output')} is UTF-8"
+        )
+    stream.reconfigure(errors=AS_READ if utf8 else ESCAPED)
     try:
         yield
     finally:

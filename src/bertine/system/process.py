@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 
 from bertine.errors import BertineError
 from bertine.system.memory import address_space_limit
-from bertine.terminal.text import printable
+from bertine.terminal.text import ESCAPED, printable
 
 #: What importing PyTorch takes of the address space, and a small model (measured: 0.64 GB; with
 #: less than 0.9 GB an import or a thread fails, sometimes by a signal).
@@ -54,7 +54,8 @@ def prepared_process() -> Iterator[None]:
       a result is written to it, and no file that is opened later gets its number, where a library
       would print into it.
     - What is printed to a terminal has its control characters shown; to a file or a pipe it goes
-      as it is.
+      as it is. What the encoding of stdout lacks (a console in cp1252, half a character of a file
+      name) is escaped.
     - SIGTERM and SIGHUP raise :class:`Terminated`, unless they are ignored (``nohup``) or handled.
     - Matplotlib is not asked for the backend of a notebook from which the command was started: it
       may be a package that this Python has not, and a command only writes its plots to files.
@@ -68,11 +69,10 @@ def prepared_process() -> Iterator[None]:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = cast(TextIO, _ClosedOutput())
-    elif sys.stdout.isatty():
+    elif isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors=ESCAPED)
+    if sys.stdout.isatty():
         sys.stdout = cast(TextIO, _TerminalOutput(sys.stdout))
-    elif isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() == "utf-8":
-        # Half a character, of a file name that is no UTF-8, as Python prints it to stderr.
-        sys.stdout.reconfigure(errors="backslashreplace")
     handled = _handle_signals()
     try:
         yield

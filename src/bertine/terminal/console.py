@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +47,12 @@ console = Console(
 )
 
 
+#: What a program may do with the notes and warnings: its level leaves out what is below, and its
+#: handlers, where it has some, get them in place of the terminal.
+log = logging.getLogger("bertine")
+if log.level == logging.NOTSET:
+    log.setLevel(logging.INFO)
+
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
@@ -62,20 +69,34 @@ def quietly(quiet: bool = True) -> Iterator[None]:
 
 def say(message: str) -> None:
     """Print one note to stderr (rich markup is not interpreted, control characters are shown)."""
-    if _quiet.get():
-        return
-    console.print(shortened(printable(message)), markup=False, soft_wrap=True)
+    if not _quiet.get():
+        _tell(logging.INFO, message)
 
 
 def warn(message: str) -> None:
     """Print one warning to stderr, like :func:`say`."""
-    text = shortened(printable(f"warning: {message}"))
-    console.print(text, style="yellow", markup=False, soft_wrap=True)
+    _tell(logging.WARNING, message)
+
+
+def _tell(level: int, message: str) -> None:
+    if console.quiet or not log.isEnabledFor(level):
+        return
+    if log.handlers:
+        log.log(level, "%s", shortened(printable(message)))
+        return
+    warning = level == logging.WARNING
+    text = shortened(printable(f"warning: {message}" if warning else message))
+    console.print(text, style="yellow" if warning else None, markup=False, soft_wrap=True)
+
+
+def _shows_notes() -> bool:
+    return not (_quiet.get() or log.handlers) and log.isEnabledFor(logging.INFO)
 
 
 def shows_bars() -> bool:
-    """Tell whether a bar can change in its place: in a terminal or a notebook, not in a file."""
-    return console.is_terminal or in_notebook()
+    """Tell whether a bar can change in its place: in a terminal or a notebook, not in a file or
+    where :data:`log` has the lines."""
+    return _shows_notes() and (console.is_terminal or in_notebook())
 
 
 def progress(*, show: bool = True) -> Progress:
@@ -96,7 +117,7 @@ def progress(*, show: bool = True) -> Progress:
         _TimeLeft(table_column=Column(no_wrap=True)),
         console=console,
         transient=False,
-        disable=_quiet.get() or not show,
+        disable=not (show and _shows_notes()),
         # Results on stdout stay on stdout, also while a display is live on stderr.
         redirect_stdout=False,
         # Of all updates that are kept, not of the last half minute: one may take longer.

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bertine.errors import BertineError
+from bertine.system.process import prepared_process
 
 
 def run_program(work: Callable[[Sequence[str]], None]) -> int:
@@ -16,7 +17,8 @@ def run_program(work: Callable[[Sequence[str]], None]) -> int:
         Ctrl-C.
     """
     try:
-        work(sys.argv[1:])
+        with prepared_process():
+            work(sys.argv[1:])
     except BertineError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

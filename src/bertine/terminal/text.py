@@ -8,6 +8,8 @@ is written to a file or a pipe does not.
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 
 #: What ends a line, moves the cursor, turns the direction of writing, or is half a character.
@@ -16,6 +18,9 @@ _CONTROL_CHARACTERS = (
 )
 _CONTROL = re.compile(f"[{_CONTROL_CHARACTERS}]")
 _CONTROL_IN_LINES = re.compile(f"(?![\n\t])[{_CONTROL_CHARACTERS}]")
+#: How an encoding writes what it lacks (``open(…, errors=ESCAPED)``): as JSON does, so that JSON
+#: stays JSON.
+ESCAPED = "bertine.escaped"
 #: Characters of one message; of a longer one the middle is left out.
 _LONGEST_MESSAGE = 4000
 
@@ -34,6 +39,15 @@ def printable(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
+
+
+def _escape_lacking(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(ESCAPED, _escape_lacking)
 
 
 def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
