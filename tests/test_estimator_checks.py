@@ -67,8 +67,9 @@ MAY_BE_SKIPPED = {
 class NumbersAsWords:
     """Rows of numbers become texts of words; a mixin before an estimator."""
 
-    def fit(self, X: Any, y: Any) -> Any:
-        return super().fit(X if y is None else words(validate_data(self, X)), y)  # type: ignore[misc]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        texts = X if y is None else words(validate_data(self, X))
+        return super().fit(texts, y, sample_weight)  # type: ignore[misc]
 
     def _texts(self, X: Any) -> list[tuple[str, ...]]:
         written = isinstance(X, list) and X and isinstance(X[0], str)

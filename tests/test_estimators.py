@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import re
 from collections.abc import Iterator
@@ -257,6 +258,89 @@ def test_class_weights_and_long_texts_reach_the_training(model: Path) -> None:
     cut = BertClassifier(model, **{**short, "max_length": 6}).fit(given, labels)
     read = BertClassifier(model, **{**short, "max_length": 6}, long_text="windows")
     assert (cut.predict_proba(given) != read.fit(given, labels).predict_proba(given)).any()
+
+
+#: Of six texts: one is there twice, one three times, two not at all.
+_WEIGHTS = [2, 1, 0, 3, 1, 0]
+_AGAIN = [row for row, weight in enumerate(_WEIGHTS) for _ in range(weight)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (BertClassifier, {}),
+        (BertClassifier, {"class_weights": "balanced"}),
+        (BertClassifier, {"class_weights": {"dish": 3}}),
+        (BertClassifier, {"focal_gamma": 1.5}),
+        (BertClassifier, {"long_text": "windows", "max_length": 6}),
+        (BertRegressor, {}),
+    ],
+)
+def test_a_text_of_weight_2_is_as_good_as_one_that_is_there_twice(
+    model: Path, tmp_path: Path, kind: type[Any], more: dict[str, Any]
+) -> None:
+    given, numbers = texts(8)[0][1:7], [3.0, 1.0, 9.0, 4.0, 1.5, 9.0]
+    labels = ["animal", "animal", "dish", "dish", "dish", "animal"]
+    y = numbers if kind is BertRegressor else labels
+    one_step = {**QUICK, "epochs": 1, "batch_size": 64, **more}
+    losses = []
+    for name, rows, weights in (
+        ("weighted", [*range(6)], np.array(_WEIGHTS) / 7),
+        ("repeated", _AGAIN, None),
+    ):
+        estimator = kind(model, out=tmp_path / name, **one_step)
+        estimator.fit([given[row] for row in rows], [y[row] for row in rows], weights)
+        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()
+        losses.append(json.loads(lines[0])["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_a_text_of_weight_0_is_as_good_as_none(model: Path) -> None:
+    given, labels = texts(16)
+    weights = [int(row % 3 > 0) for row in range(16)]
+    some = [row for row, weight in enumerate(weights) if weight]
+    few = {**QUICK, "epochs": 1}
+    weighted = BertClassifier(model, **few).fit(given, labels, sample_weight=weights)
+    less = BertClassifier(model, **few).fit([given[r] for r in some], [labels[r] for r in some])
+    assert (weighted.predict_proba(given) == less.predict_proba(given)).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1, 2], r"X has 3 texts, but sample_weight has the shape \(2,\)"),
+        ([[1, 2, 3]], r"sample_weight has the shape \(1, 3\)"),
+        ([1, -1, 1], r"sample_weight\[1\] is -1, but must be a finite number, 0 or more"),
+        ([1, 1, float("nan")], r"sample_weight\[2\] is nan"),
+        ([1, 1, "much"], "sample_weight must be N numbers"),
+        ([0, 0, 1], "sample_weight is zero but for 1 text; fit needs 2 texts or more"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BertClassifier("no model").fit(["a", "b", "c"], [0, 1, 0], weights)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"class_weights": {"x": 1}},
+            r"class_weights has 'x', but the classes of y are \['a', 'b'",
+        ),
+        ({"class_weights": {"a": -1}}, r"class_weights\['a'\] is -1, but must be"),
+        ({"class_weights": {"a": 0, "b": 0}}, "class_weights are all 0"),
+        ({"class_weights": "mine"}, "class_weights is 'mine', but must be 'balanced'"),
+    ],
+)
+def test_class_weights_that_are_none_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(BertineError, match=message):
+        BertClassifier("no model", **more).fit(["a", "b"], ["a", "b"])
+
+
+def test_few_shot_has_no_weights_of_texts() -> None:
+    with pytest.raises(BertineError, match="sample_weight is of fine-tuning"):
+        BertClassifier("no model", few_shot=True).fit(["a", "b"], ["a", "b"], [1, 2])
 
 
 def test_truncation_is_told_and_nothing_else(

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from bertine.datasets.data_look import names_of_labels
 from bertine.datasets.labelled import Labelled
 from bertine.errors import BertineError
-from bertine.estimators.texts import InputError, labels_of, texts_of
+from bertine.estimators.texts import InputError, labels_of, texts_of, weights_of
 from bertine.inference.predictor import Predictor
 from bertine.modeldir import save_model
 from bertine.models.precision import resolve_device
@@ -91,12 +91,14 @@ class BertEstimator(BaseEstimator):
 
     predictor_: Predictor = field(init=False)
 
-    def _checked(self, X: Any, y: Any) -> tuple[list[tuple[str, ...]], np.ndarray]:
-        """Return the texts of `X`, and `y` as [N].
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[list[tuple[str, ...]], np.ndarray, np.ndarray]:
+        """Return the texts of `X`, `y` as [N] and the weights as fp64 [N].
 
         Raises:
-            InputError: there are fewer than two, or not as many labels as texts, or a label that
-                is missing or not finite.
+            InputError: there are fewer than two, or not as many labels or weights as texts, a
+                label that is missing or not finite, or a weight that is negative or not finite.
         """
         name = type(self).__name__
         if y is None:
@@ -104,14 +106,21 @@ class BertEstimator(BaseEstimator):
         texts = self._texts(X)
         if len(texts) < 2:
             raise InputError(f"{name} needs at least 2 samples, but got n_samples = {len(texts)}")
-        return texts, labels_of(y, len(texts))
+        return texts, labels_of(y, len(texts)), weights_of(sample_weight, len(texts))
 
-    def _fit(self, texts: list[tuple[str, ...]], labels: Sequence[str], build: Any) -> None:
-        """Fine-tune on N texts with their labels.
+    def _fit(
+        self,
+        texts: list[tuple[str, ...]],
+        labels: Sequence[str],
+        weights: np.ndarray,
+        build: Any,
+    ) -> None:
+        """Fine-tune on N texts with their labels; those with the weight 0 are left out.
 
         Args:
             texts: of one or two strings each.
             labels: N, as a file has them.
+            weights: fp64 [N]; only how they relate to each other matters.
             build: (examples, the longest input) → the task.
         """
         if self.model is None:
@@ -126,8 +135,9 @@ class BertEstimator(BaseEstimator):
             columns,
             LABEL,
             [
-                Example(each, label, row)
-                for row, (each, label) in enumerate(zip(texts, labels, strict=True), 1)
+                Example(texts[row], labels[row], row + 1, weight=weight)
+                for row, weight in enumerate((weights / weights[weights > 0].mean()).tolist())
+                if weight
             ],
         )
         for note in names_of_labels(task_class(self._task), train):

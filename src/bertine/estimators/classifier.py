@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +24,7 @@ from bertine.records.examples import Example, Examples
 from bertine.tasks.base import Task
 from bertine.tasks.options import TableOptions
 from bertine.tasks.texts.classification import TextClassification
+from bertine.terminal.text import briefly
 from bertine.training.few_shot.few_shot import few_shot
 from bertine.training.finetuning.learner import Learner
 
@@ -49,8 +51,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             warned of.
         schedule, warmup_ratio, weight_decay, layer_decay: see :func:`bertine.finetune`.
         freeze_layers, freeze_embeddings, dropout, long_text: see :func:`bertine.finetune`.
-        class_weights: ``"balanced"``: every class counts the same in the loss; None: every text
-            does.
+        class_weights: ``"balanced"``: every class counts the same in the loss; a dictionary: of
+            each class, how much its texts count, 1 where it has none; None: all texts count the
+            same.
         focal_gamma: of the focal loss: what is predicted well already counts less; 0:
             cross-entropy.
         few_shot: learn as :func:`bertine.few_shot` does, for a few labels of each class; of the
@@ -74,7 +77,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     _task = "text"
 
-    class_weights: ClassWeights | None = None
+    class_weights: ClassWeights | Mapping[Any, float] | None = None
     focal_gamma: float = 0.0
     few_shot: bool = False
 
@@ -90,19 +93,25 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         given = {name: getattr(self, name) for name in _OF_FEW_SHOT}
         return few_shot(data=labelled, out=out, seed=self._seed(), **given)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on labelled texts.
 
         Args:
             X: N texts (a list, an array, a Series of strings), or pairs of them: [N, 2].
             y: [N], their classes: strings, whole numbers or truth values.
+            sample_weight: [N], how much each text counts in the loss: one of weight 2 as if it
+                were there twice, one of weight 0 as if it were not there; None: all the same.
 
         Raises:
-            InputError: not texts; another number of labels than texts; a label that is missing
-                (None, NaN); labels of several types; fewer than two classes.
+            InputError: not texts; another number of labels or weights than texts; a label that is
+                missing (None, NaN); labels of several types; fewer than two classes; a weight that
+                is no finite number or negative, or of a class that there is not; weights of texts
+                with `few_shot`.
             BertineError: what :func:`bertine.finetune` raises.
         """
-        texts, y = self._checked(X, y)
+        if self.few_shot and sample_weight is not None:
+            raise InputError("sample_weight is of fine-tuning, which few_shot is not; leave it out")
+        texts, y, weights = self._checked(X, y, sample_weight)
         try:
             check_classification_targets(y)
             classes, ids = np.unique(y, return_inverse=True)
@@ -116,19 +125,26 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
             )
         names = [str(name) for name in classes.tolist()]
-        TableOptions(class_weights=self.class_weights, focal_gamma=self.focal_gamma)
+        given = self.class_weights
+        by_name = isinstance(given, Mapping)
+        TableOptions(class_weights=None if by_name else given, focal_gamma=self.focal_gamma)
+        raw = _weights_of(classes.tolist(), given) if by_name else None
 
         def build(train: Examples[Example], longest: int) -> Task[Any]:
             task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
-            weights = task.balanced(train) if self.class_weights else None
+            if raw is None:
+                class_weights = task.balanced(train) if given else None
+            else:
+                total = sum(item.weight * raw[task.ids[item.label]] for item in train.items)
+                class_weights = tuple(weight * len(train) / total for weight in raw)
             return replace(
                 task,
-                class_weights=weights,
+                class_weights=class_weights,
                 focal_gamma=self.focal_gamma,
                 long_text=self.long_text,
             )
 
-        self._fit(texts, [names[number] for number in ids.tolist()], build)
+        self._fit(texts, [names[number] for number in ids.tolist()], weights, build)
         self.classes_ = classes
         return self
 
@@ -147,3 +163,24 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         """
         rows = [list(answer.numbers) for answer in self._answers(X)]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.classes_))
+
+
+def _weights_of(classes: list[Any], weights: Mapping[Any, float]) -> list[float]:
+    """Return the weight of each class.
+
+    Raises:
+        InputError: there is no such class, or a weight is no finite number, or negative.
+    """
+    for name, weight in weights.items():
+        if name not in classes:
+            raise InputError(
+                f"class_weights has {name!r}, but the classes of y are {briefly(classes)}"
+            )
+        if not isinstance(weight, int | float | np.number) or not 0 <= weight < np.inf:
+            raise InputError(
+                f"class_weights[{name!r}] is {weight!r}, but must be a finite number, 0 or more"
+            )
+    found = [float(weights.get(name, 1.0)) for name in classes]
+    if not any(found):
+        raise InputError("class_weights are all 0; give one class more")
+    return found

@@ -26,31 +26,33 @@ class BertRegressor(RegressorMixin, BertEstimator):
 
     _task = "regression"
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on texts with a number each.
 
         Args:
             X: N texts (a list, an array, a Series of strings), or pairs of them: [N, 2].
             y: [N], finite numbers.
+            sample_weight: see :meth:`BertClassifier.fit`.
 
         Raises:
-            InputError: not texts, another number of scores, one that is no finite number, all the
-                same.
+            InputError: not texts, another number of scores or weights, one that is no finite
+                number, a weight that is negative, scores that are all the same.
             BertineError: what :func:`bertine.finetune` raises.
         """
-        texts, y = self._checked(X, y)
+        texts, y, weights = self._checked(X, y, sample_weight)
         try:
             scores = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"y must be numbers: {error}") from error
-        if np.ptp(scores) == 0:
-            raise InputError(f"all of y is {scores[0]:g}; there is nothing to learn")
+        some = scores[weights > 0]
+        if np.ptp(some) == 0:
+            raise InputError(f"all of y is {some[0]:g}; there is nothing to learn")
 
         def build(train: Examples[Example], longest: int) -> Task[Any]:
             task = TextRegression.from_examples(train, max_length=longest)
             return dataclasses.replace(task, long_text=self.long_text)
 
-        self._fit(texts, [repr(score) for score in scores.tolist()], build)
+        self._fit(texts, [repr(score) for score in scores.tolist()], weights, build)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -91,6 +91,37 @@ def labels_of(y: Any, count: int) -> np.ndarray:
     return labels
 
 
+def weights_of(sample_weight: Any, count: int) -> np.ndarray:
+    """Return how much each of `count` texts counts in the loss: fp64 [N]; None: all the same.
+
+    Raises:
+        InputError: there are not as many weights as texts; one is no number, negative or not
+            finite; fewer than two are above 0.
+    """
+    if sample_weight is None:
+        return np.ones(count)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must be N numbers: {error}") from error
+    if weights.ndim == 0:
+        weights = np.full(count, weights)
+    if weights.shape != (count,):
+        raise InputError(
+            f"X has {counted(count, 'text')}, but sample_weight has the shape {weights.shape}"
+        )
+    for row, weight in enumerate(weights.tolist()):
+        if not 0 <= weight < np.inf:
+            raise InputError(
+                f"sample_weight[{row}] is {weight:g}, but must be a finite number, 0 or more"
+            )
+    if (some := np.count_nonzero(weights)) < 2:
+        raise InputError(
+            f"sample_weight is zero but for {counted(some, 'text')}; fit needs 2 texts or more"
+        )
+    return weights
+
+
 def _kind(label: Any) -> str:
     """Return what a label is, in the plural."""
     if isinstance(label, bool | np.bool_):

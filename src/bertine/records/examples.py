@@ -35,12 +35,14 @@ LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 class Example:
     """One text, or a pair of texts, with its label (None when unknown).
 
-    `line` is the line of the source file, for messages.
+    `line` is the line of the source file, for messages; `weight` how much it counts in the loss,
+    which is 1 on average.
     """
 
     texts: tuple[str, ...]
     label: str | None = None
     line: int = 0
+    weight: float = field(default=1.0, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

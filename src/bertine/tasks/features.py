@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
@@ -33,6 +33,7 @@ class Features:
         num_truncated: pieces that were cut off to keep to the maximum length.
         group: of a sequence that is computed together with others, the choices of an example,
             what all of them have in common; they stand side by side. None: it stands alone.
+        weight: of the example in the loss.
     """
 
     input_ids: np.ndarray
@@ -41,6 +42,7 @@ class Features:
     label: Any = None
     num_truncated: int = 0
     group: int | None = None
+    weight: float = field(default=1.0, kw_only=True)
 
 
 def by_example(

@@ -34,7 +34,7 @@ from bertine.tasks.long_text import pooled
 from bertine.tasks.losses import cross_entropy, label_entropy
 from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
-from bertine.tasks.texts.whole_text import LEAST, WholeTextTask, probability_columns
+from bertine.tasks.texts.whole_text import LEAST, WEIGHTS, WholeTextTask, probability_columns
 from bertine.terminal.console import visible, visible_list
 
 #: From this many examples on, a label for every single one means that the column is wrong.
@@ -197,9 +197,11 @@ class TextClassification(WholeTextTask[Prediction]):
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """Return weights with which every class counts the same: N / (K n) for a class with n of
         the N `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
-        counts = Counter(item.label for item in examples.items)
-        share = len(examples) / len(self.labels)
-        return tuple(share / max(1, counts[label]) for label in self.labels)
+        counts = dict.fromkeys(self.labels, 0.0)
+        for item in examples.items:
+            counts[item.label] += item.weight
+        share = sum(counts.values()) / len(self.labels)
+        return tuple(share / (counts[label] or 1.0) for label in self.labels)
 
     def weighed_by(self, examples: Examples) -> TextClassification:
         """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
@@ -220,13 +222,16 @@ class TextClassification(WholeTextTask[Prediction]):
         return replace(self, class_weights=tuple(weights))
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the cross-entropy, times the weight of the true class if there are any, summed
-        over the sequences, in fp32. Balanced weights have the mean 1, so the sum is over the count
-        all the same: any parts of a step add up to the whole."""
+        """Compute the cross-entropy, times the weight of the true class and that of the example if
+        there are any, summed over the sequences, in fp32. Weights have the mean 1, so the sum is
+        over the count all the same: any parts of a step add up to the whole."""
         logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
-        if self.focal_gamma:
+        of_examples = batch.targets.get(WEIGHTS)
+        if self.focal_gamma or of_examples is not None:
             losses = F.cross_entropy(logits, labels, weight=weights, reduction="none")
+            if of_examples is not None:
+                losses = losses * of_examples
             likelihood = -F.cross_entropy(logits, labels, reduction="none")
             total = focal(losses, likelihood, self.focal_gamma)
         else:
@@ -293,8 +298,8 @@ class TextClassification(WholeTextTask[Prediction]):
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
         """Compute the entropy of the label frequencies; the log of the number of labels where
-        these have weights."""
-        if self.focal_gamma:
+        these have weights, None where examples have."""
+        if self.focal_gamma or any(feature.weight != 1 for feature in features):
             return None
         if self.class_weights is not None:
             return math.log(len(self.labels))

@@ -27,7 +27,7 @@ from bertine.tasks.features import Features
 from bertine.tasks.long_text import pooled
 from bertine.tasks.metrics import regression_scores
 from bertine.tasks.report import EvaluationReport, TaskReport, require_some
-from bertine.tasks.texts.whole_text import WholeTextTask
+from bertine.tasks.texts.whole_text import WEIGHTS, WholeTextTask
 from bertine.tasks.worst import worst_lines
 from bertine.terminal.console import counted
 
@@ -177,12 +177,14 @@ class TextRegression(WholeTextTask[Score]):
                 f"{examples.source}: every row has the same score in the column "
                 f"{examples.label_column!r}; there is nothing to learn"
             )
+        weights = [item.weight for item in examples.items]
+        mean = np.average(scores, weights=weights)
         return cls(
             examples.text_columns,
             examples.label_column,
             max_length,
-            mean=float(scores.mean()),
-            scale=float(scores.std()),
+            mean=float(mean),
+            scale=float(np.sqrt(np.average((scores - mean) ** 2, weights=weights))),
         )
 
     def reuses(self, info: TaskInfo) -> bool:
@@ -234,10 +236,12 @@ class TextRegression(WholeTextTask[Score]):
         return super().outputs_of(model, encoded, batch).squeeze(-1)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the squared error of the standardized scores, summed over the sequences, in
-        fp32."""
-        errors = self.outputs_of(model, encoded, batch) - batch.targets["labels"]
-        return {self.head: Term(errors.square().sum(), batch.num_sequences)}
+        """Compute the squared error of the standardized scores, times the weight of the example if
+        there are any, summed over the sequences, in fp32."""
+        errors = (self.outputs_of(model, encoded, batch) - batch.targets["labels"]).square()
+        if WEIGHTS in batch.targets:
+            errors = errors * batch.targets[WEIGHTS]
+        return {self.head: Term(errors.sum(), batch.num_sequences)}
 
     def with_some_target(self, feature: Any) -> Any:
         return feature if feature.label is not None else replace(feature, label=self.center)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from bertine.data.batch import Batch
@@ -31,6 +32,8 @@ from bertine.text.tokenizer import Tokenizer
 
 #: A probability of 0, as a logarithm: less than any model gives.
 LEAST = 1e-9
+#: The target of a batch that has how much each sequence counts in the loss.
+WEIGHTS = "weights"
 #: Texts given to the tokenizer at once: enough to keep its threads busy.
 _TOKENIZE = 4096
 
@@ -160,10 +163,25 @@ class WholeTextTask(Task[Prediction]):
                 if len(inputs) == 1:
                     cut += len(ids) - len(inputs[0])
                 features.extend(
-                    Features(kept, types[: len(kept)], row, label=label, num_truncated=cut)
+                    Features(
+                        kept,
+                        types[: len(kept)],
+                        row,
+                        label=label,
+                        num_truncated=cut,
+                        weight=example.weight,
+                    )
                     for kept in inputs
                 )
         return features
+
+    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
+        """Pad features into one batch; with ``targets["weights"]`` fp32 [B] where any is not 1."""
+        batch = super().collate(features, pad_id)
+        weights = [feature.weight for feature in features]
+        if any(weight != 1 for weight in weights):
+            batch.targets[WEIGHTS] = torch.tensor(weights, dtype=torch.float32)
+        return batch
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
         """Encode the inputs, or both texts of each pair by themselves."""
