@@ -23,6 +23,10 @@ class PandasFrame:
     def __getitem__(self, place: tuple[slice, int]) -> Any:
         return self._cells[place[1]]
 
+    def assign(self, **columns: list[Any]) -> PandasFrame:
+        there = zip(self.columns, self._cells, strict=True)
+        return PandasFrame({name: cells.tolist() for name, cells in there} | columns)
+
 
 class PolarsFrame:
     """As much of a polars data frame as is used: its series."""

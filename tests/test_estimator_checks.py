@@ -61,6 +61,7 @@ MAY_BE_SKIPPED = {
     "check_classifier_data_not_an_array",
     "check_regressor_data_not_an_array",
     "check_dataframe_column_names_consistency",
+    "check_sample_weights_pandas_series",
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
@@ -1883,7 +1884,7 @@ def predict(
     device: str | None = None,
     format: TextFormat | None = None,
     word_column: int | None = None,
-) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport:
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | Any:
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 
@@ -1893,13 +1894,15 @@ def predict(
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
     object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`.
+    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`. Of a table in memory
+    without an output the answered rows are returned.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a file, complete or not there at all; or ``-`` for stdout.
+        output: a file, complete or not there at all; or ``-`` for stdout, of a table in memory for
+            what is returned.
         texts: to answer in place of a file: one or several. For a model of pairs two strings are
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
@@ -1940,6 +1943,11 @@ def predict(
         format: of the table; columns are column files of words; None: detected from the name of the
             file and its first lines.
         word_column: number of the column of the words in a column file; None: as in training.
+
+    Returns:
+        Counts of what was written. Of a table in memory without an output the rows with their
+        answers: of a pandas frame the frame with columns added, its index kept; of other tables a
+        list of dictionaries.
 
     Raises:
         BertineError: no such model; neither a file nor texts, or both; what reading the table

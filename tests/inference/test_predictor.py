@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 import bertine.inference.predict as predict_module
+import frames
 from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.evaluate import evaluate
@@ -25,6 +27,7 @@ from bertine.inference.predictor import Predictor
 from bertine.modeldir import load_model, save_model
 from bertine.models.bert import BertConfig
 from bertine.models.model import Model
+from bertine.tables.given import as_table
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans.task import SpanExtraction, SpanLimits
 from bertine.tasks.texts.regression import TextRegression
@@ -267,6 +270,39 @@ def test_the_text_column_of_a_plain_file_need_not_be_named(
     with pytest.raises(BertineError, match="no column 'body'"):
         predict(path, table, out, device="cpu")
     assert predict(path, table, out, text_columns=["text"], device="cpu").rows == 1
+
+
+_TABLE = {"text": ["good cat", "a\u2028line", ""], "label": [7, None, 9]}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        _TABLE,
+        [dict(zip(_TABLE, row, strict=True)) for row in zip(*_TABLE.values(), strict=True)],
+        frames.PandasFrame(_TABLE),
+        frames.PolarsFrame(_TABLE),
+        frames.Dataset(_TABLE),
+        pa.table(_TABLE),
+    ],
+    ids=lambda table: type(table).__name__,
+)
+def test_a_table_in_memory_gets_its_rows_with_their_answers(
+    predictor: Predictor, table: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered = predict(predictor, table, show_progress=False)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "predicted 3 rows" in printed.err
+    assert "1 of 3 texts are empty" in printed.err
+    if isinstance(table, frames.PandasFrame):
+        assert isinstance(answered, frames.PandasFrame)
+        assert answered.columns == [*_TABLE, "predicted_label", "probability"]
+        answered = [*as_table(answered).rows()]
+    assert [row["text"] for row in answered] == _TABLE["text"]
+    assert [row["label"] for row in answered] == _TABLE["label"]
+    labels = [answer.label for answer in predictor.predict(_TABLE["text"])]
+    assert [row["predicted_label"] for row in answered] == labels
 
 
 def test_evaluate_a_file_and_a_folder(predictor: Predictor, tmp_path: Path) -> None:

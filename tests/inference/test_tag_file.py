@@ -41,6 +41,15 @@ def test_a_list_of_json_is_tagged_like_lines(predictor: Predictor, tmp_path: Pat
     assert rows_of(tmp_path / ".json.jsonl") == rows_of(tmp_path / ".jsonl.jsonl")
 
 
+def test_a_table_in_memory_gets_its_rows_with_their_tags(predictor: Predictor) -> None:
+    words = [["the", "cat"], ["a", "dog", "sat"]]
+    rows = predict(predictor, {"words": words, "id": [1, 2]}, show_progress=False)
+    assert [row["words"] for row in rows] == words
+    assert [len(row["tags"]) for row in rows] == [2, 3]
+    texts = predict(predictor, {"text": ["the cat", "a dog sat"]}, show_progress=False)
+    assert [row["text"] for row in texts] == ["the cat", "a dog sat"]
+
+
 def test_what_is_not_read_stays_to_the_byte(predictor: Predictor, tmp_path: Path) -> None:
     text = "# schön ".encode() + b"\xff\n\nthe\t\xff\tDT\ncat\t" + "ü\tNN\n".encode()
     (tmp_path / "in.conll").write_bytes(text)

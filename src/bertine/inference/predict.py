@@ -17,6 +17,7 @@ from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.files.explained_rows import EXPLANATION, check_explained, explanation_values
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
+from bertine.inference.files.given_rows import answered_rows
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import (
     GivenTextsReport,
@@ -109,7 +110,7 @@ def predict(
     resume: bool = False,
     show_progress: bool = True,
     options: PredictOptions,
-) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport:
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | Any:
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 
@@ -119,13 +120,15 @@ def predict(
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
     object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`.
+    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`. Of a table in memory
+    without an output the answered rows are returned.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a file, complete or not there at all; or ``-`` for stdout.
+        output: a file, complete or not there at all; or ``-`` for stdout, of a table in memory for
+            what is returned.
         texts: to answer in place of a file: one or several. For a model of pairs two strings are
             one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
@@ -140,6 +143,11 @@ def predict(
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
         options: what the other arguments say; a loaded model keeps its precision and device. On a
             CPU ``"auto"`` is fp32 for a page of text or less, as trying others would take longer.
+
+    Returns:
+        Counts of what was written. Of a table in memory without an output the rows with their
+        answers: of a pandas frame the frame with columns added, its index kept; of other tables a
+        list of dictionaries.
 
     Raises:
         BertineError: no such model; neither a file nor texts, or both; what reading the table
@@ -185,7 +193,21 @@ def predict(
         )
     if input is None:
         raise BertineError("nothing to predict; give texts or an input file")
-    input = as_source(input, "input")
+    given, input = input, as_source(input, "input")
+    if isinstance(input, GivenTable) and str(output) == "-":
+        return answered_rows(
+            given,
+            lambda file: predict(
+                model,
+                input,
+                file,
+                all_probabilities=all_probabilities,
+                explain=explain,
+                resume=resume,
+                show_progress=show_progress,
+                **options.values(),
+            ),
+        )
     lasting = _lasting(input, output)
     if resume and not lasting:
         raise BertineError("resume is for an input and an output that are files")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,15 @@ from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import aligned
 
 
+@dataclass(repr=False)
 class GivenTextsReport(TextReport):
-    """The report of predicting given texts."""
+    """The report of predicting given texts.
+
+    Attributes:
+        answers: to the texts, as :meth:`Predictor.predict` gives them.
+    """
+
+    answers: Sequence[Any] = ()
 
     def lines(self) -> list[str]:
         """Return what a person should know besides the answers: texts that were cut or are
@@ -99,7 +107,7 @@ def predict_texts(
     answers, features = predictor.answers_and_features(texts)
     shown = [_texts(predictor, text, number) for number, text in enumerate(texts, 1)]
     unknown = UnknownText(predictor.tokenizer)
-    report = GivenTextsReport(max_length=task.max_length, unknown=unknown)
+    report = GivenTextsReport(max_length=task.max_length, unknown=unknown, answers=answers)
     report.count(len(answers), features, shown)
     report.abstained = sum(answer.abstains for answer in answers)
     explanations: list[Explanation | None] | None = None

@@ -1,0 +1,47 @@
+"""Answers to a table in memory: its rows, with the answers beside them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from bertine.records.table_writer import AS_READ
+from bertine.terminal.console import say
+
+
+class Written(Protocol):
+    """The report of a file that was written.
+
+    Attributes:
+        columns: the names of what was added to each row.
+    """
+
+    columns: list[str]
+
+    def lines(self) -> list[str]: ...
+
+
+def answered_rows(table: Any, write: Callable[[Path], Written]) -> Any:
+    """Return the rows of a table with their answers, and print the report.
+
+    Args:
+        table: as the user gave it.
+        write: writes the answered rows to a file of JSON lines.
+
+    Returns:
+        Of a pandas frame the frame with the columns of the answers added, its index kept; of other
+        tables a dictionary for each row.
+    """
+    with tempfile.TemporaryDirectory(prefix="bertine-predict-") as folder:
+        file = Path(folder) / "rows.jsonl"
+        report = write(file)
+        with open(file, encoding="utf-8", errors=AS_READ) as lines:
+            rows = [json.loads(line) for line in lines]
+    for line in report.lines():
+        say(line)
+    if hasattr(table, "assign"):
+        return table.assign(**{name: [row.get(name) for row in rows] for name in report.columns})
+    return rows
