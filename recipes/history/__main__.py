@@ -34,9 +34,9 @@ from bertine.commands.options.arguments import Parser, real, whole
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.files import lock_folder, read_json_object, write_json
+from bertine.system.program import run_program
 from bertine.system.workers import run_processes
 from bertine.terminal.console import counted, human_time, say
-from bertine.terminal.program import run_program
 
 #: The share of the time that is for training.
 _TRAINING = 0.5

@@ -41,8 +41,8 @@ from recipe import (
 import bertine
 from bertine.commands.options.arguments import Parser, real, whole
 from bertine.files import read_json, write_json
+from bertine.system.program import run_program
 from bertine.terminal.console import human_time, say
-from bertine.terminal.program import run_program
 
 CONFIG = Path(__file__).with_name("config.json")
 #: Between two entries of the clock (seconds).

@@ -21,8 +21,8 @@ import numpy as np
 import bertine
 from bertine.commands.options.arguments import Parser, whole
 from bertine.files import atomic_file, read_json, write_json
+from bertine.system.program import run_program
 from bertine.terminal.console import counted, human_time, say
-from bertine.terminal.program import run_program
 from bertine.text.corpus import Corpus
 
 CONFIG = Path(__file__).with_name("config.json")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bertine.data.preparation.report import PrepareReport
 from bertine.datasets.reading import Labelled
@@ -1884,7 +1883,7 @@ def predict(
     device: str | None = None,
     format: TextFormat | None = None,
     word_column: int | None = None,
-) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | Any:
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | TableLike:
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 

@@ -110,7 +110,7 @@ def predict(
     resume: bool = False,
     show_progress: bool = True,
     options: PredictOptions,
-) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | Any:
+) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | TableLike:
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 
