@@ -70,6 +70,8 @@ def test_predict_takes_every_shape_of_inputs(
         ("/predict", {"inputs": [[CAT, SOUP]]}, "inputs[0]: has 2 parts; give one text"),
         ("/predict", {"inputs": [CAT], "model": "pairs"}, "inputs[0]: "),
         ("/predict", {"inputs": CAT, "model": "tagging"}, "is for tagging; send texts"),
+        ("/predict", {"inputs": [CAT, " "]}, "inputs[1]: is empty, so there is no answer"),
+        ("/", {"inputs": ""}, "inputs[0]: is empty, so there is no answer"),
         ("/predict", {"inputs": CAT, "raw_scores": True}, "raw_scores: Input should be False"),
         ("/predict", {"inputs": CAT, "truncation_direction": "Left"}, "should be 'right'"),
         ("/predict", {"inputs": CAT * 9, "truncate": False}, "inputs[0]: is "),

@@ -50,12 +50,17 @@ async def predicted(
 
     Raises:
         BertineError: they are not what the task takes.
-        ApiError: what computing raises.
+        ApiError: one of them is empty; what computing raises.
     """
     size = sum(map(characters, texts))
     prepared = await service.aside(size, served.prepare, texts, None, key)
     outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
-    return await service.aside(size, served.finish, prepared, outputs, True)
+    answers = await service.aside(size, served.finish, prepared, outputs, True)
+    empty = [number for number, answer in enumerate(answers) if answer.get("empty")]
+    if empty:  # their shapes have no place for a text without an answer
+        message = f"{key}[{empty[0]}]: is empty, so there is no answer; give a text"
+        raise ApiError(422, message, param=key)
+    return answers
 
 
 def characters(text: AskedText) -> int:
