@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -32,83 +31,18 @@ from bertine.cli import parse_arguments, with_name_joined
 from bertine.commands import COMMANDS
 from bertine.config_file import apply_config
 from bertine.errors import BertineError
-from printed import difference
-
-ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted(
-    [
-        *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / name / "README.md" for name in ("benchmarks", "examples", "recipes")),
-    ]
+from documents import (
+    DOCUMENTS,
+    ROOT,
+    blocks,
+    blocks_of_all,
+    commands,
+    relative,
+    shown_commands,
+    typed,
+    within,
 )
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: its first word, the words after it, its text, the line it begins at."""
-
-    language: str
-    words: tuple[str, ...]
-    text: str
-    line: int
-
-
-def blocks(document: str) -> Iterator[Block]:
-    fence = re.compile(r"^```([^\n`]+)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
-    for match in fence.finditer(document):
-        language, *words = match[1].split()
-        yield Block(language, tuple(words), match[2], document.count("\n", 0, match.start()) + 1)
-
-
-def blocks_of_all() -> Iterator[tuple[Path, Block]]:
-    """The blocks of every document."""
-    for path in DOCUMENTS:
-        yield from ((path, block) for block in blocks(path.read_text(encoding="utf-8")))
-
-
-def typed(block: Block) -> str:
-    """The shell script in a block; of a ```console block the lines after ``$`` alone."""
-    if block.language != "console":
-        return block.text
-    return "".join(f"{command}\n" for command, _ in shown_commands(block.text))
-
-
-def shown_commands(console: str) -> list[tuple[str, str]]:
-    """The commands of a ```console block, each with the output that is shown below it."""
-    parts = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
-    found = [re.match(r"((?:[^\n]*\\\n)*[^\n]*\n)(.*)", part, re.DOTALL) for part in parts]
-    return [(match[1], match[2]) for match in found if match]
-
-
-def within(block: Block) -> float:
-    """How far the numbers of a block may be off, as a share: ``within=20%`` in its first line."""
-    shares = [word.removeprefix("within=") for word in block.words if word.startswith("within=")]
-    return float(shares[0].rstrip("%")) / 100 if shares else 0.0
-
-
-def commands(script: str, program: str) -> Iterator[list[str]]:
-    """The arguments of every call of `program` in a shell script, also in pipes and lists."""
-    for line in script.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;()<>")
-        lexer.whitespace_split = True
-        words: list[str] = []
-        for word in [*lexer, ";"]:
-            if set(word) <= set("|&;()"):
-                yield from _call(words, program)
-                words = []
-            else:
-                words.append(word)
-
-
-def _call(words: list[str], program: str) -> Iterator[list[str]]:
-    while words and re.fullmatch(r"\w+=.*", words[0]):  # VARIABLE=value before the program
-        words = words[1:]
-    if words and words[0] == "torchrun" and program in words:  # torchrun … -m bertine …
-        words = words[words.index(program) :]
-    if words and Path(words[0]).name == program:
-        end = next((i for i, word in enumerate(words) if set(word) <= set("<>")), len(words))
-        yield words[1:end]
+from printed import difference
 
 
 def check_bertine(arguments: list[str]) -> None:
@@ -125,23 +59,24 @@ def check_bertine(arguments: list[str]) -> None:
     if "--config" in rest:
         # What the file would give is not known here, so nothing is missing.
         at = rest.index("--config")
-        parser = command.parser()
-        for action in parser.options():
-            action.required = False
-            if not action.option_strings:
-                action.nargs = "*" if action.nargs == "+" else "?"
-        parser.parse([*rest[:at], *rest[at + 2 :]])
+        parse_some(arguments[0], [*rest[:at], *rest[at + 2 :]])
     else:
         parse_arguments(command, rest)
+
+
+def parse_some(name: str, arguments: list[str]) -> None:
+    """Raise unless these are among the arguments of a command."""
+    parser = COMMANDS[name].parser()
+    for action in parser.options():
+        action.required = False
+        if not action.option_strings and action.nargs in (None, "+"):
+            action.nargs = "*" if action.nargs == "+" else "?"
+    parser.parse(arguments)
 
 
 def targets() -> set[str]:
     found = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return set(found)
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def test_commands_in_documents_are_real() -> None:
@@ -159,6 +94,28 @@ def test_commands_in_documents_are_real() -> None:
             named = {word for word in arguments if "=" not in word and not word.startswith("-")}
             wrong += [f"{where}: make {name}" for name in named - targets()]
     assert wrong == []
+
+
+def test_commands_in_sentences_are_real() -> None:
+    """They may leave out what a command needs; N is any number, and … any arguments. What has
+    changed may name what is gone."""
+    wrong, count = [], 0
+    for path in DOCUMENTS:
+        if path.name == "CHANGELOG.md":
+            continue
+        prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for call in re.findall(r"`bertine ([a-z][^`]*)`", prose):
+            words = with_name_joined(shlex.split(re.sub(r"\bN\b", "1", call.replace("…", ""))))
+            count += 1
+            try:
+                if words[0] not in COMMANDS:
+                    raise BertineError("no such command")
+                if "--help" not in words:
+                    parse_some(words[0], words[1:])
+            except BertineError as error:
+                wrong.append(f"{relative(path)}: bertine {call}: {error}")
+    assert wrong == []
+    assert count > 200
 
 
 def program(name: str) -> Path:

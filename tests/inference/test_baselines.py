@@ -20,6 +20,7 @@ from bertine.inference.baselines.linear import (
     LinearModel,
     Matrix,
     NumberTargets,
+    ShareTargets,
     fit_linear,
     log_softmax,
     sigmoid,
@@ -341,3 +342,14 @@ def test_answers_stand_near_the_words_of_the_question() -> None:
     assert near.metrics["f1"] > 0.5
     silent = dataclasses.replace(task, unanswerable=True)
     assert measure_baselines(silent, examples, {"": examples})[0].name == "no answer"
+
+
+def test_shares_of_classes_are_as_good_as_rows_of_each() -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(20, 5)).astype(np.float32)
+    quarters = np.array([(0.75, 0.25, 0.0), (0.0, 0.5, 0.5)] * 10)
+    shared = fit_linear(rows, ShareTargets(quarters), [0.25 * 4])
+    ids = np.concatenate([np.repeat([0, 1, 2], (4 * each).astype(int)) for each in quarters])
+    repeated = fit_linear(rows.repeat(4, 0), ClassTargets(ids, 3), [0.25])
+    assert shared.weights == pytest.approx(repeated.weights, abs=1e-4)
+    assert shared.bias == pytest.approx(repeated.bias, abs=1e-4)

@@ -87,6 +87,29 @@ class ClassTargets:
 
 
 @dataclass(frozen=True)
+class ShareTargets:
+    """The probability of each of K classes: cross-entropy. `shares` is fp64 [N, K]."""
+
+    shares: np.ndarray
+
+    @property
+    def outputs(self) -> int:
+        return int(self.shares.shape[1])
+
+    @property
+    def strata(self) -> np.ndarray:
+        return self.shares.argmax(-1)
+
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, ShareTargets]:
+        return examples, ShareTargets(self.shares[examples])
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        log = log_softmax(scores)
+        gradient = np.exp(log) * self.shares.sum(-1, keepdims=True) - self.shares
+        return float(-(self.shares * log).sum()), gradient
+
+
+@dataclass(frozen=True)
 class LabelTargets:
     """Any of K labels: binary cross-entropy. `chosen` is [N, K] of 0 and 1, `weights` fp64 [K] of
     their presence."""

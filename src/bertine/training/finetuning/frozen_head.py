@@ -40,6 +40,7 @@ from bertine.inference.baselines.linear import (
     LabelTargets,
     LinearModel,
     NumberTargets,
+    ShareTargets,
     Targets,
     fit_linear,
 )
@@ -314,6 +315,8 @@ def _targets(task: Any, features: Sequence[Any]) -> Targets:
 
 @_targets.register
 def _(task: TextClassification, features: Sequence[Features]) -> Targets:
+    if isinstance(features[0].label, np.ndarray):
+        return ShareTargets(np.stack([feature.label for feature in features]).astype(np.float64))
     ids = np.array([feature.label for feature in features], dtype=np.int64)
     weights = None if task.class_weights is None else np.array(task.class_weights)
     return ClassTargets(ids, len(task.labels), weights)
