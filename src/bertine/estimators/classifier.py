@@ -125,18 +125,20 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
             )
         names = [str(name) for name in classes.tolist()]
-        given = self.class_weights
-        by_name = isinstance(given, Mapping)
-        TableOptions(class_weights=None if by_name else given, focal_gamma=self.focal_gamma)
-        raw = _weights_of(classes.tolist(), given) if by_name else None
+        given, by_class = self.class_weights, list[float]()
+        if isinstance(given, Mapping):
+            by_class, given = _weights_of(classes.tolist(), given), None
+        TableOptions(class_weights=given, focal_gamma=self.focal_gamma)
 
         def build(train: Examples[Example], longest: int) -> Task[Any]:
             task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
-            if raw is None:
-                class_weights = task.balanced(train) if given else None
-            else:
-                total = sum(item.weight * raw[task.ids[item.label]] for item in train.items)
-                class_weights = tuple(weight * len(train) / total for weight in raw)
+            class_weights = task.balanced(train) if given else None
+            if by_class:
+                each = [by_class[task.ids[str(item.label)]] for item in train.items]
+                mean = float(np.average(each, weights=[item.weight for item in train.items]))
+                if not mean:
+                    raise InputError("class_weights are 0 for every text; give one class more")
+                class_weights = tuple(weight / mean for weight in by_class)
             return replace(
                 task,
                 class_weights=class_weights,
@@ -180,7 +182,4 @@ def _weights_of(classes: list[Any], weights: Mapping[Any, float]) -> list[float]
             raise InputError(
                 f"class_weights[{name!r}] is {weight!r}, but must be a finite number, 0 or more"
             )
-    found = [float(weights.get(name, 1.0)) for name in classes]
-    if not any(found):
-        raise InputError("class_weights are all 0; give one class more")
-    return found
+    return [float(weights.get(name, 1.0)) for name in classes]

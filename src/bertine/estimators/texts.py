@@ -115,7 +115,7 @@ def weights_of(sample_weight: Any, count: int) -> np.ndarray:
             raise InputError(
                 f"sample_weight[{row}] is {weight:g}, but must be a finite number, 0 or more"
             )
-    if (some := np.count_nonzero(weights)) < 2:
+    if (some := int(np.count_nonzero(weights))) < 2:
         raise InputError(
             f"sample_weight is zero but for {counted(some, 'text')}; fit needs 2 texts or more"
         )

@@ -6,30 +6,18 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bertine.records.table_writer import AS_READ
 from bertine.terminal.console import say
 
 
-class Written(Protocol):
-    """The report of a file that was written.
-
-    Attributes:
-        columns: the names of what was added to each row.
-    """
-
-    columns: list[str]
-
-    def lines(self) -> list[str]: ...
-
-
-def answered_rows(table: Any, write: Callable[[Path], Written]) -> Any:
+def answered_rows(table: Any, write: Callable[[Path], Any]) -> Any:
     """Return the rows of a table with their answers, and print the report.
 
     Args:
         table: as the user gave it.
-        write: writes the answered rows to a file of JSON lines.
+        write: writes the answered rows to a file of JSON lines, and gives the report.
 
     Returns:
         Of a pandas frame the frame with the columns of the answers added, its index kept; of other
