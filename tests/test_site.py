@@ -9,8 +9,12 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 import bertine
 from bertine.commands import COMMANDS
+from bertine.presets import PRESETS
+from bertine.registry import OBJECTIVES
 from bertine.terms import OF_TEACHERS, TERMS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,3 +134,11 @@ def test_the_tutorials_data_have_their_licence() -> None:
     text = (folder / "LICENSE.md").read_text(encoding="utf-8")
     files = {file.name for file in folder.iterdir()} - {"LICENSE.md"}
     assert files == set(re.findall(r"`([\w-]+\.\w+)`", text))
+
+
+@pytest.mark.parametrize("page", ["guides/pretrain.md", "zh/pretrain.md"])
+def test_the_pages_on_pre_training_name_every_size_and_objective(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert [name for name in PRESETS if f"`{name}`" not in text] == []
+    usual = "mlm-nsp"  # that of BERT, which nobody has to ask for
+    assert [name for name in OBJECTIVES if name != usual and name not in text] == []
