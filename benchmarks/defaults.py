@@ -41,14 +41,14 @@ from bertine.records.examples import Examples
 from bertine.rng import generator
 from bertine.tasks.metrics import official_score
 from bertine.terminal.console import quietly
-from bertine.training.finetuning.head_alone import alone_is_better, score_of_head
+from bertine.training.finetuning.head_alone import alone_is_better, few_of_many, score_of_head
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.plan import Wishes
 
 #: The tasks of the table.
 NAMES = ("emotion", "SST-2", "CoLA", "MRPC", "STS-B", "RTE", "WNUT-17", "CODAH")
-#: Tasks of many classes, for `--tasks` and `--per-class`.
-MANY_CLASSES = ("BANKING77", "CLINC150")
+#: Tasks of many classes and how many these are, for `--tasks` and `--per-class`.
+MANY_CLASSES = {"BANKING77": 77, "CLINC150": 150}
 #: What is run besides the baselines, which have names of their own: all weights trained as the
 #: plan says, the head alone, and all weights as lr-find advises.
 TRAINED, HEAD_ALONE, ADVICE = "trained", "head alone", "lr-find"
@@ -251,7 +251,10 @@ def saved(results: Results, key: dict[str, Any], name: str) -> dict[str, Any] | 
     alone = results.find({**key, "system": HEAD_ALONE})
     if trained is None or alone is None:
         return None
-    left_out = 0 if key["task"] in MANY_CLASSES else alone.get("left_out", 0)
+    classes = MANY_CLASSES.get(key["task"], 0)
+    left_out = 0 if classes else alone.get("left_out", 0)
+    # With many classes the sizes are examples of each; 0 is all of them, more than a few.
+    few = key["size"] > 0 and few_of_many(classes, key["size"] * classes)
     of_head = score_of_head(
         {"": alone["validation"]},
         alone["held_out"],
@@ -264,7 +267,7 @@ def saved(results: Results, key: dict[str, Any], name: str) -> dict[str, Any] | 
         of_head,
         trained["validation"],
         trained["held_out"],
-        pairs=trained["pairs"],
+        expected=trained["pairs"] or few,
     )
     return {**(alone if better else trained), "seconds": trained["seconds"] + alone["seconds"]}
 

@@ -42,6 +42,7 @@ from bertine.tasks.features import Features
 from bertine.tasks.texts.classification import TextClassification
 from bertine.text.template import Template
 from bertine.training.finetuning import frozen_head
+from bertine.training.finetuning.head_alone import alone_is_better, few_of_many
 from bertine.training.finetuning.learner import Learner
 
 #: For the fixture that leaves them out elsewhere.
@@ -55,6 +56,24 @@ def _batch(model: Path) -> tuple[Batch, Any]:
     items = [Example(texts, None, line) for line, texts in enumerate(_TEXTS)]
     examples = Examples("memory", ("a", "b"), None, items)
     return task.collate(task.featurize(examples, loaded.tokenizer), 0), loaded
+
+
+@pytest.mark.parametrize(
+    ("classes", "examples", "few"),
+    [(77, 5 * 77, True), (77, 30 * 77, True), (77, 31 * 77, False), (16, 80, False), (0, 9, False)],
+)
+def test_many_classes_with_few_examples_each(classes: int, examples: int, few: bool) -> None:
+    assert few_of_many(classes, examples) is few
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_the_one_that_is_mostly_worse_must_be_better_by_more_than_chance(expected: bool) -> None:
+    """Of 150 examples at 90%, the standard error is 2.4 points."""
+    assert alone_is_better("accuracy", 0.92, 0.90, 150, expected=expected) is expected
+    assert alone_is_better("accuracy", 0.90, 0.92, 150, expected=expected) is expected
+    assert alone_is_better("accuracy", 0.94, 0.90, 150, expected=expected)
+    assert not alone_is_better("accuracy", 0.90, 0.94, 150, expected=expected)
+    assert alone_is_better("accuracy", 0.5, math.nan, 150, expected=expected)
 
 
 def test_texts_apart_are_the_texts_by_themselves(model: Path) -> None:

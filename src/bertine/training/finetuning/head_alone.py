@@ -2,8 +2,8 @@
 
 With few labels a linear model on the vectors of a good encoder can be better than any training of
 all weights: most of all for pairs of texts, which such an encoder can compare without having seen a
-single label, while a model that reads both as one input must first learn to
-(``docs/results.md``, "Defaults").
+single label, while a model that reads both as one input must first learn to; and for many classes
+with few examples each (``docs/results.md``, "Defaults").
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from bertine.training.finetuning.frozen_head import FittedHead, fit_head, fits_a
 from bertine.training.finetuning.plan import FEW_CLASSES, classes_of
 from bertine.training.finetuning.setup import Prepared, frozen_beside
 
+#: Up to so many training examples of each class, where these are many, the head alone is mostly
+#: better (``docs/results.md``, "Defaults").
+_FEW_OF_A_CLASS = 30
 #: With more pairs than that the head alone is only fitted where its baseline says that it is worth
 #: it: training all weights is mostly better there, and vectors take their time.
 _FEW_PAIRS = 10_000
@@ -84,10 +87,11 @@ def head_alone_instead(
     if not set(names) <= set(beside):
         return None
     own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
-    pairs = prepared.task.takes_pairs
-    if not (pairs and len(prepared.train.examples) <= _FEW_PAIRS):
+    examples = len(prepared.train.examples)
+    expected = prepared.task.takes_pairs or few_of_many(classes_of(prepared.task), examples)
+    if not (expected and examples <= _FEW_PAIRS):
         promised = official_score(beside, names)
-        if not alone_is_better(names[0], promised, own, count, pairs=pairs):
+        if not alone_is_better(names[0], promised, own, count, expected=expected):
             return None
     try:
         other = frozen_beside(prepared, seed)
@@ -101,7 +105,7 @@ def head_alone_instead(
     left_out = fitted.count if classes_of(prepared.task) <= FEW_CLASSES else 0
     left_out = 0 if prepared.seen_in_training else left_out
     score = score_of_head(report.metrics, count, fitted.cross_validated, left_out, names)
-    if not alone_is_better(names[0], score, own, count, pairs=pairs):
+    if not alone_is_better(names[0], score, own, count, expected=expected):
         say(
             f"the head alone is no better: {score_text(names[0], score)} against "
             f"{score_text(names[0], own)}; the trained model is saved"
@@ -140,7 +144,14 @@ def score_of_head(
     return (count * score + left_out * other) / (count + left_out)
 
 
-def alone_is_better(metric: str, alone: float, trained: float, count: int, *, pairs: bool) -> bool:
+def few_of_many(classes: int, examples: int) -> bool:
+    """Tell whether there are many `classes` and few training `examples` of each."""
+    return classes > FEW_CLASSES and examples <= _FEW_OF_A_CLASS * classes
+
+
+def alone_is_better(
+    metric: str, alone: float, trained: float, count: int, *, expected: bool
+) -> bool:
     """Tell whether the head alone is to be saved.
 
     Args:
@@ -148,13 +159,14 @@ def alone_is_better(metric: str, alone: float, trained: float, count: int, *, pa
         alone: the score of the head alone (:func:`score_of_head`).
         trained: the score of the trained model on the validation examples.
         count: of the validation examples.
-        pairs: of pairs of texts the head alone mostly is the better one, so the trained model must
-            be better by more than chance to be saved; else the head alone must. The head alone is
-            judged on more examples than the trained model is, so the two are not compared example
-            by example as two epochs are.
+        expected: whether the head alone is mostly the better one, as with pairs of texts, or many
+            classes with few examples each. Then the trained model must be better by more than
+            chance to be saved; else the head alone must. The head alone is judged on more examples
+            than the trained model is, so the two are not compared example by example as two epochs
+            are.
     """
     if math.isnan(trained) or math.isnan(alone):
         return not math.isnan(alone)
-    if pairs:
+    if expected:
         return not beyond_error(metric, trained, alone, count)
     return beyond_error(metric, alone, trained, count)
