@@ -124,3 +124,14 @@ def test_a_prompt_that_is_not_pooled_is_never_chosen(pretrained: Path, tmp_path:
     with pytest.raises(BertineError, match="its pooling leaves the prompt out"):
         prompts.text("query")
     similar_module.similar("a cat", {"text": TEXTS}, model=model, **SETTINGS)
+
+
+def test_a_prompt_that_could_not_be_put_is_not_missed(pretrained: Path, tmp_path: Path) -> None:
+    """Where vectors are there, and the query is to have none."""
+    settings = {"prompts": {"query": "the "}, "default_prompt_name": "query"}
+    model = prompted(pretrained, tmp_path / "m", include=False, **settings)
+    vectors = tmp_path / "v.npy"
+    embed_module.embed(model, {"text": TEXTS}, vectors, prompt="", **SETTINGS)
+    for none in ({"prompt": ""}, {"query_prompt": ""}):
+        found = similar_module.similar("a cat", vectors, model=model, **none, **SETTINGS)
+        assert (len(found), found.notes) == (3, [])

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertine.inference.embedding.nearest as nearest_module
+import bertine.inference.embedding.similar as similar_module
 import bertine.inference.files.rows as rows_module
 from bertine.errors import BertineError
 from bertine.inference.embedding.embed import embed
@@ -129,6 +130,38 @@ def test_empty_texts_are_counted(embedder: Embedder, tmp_path: Path) -> None:
     found = similar("a dog", source, model=embedder, show_progress=False)
     assert found.notes == ["2 of 3 texts are empty (lines 2, 3) and are not compared"]
     assert [each.text for each in found.found] == ["a cat"]
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "jsonl"])
+def test_empty_texts_of_stored_vectors_are_not_compared(
+    kind: str, pretrained: Path, embedder: Embedder, tmp_path: Path
+) -> None:
+    """As those of a table of texts: blank ones, and those of which the tokenizer makes nothing."""
+    texts = ["", "a cat", "", " ", "\u200b", "a dog", *[""] * 12, "the cat sat"]
+    table, vectors = {"text": texts}, tmp_path / f"v.{kind}"
+    embed(pretrained, table, vectors, precision="fp32", show_progress=False)
+    if kind == "npy":  # those of empty texts would be the nearest
+        stored = np.load(vectors)
+        stored[[not text.strip("\u200b ") for text in texts]] = embedder.embed("a dog sat")
+        np.save(vectors, stored)
+    asked = {"model": embedder, "show_progress": False, "texts": table if kind == "npy" else None}
+    found = similar("a dog sat", vectors, **asked)
+    of_texts = similar("a dog sat", table, model=embedder, show_progress=False)
+    assert [(each.row, each.text) for each in found] == [(each.row, each.text) for each in of_texts]
+    assert sorted(each.row for each in found) == [2, 6, 19]
+    assert found.notes[-1].startswith("16 of 19 texts are empty (lines 1, 3, 4, ")
+    again = similar(["a dog sat", "a cat"], vectors, **asked)
+    assert [each.row for each in again[0]] == [each.row for each in found]
+
+
+def test_each_query_has_a_place_among_the_answers(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(similar_module, "QUERIES", 2)
+    asked = ["a cat", "a dog", " ", "", "the cat"]  # a whole part of them is empty
+    found = similar(asked, {"text": ["a cat", "a dog"]}, model=embedder, show_progress=False)
+    assert [each.query for each in found] == asked
+    assert [len(each) for each in found] == [2, 2, 0, 0, 2]
 
 
 def test_mistakes_are_one_line(embedder: Embedder, tmp_path: Path) -> None:

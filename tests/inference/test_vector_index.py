@@ -94,6 +94,18 @@ def test_reading_all_lists_misses_next_to_nothing(vectors: Path, tmp_path: Path)
     assert sum(same) >= 0.95 * 250
 
 
+def test_rows_that_are_left_out_are_not_found(vectors: Path, folder: Path) -> None:
+    table = np.load(vectors)
+    index = VectorIndex.read(folder, table, vectors)
+    asked = queries(table, 3)
+    kept = np.array([5, 8, 13])
+    left_out = np.setdiff1d(np.arange(len(table)), kept)
+    for rows in index.search(asked, 10, left_out=left_out).rows:
+        assert {*rows.tolist()} == {*kept.tolist()}
+    none = index.search(asked, 10, left_out=np.arange(len(table)))
+    assert (none.seen, truth_size(none)) == (len(table), 0)
+
+
 def test_the_same_vectors_make_the_same_index(vectors: Path, folder: Path, tmp_path: Path) -> None:
     index_vectors(vectors, out=tmp_path / "again", recall=0.9, show_progress=False)
     for name in ("index.json", "lists.faiss"):

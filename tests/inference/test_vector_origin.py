@@ -212,9 +212,10 @@ def test_a_table_with_vectors_is_not_embedded_again(
     query = Embedder.load(pretrained, precision="fp32").embed("a cat")
     assert in_memory[0].row == int(np.argmax(query[:20])) + 1
     assert "input: is in memory, so nothing says which model made" in in_memory.notes[0]
-    read[5]["vector"] = [1.0]
-    with pytest.raises(BertineError, match="input:6: 'vector' is not 32 numbers, as the model's"):
-        similar("a cat", read, **asked)
+    for bad in ([1.0], [10**400, *ends[0][1:]], None):
+        read[5]["vector"] = bad
+        with pytest.raises(BertineError, match="input:6: 'vector' is not 32 numbers, as the"):
+            similar("a cat", read, **asked)
 
 
 def test_a_table_with_vectors_belongs_to_its_texts(

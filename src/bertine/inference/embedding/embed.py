@@ -190,4 +190,4 @@ def _embed_chunk(
         vectors = list(as_dtype(embedder.run(features), kind))
     writer.write(VectorPart(source, rows, vectors, pieces))
     report.count(len(rows), features, texts, [row.line for row in rows])
-    report.count_empty(rows[at].line for at in empty_texts(embedder, texts, features))
+    report.count_empty(rows[at].line for at in empty_texts(embedder, texts))

@@ -35,7 +35,7 @@ from bertine.options.types import check_types
 from bertine.registry import WORD_MODELS
 from bertine.tasks.features import Features
 from bertine.tasks.input_lengths import require_positions
-from bertine.tasks.unknown_text import UnknownText, empty_rows
+from bertine.tasks.unknown_text import UnknownText
 from bertine.terminal.console import say, visible, warn
 from bertine.terminal.shown import Shown
 from bertine.text.tokenizer import Tokenizer
@@ -511,13 +511,19 @@ def unknown_text(embedder: Embedder) -> UnknownText | None:
     return UnknownText(embedder.tokenizer) if embedder.unit == "piece" else None
 
 
-def empty_texts(
-    embedder: Embedder, texts: Sequence[str], features: Sequence[Features]
-) -> list[int]:
-    """Find the texts without anything to read; their `features` were made by the embedder."""
+def empty_texts(embedder: Embedder, texts: Sequence[str]) -> list[int]:
+    """Find the texts without anything to read, whatever prompt is put before them: blank ones, and
+    those without a letter or a digit of which the tokenizer makes nothing."""
+    odd = [row for row, text in enumerate(texts) if not any(map(str.isalnum, text))]
     if embedder.unit != "piece":
-        return [row for row, text in enumerate(texts) if not text.strip()]
-    return sorted(empty_rows([[text] for text in texts], features, embedder.tokenizer))
+        return [row for row in odd if not texts[row].strip()]
+    special = embedder.tokenizer.special_ids - {embedder.tokenizer.unk_token_id}
+    pieces = embedder.tokenizer.encode_plain([texts[row] for row in odd])
+    return [
+        row
+        for row, ids in zip(odd, pieces, strict=True)
+        if special.issuperset(ids) or not texts[row].strip()
+    ]
 
 
 def _name(model_dir: Path | str) -> str:

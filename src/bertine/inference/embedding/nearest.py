@@ -29,6 +29,8 @@ BLOCK_ROWS = 1 << 10
 _LEAST_SPAN = 1 << 14
 #: Rows that are kept besides twice those that are asked for.
 _SPARE = 16
+#: No numbers of rows.
+NO_ROWS = np.empty(0, dtype=np.int64)
 #: The columns of a table of nearest rows, before those of the texts and of the queries.
 COLUMNS = ("query_row", "query", "rank", "row", "score", "text")
 #: The usual names of a column that says which row is meant, in lower case.
@@ -285,6 +287,7 @@ def search_all(
     vectors: np.ndarray,
     advance: Callable[[int], None] = lambda count: None,
     name: str = "vectors",
+    left_out: np.ndarray = NO_ROWS,
 ) -> None:
     """Compare `asked` fp32 [Q, D], of length 1, with all `vectors` [rows, D], which may be on disk.
 
@@ -292,6 +295,7 @@ def search_all(
         nearest: of Q queries; gets the rows.
         advance: called with how many more rows are done, by one thread at a time.
         name: of the table of vectors, for messages.
+        left_out: the numbers of rows that are not compared, from 0 on, in order.
 
     Raises:
         BertineError: a number is NaN or infinite.
@@ -306,7 +310,10 @@ def search_all(
                 if stop.is_set():
                     break
                 rows = np.arange(start, min(start + BLOCK_ROWS, bounds[1]))
-                own.add(cosines_with(asked, vectors[start : start + len(rows)], rows, name))
+                scores = cosines_with(asked, vectors[start : start + len(rows)], rows, name)
+                first, last = np.searchsorted(left_out, (start, start + len(rows)))
+                scores[:, left_out[first:last] - start] = np.nan
+                own.add(scores)
                 with lock:
                     advance(len(rows))
         except BaseException:

@@ -57,6 +57,12 @@ class Prompts:
         """The name of the prompt of texts among which is searched; None as above."""
         return self._first(_DOCUMENTS)
 
+    def meant(self) -> tuple[str, str]:
+        """Return what is put before documents and before queries where nothing else is said."""
+        if not self.pooled:
+            return "", ""
+        return self.text(self.for_documents), self.text(self.for_queries)
+
     def _first(self, names: Sequence[str]) -> str | None:
         return next((name for name in names if self.pooled and name in self.texts), None)
 

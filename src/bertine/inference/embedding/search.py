@@ -11,7 +11,13 @@ import numpy as np
 from bertine.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder, empty_texts, unit, unknown_text
 from bertine.inference.embedding.mean_words import MeanWordEmbedder
-from bertine.inference.embedding.nearest import NearestRows, TextRow, cosines_with, search_all
+from bertine.inference.embedding.nearest import (
+    NO_ROWS,
+    NearestRows,
+    TextRow,
+    cosines_with,
+    search_all,
+)
 from bertine.inference.embedding.opened import open_embedder
 from bertine.inference.embedding.prompts import Prompts
 from bertine.inference.embedding.vector_files import open_vectors, vector_column, vectors_of
@@ -30,6 +36,8 @@ from bertine.terminal.console import counted, progress, say
 
 #: Queries that are compared at once.
 QUERIES = 1 << 12
+#: What becomes of empty texts.
+_OF_EMPTY = "are not compared"
 
 
 class Search:
@@ -60,6 +68,8 @@ class Search:
         self._index_folder = index
         self._index: VectorIndex | None = None
         self._vectors: np.ndarray | None = None
+        #: Rows of the vectors whose texts are empty, once these were read; they are not compared.
+        self._empty = NO_ROWS
         #: What a person should know, in its order and each once; and what was cut of the queries.
         self._notes: dict[str, None] = {}
         self._cut = self._lost = 0
@@ -190,25 +200,34 @@ class Search:
             BertineError: see :func:`similar`.
         """
         asked = self._embedded(queries)
+        if self._vectors is None:
+            return self._compare_table(asked)
+        while True:
+            nearest = self._compare_vectors(asked, self._vectors)
+            if self._texts is None or not self._read_texts(nearest, self._texts):
+                return nearest
+            if not reads_again(self._texts):
+                raise BertineError(
+                    f"{self._texts}: some of its texts are empty, so it has to be read again, "
+                    "which is possible with a file only; write it to one"
+                )
+
+    def _compare_vectors(self, asked: np.ndarray, vectors: np.ndarray) -> NearestRows:
+        """Compare with the vectors of a ``.npy``, or look them up in their index."""
         if self._index is not None:
-            nearest = self._index.search(asked, self._top, self._tolerance)
-        else:
-            nearest = NearestRows(len(queries), self._top, self._tolerance)
-            if self._vectors is None:
-                self._compare_table(asked, nearest)
-            else:
-                # One query is done before a bar could be read.
-                with progress(show=self._show and len(queries) > 1) as bar:
-                    job = bar.add_task("compare", total=len(self._vectors))
-                    search_all(
-                        nearest,
-                        asked,
-                        self._vectors,
-                        lambda count: bar.update(job, advance=count),
-                        str(self._input),
-                    )
-        if self._texts is not None:
-            self._read_texts(nearest, self._texts)
+            return self._index.search(asked, self._top, self._tolerance, self._empty)
+        nearest = NearestRows(len(asked), self._top, self._tolerance)
+        # One query is done before a bar could be read.
+        with progress(show=self._show and len(asked) > 1) as bar:
+            job = bar.add_task("compare", total=len(vectors))
+            search_all(
+                nearest,
+                asked,
+                vectors,
+                lambda count: bar.update(job, advance=count),
+                str(self._input),
+                self._empty,
+            )
         return nearest
 
     def _embedded(self, queries: Sequence[str]) -> np.ndarray:
@@ -237,15 +256,16 @@ class Search:
             self._lost += feature.num_truncated
         return asked
 
-    def _compare_table(self, asked: np.ndarray, nearest: NearestRows) -> None:
+    def _compare_table(self, asked: np.ndarray) -> NearestRows:
         """Compare with the rows of the table: the vectors that they have, or those of their
         texts."""
+        nearest = NearestRows(len(asked), self._top, self._tolerance)
         embedder, source, digest = self.embedder, self._input, hashlib.sha256()
         report = TextReport(
             max_length=embedder.max_length,
             unit=embedder.unit,
             unknown=unknown_text(embedder),
-            of_empty="are not compared",
+            of_empty=_OF_EMPTY,
         )
         with open_texts(source, self._reading) as (table, column):
             with text_progress("compare", source, table.layout, show=self._show) as advance:
@@ -253,13 +273,13 @@ class Search:
                     if self._column is not None:
                         vectors = vectors_of(table.name, rows, self._column, embedder.dimensions)
                         digest.update(hashed(read))
-                        empty = [at for at, text in enumerate(read) if not text.strip()]
+                        report.rows += len(rows)
                     else:
                         self._refuse_vectors(table, rows[0])
                         features = embedder.features(read)
                         report.count(len(rows), features, read, [row.line for row in rows])
-                        empty = empty_texts(embedder, read, features)
                         vectors = embedder.run(features)
+                    empty = empty_texts(embedder, read)
                     report.count_empty(rows[at].line for at in empty)
                     numbers = nearest.seen + np.arange(len(read))
                     documents = [
@@ -275,6 +295,7 @@ class Search:
         if self._column is not None:
             self._check_texts(table.name, nearest.seen, digest.hexdigest())
         self._note([*embedder.notes(), *report.warnings()])
+        return nearest
 
     def _refuse_vectors(self, table: Table, row: TableRow) -> None:
         """Refuse vectors that were not looked for, where the table can be read but once.
@@ -287,24 +308,39 @@ class Search:
                 f"{table.name}: has vectors in it, which are read from a file only; write it to one"
             )
 
-    def _read_texts(self, nearest: NearestRows, path: Source) -> None:
-        """Find the texts of the best rows in the table that the vectors were made of."""
-        rows = set(np.concatenate(nearest.rows).tolist())
-        count, digest = 0, hashlib.sha256()
+    def _read_texts(self, nearest: NearestRows, path: Source) -> bool:
+        """Find the texts of the best rows in the table that the vectors were made of.
+
+        Returns:
+            Whether some of these rows are empty, and so were not to be compared.
+
+        Raises:
+            BertineError: it is not that table; what reading it raises.
+        """
+        rows = {*np.concatenate(nearest.rows).tolist()}
+        empty: list[int] = []
+        report, digest = TextReport(of_empty=_OF_EMPTY), hashlib.sha256()
         with open_texts(path, self._reading) as (table, column):
-            for count, row in enumerate(table, 1):
-                text = table.text(row, column)
-                digest.update(hashed([text]))
-                if count - 1 in rows:
-                    nearest.documents[count - 1] = TextRow(text, other_columns(row, column))
+            for some, read in text_chunks(table, column):
+                digest.update(hashed(read))
+                blank = empty_texts(self.embedder, read)
+                report.count_empty(some[at].line for at in blank)
+                empty += (report.rows + at for at in blank)
+                for number, (row, text) in enumerate(zip(some, read, strict=True), report.rows):
+                    if number in rows:
+                        nearest.documents[number] = TextRow(text, other_columns(row, column))
+                report.rows += len(some)
             self.columns = [name for name in table.columns if name != column]
-        if count != nearest.seen:
+            report.notes = table.stats.notes(table.name)
+        if report.rows != nearest.seen:
             raise BertineError(
-                f"{path}: has {counted(count, 'text')}, but {self._input} has "
+                f"{path}: has {counted(report.rows, 'text')}, but {self._input} has "
                 f"{counted(nearest.seen, 'vector')}; name the table that they were made of"
             )
-        self._check_texts(str(path), count, digest.hexdigest())
-        self._note(table.stats.notes(table.name))
+        self._check_texts(str(path), report.rows, digest.hexdigest())
+        self._note(report.warnings())
+        self._empty = np.array(empty, dtype=np.int64)
+        return not rows.isdisjoint(empty)
 
     def _check_texts(self, name: str, rows: int, made_of: str) -> None:
         """Refuse texts that the vectors were not made of.

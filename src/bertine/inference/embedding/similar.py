@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -140,36 +139,36 @@ def similar(
         which = first_numbers(empty, what="number" if one else "numbers")
         are = "query is empty and has" if one else "queries are empty and have"
         notes.append(f"{len(empty):,} {are} no answer ({which})")
-    search.open(model, [each.text for each in asked if each.text.strip()])
+    answered = [(number, row) for number, row in enumerate(asked, 1) if row.text.strip()]
+    search.open(model, [row.text for _, row in answered])
     if not several:
         nearest = search.nearest([asked[0].text])
         notes += search.notes()
         return Neighbours(asked[0].text, nearest.seen, nearest.neighbours(0), notes)
-    found = Searches(output=output)
+    found: dict[int, Neighbours] = {}
     writer: SearchWriter | None = None
     with ExitStack() as stack:
-        for start in range(0, len(asked), QUERIES):
-            part = asked[start : start + QUERIES]
-            texts_of_part = [each.text for each in part if each.text.strip()]
-            if not texts_of_part:
-                found.queries += len(part)
-                continue
-            nearest = search.nearest(texts_of_part)
+        for start in range(0, len(answered), QUERIES):
+            part = answered[start : start + QUERIES]
+            nearest = search.nearest([row.text for _, row in part])
             if output is not None and writer is None:
                 of_queries = [*dict.fromkeys(name for row in asked for name in row.columns)]
                 opened = open_searches(output, texts=search.columns, queries=of_queries)
                 writer = stack.enter_context(opened)
-            places = itertools.count()
-            for text, columns in part:
-                rows = nearest.neighbours(next(places)) if text.strip() else []
+            for place, (number, (text, columns)) in enumerate(part):
+                rows = nearest.neighbours(place)
                 each = Neighbours(text, nearest.seen, rows, columns=columns)
-                found.queries += 1
                 if writer is None:
-                    found.items.append(each)
+                    found[number] = each
                 else:
-                    writer.write(found.queries, each)
-    found.notes = [*notes, *search.notes(), *([] if writer is None else writer.notes())]
-    return found
+                    writer.write(number, each)
+    items: list[Neighbours] = []
+    if output is None:
+        for number, (text, columns) in enumerate(asked, 1):
+            none = Neighbours(text, nearest.seen, [], columns=columns)
+            items.append(found.get(number, none))
+    notes += [*search.notes(), *([] if writer is None else writer.notes())]
+    return Searches(items, len(asked), notes, output)
 
 
 def _similar_uses(

@@ -173,7 +173,7 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
             if not isinstance(value, list) or len(value) != dimensions:
                 raise ValueError
             vectors[at] = value
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise BertineError(
                 f"{source}:{row.line}: {column!r} is not {dimensions} numbers, as the model's "
                 "vectors are; name the model that made them, or leave that column out, to have the "

@@ -24,7 +24,13 @@ import numpy as np
 from bertine.cores.launch import cores
 from bertine.errors import BertineError
 from bertine.files import read_json_object, sha256_file, write_json
-from bertine.inference.embedding.nearest import NearestRows, lengths, search_all, search_rows
+from bertine.inference.embedding.nearest import (
+    NO_ROWS,
+    NearestRows,
+    lengths,
+    search_all,
+    search_rows,
+)
 from bertine.outside import reading_outside
 from bertine.packages import require_packages
 from bertine.rng import generator
@@ -156,34 +162,47 @@ class VectorIndex:
             read = min(2 * read, self.description.lists)
         self.description = dataclasses.replace(self.description, recall=found)
 
-    def search(self, asked: np.ndarray, top: int, tolerance: float = ROUNDING) -> NearestRows:
+    def search(
+        self,
+        asked: np.ndarray,
+        top: int,
+        tolerance: float = ROUNDING,
+        left_out: np.ndarray = NO_ROWS,
+    ) -> NearestRows:
         """Return the `top` nearest rows of `asked` fp32 [Q, D], of length 1, with their exact
-        cosines; some of the nearest may be missing, but there are `top` of them, or all rows. Of
-        cosines within the `tolerance` of :func:`~bertine.scores.ranking` the earlier row is
-        first."""
-        wanted = min(top, self.description.rows)
-        candidates = min(max(_CANDIDATES * top, _LEAST_CANDIDATES), self.description.rows)
+        cosines; some of the nearest may be missing, but there are `top` of them, or all rows but
+        those `left_out`. Of cosines within the `tolerance` of :func:`~bertine.scores.ranking` the
+        earlier row is first."""
+        there = self.description.rows - len(left_out)
+        wanted = min(top, there)
+        candidates = min(max(_CANDIDATES * top, _LEAST_CANDIDATES), there)
         nearest = NearestRows(len(asked), top, tolerance)
+        if not there:
+            nearest.seen = self.description.rows
+            return nearest
         queries = np.ascontiguousarray(asked, dtype=np.float32)
         read = self.description.read
-        rows = self._candidates(queries, candidates, read)
+        rows = self._candidates(queries, candidates, read, left_out)
         # -1: the lists that were read have fewer vectors. Where they have too few, read more.
         while len(short := np.flatnonzero((rows >= 0).sum(1) < wanted)):
             if read == self.description.lists:
                 raise BertineError(f"the index of {self._name} is damaged; {_AGAIN}")
             read = min(2 * read, self.description.lists)
-            rows[short] = self._candidates(queries[short], candidates, read)
+            rows[short] = self._candidates(queries[short], candidates, read, left_out)
         chosen = (row[row >= 0] for row in rows)
         search_rows(nearest, asked, self._vectors, chosen, self._name)
         return nearest
 
-    def _candidates(self, queries: np.ndarray, count: int, read: int) -> np.ndarray:
+    def _candidates(
+        self, queries: np.ndarray, count: int, read: int, left_out: np.ndarray
+    ) -> np.ndarray:
         """Return the rows int64 [Q, `count`] that are nearest by the lists, of which `read` are
-        read; -1 where there are no more."""
+        read, without those `left_out`; -1 where there are no more."""
+        faiss = _faiss()
+        chosen = faiss.IDSelectorNot(faiss.IDSelectorBatch(left_out)) if len(left_out) else None
+        reading = faiss.SearchParametersIVF(nprobe=read, sel=chosen)
         rows: np.ndarray
-        _, rows = self._lists.search(
-            queries, count, params=_faiss().SearchParametersIVF(nprobe=read)
-        )
+        _, rows = self._lists.search(queries, count, params=reading)
         return rows
 
     def notes(self, top: int) -> list[str]:

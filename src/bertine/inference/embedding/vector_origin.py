@@ -146,9 +146,7 @@ class VectorOrigin:
                     f"{vectors}: was made with {name} {_plain(theirs)}, but the query has "
                     f"{name} {_plain(wanted)}; choose the same for both"
                 )
-        prompts = embedder.prompts
-        meant = prompts.text(prompts.for_documents), prompts.text(prompts.for_queries)
-        if self.prompt != asked.prompt and (self.prompt, asked.prompt) != meant:
+        if self.prompt != asked.prompt and (self.prompt, asked.prompt) != embedder.prompts.meant():
             return [
                 f"before the texts of {vectors} stands {self.prompt!r}, before the query "
                 f"{asked.prompt!r}"
