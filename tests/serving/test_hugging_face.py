@@ -72,6 +72,14 @@ def test_predict_takes_every_shape_of_inputs(
         ("/predict", {"inputs": CAT, "model": "tagging"}, "is for tagging; send texts"),
         ("/predict", {"inputs": [CAT, " "]}, "inputs[1]: is empty, so there is no answer"),
         ("/", {"inputs": ""}, "inputs[0]: is empty, so there is no answer"),
+        ("/", {"inputs": {"source_sentence": CAT, "sentences": ["\u200b"]}}, "inputs[1]: is empty"),
+        (
+            "/",
+            {"inputs": {"source_sentence": CAT, "sentences": [CAT * 9]}, "truncate": False},
+            "long",
+        ),
+        ("/", {"inputs": [["the", "cat"]], "model": "tagging"}, "'tagging' takes texts, not pairs"),
+        ("/", {"inputs": ["[MASK] a", CAT], "model": "fill-mask"}, "inputs[1]: has no [MASK]"),
         ("/predict", {"inputs": CAT, "raw_scores": True}, "raw_scores: Input should be False"),
         ("/predict", {"inputs": CAT, "truncation_direction": "Left"}, "should be 'right'"),
         ("/predict", {"inputs": CAT * 9, "truncate": False}, "inputs[0]: is "),
@@ -89,6 +97,18 @@ def test_mistakes_are_named(path: str, body: Any, said: str, ask: Client) -> Non
     answer = ask(path, body)
     assert answer.status == 422
     assert said in answer.message
+
+
+def test_the_texts_that_masks_are_filled_in_are_bounded(ask: Client) -> None:
+    """A request of a megabyte must not ask for an answer of a gigabyte."""
+    text = "[MASK]" * 10 + " " * 19_000
+    body = {"inputs": [text] * 3, "model": "fill-mask", "parameters": {"top_k": 50}}
+    answer = ask("/", body)
+    assert answer.status == 422
+    assert "the filled texts would have" in answer.message
+    assert "ask for fewer (parameters.top_k)" in answer.message
+    few = ask("/", {**body, "parameters": {"top_k": 1}}).json
+    assert [len(each) for each in few] == [10, 10, 10]
 
 
 def test_entities_and_words(ask: Client, models: dict[str, Path]) -> None:

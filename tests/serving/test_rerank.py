@@ -85,7 +85,9 @@ def test_vectors_order_by_their_cosine(ask: Client, models: dict[str, Path]) -> 
     cosines = (vectors[1:] @ vectors[0]).tolist()
     answer = ask("/rerank", {"query": QUERY, "documents": TEXTS, "model": "fill-mask"}).json
     found = {each["index"]: each["relevance_score"] for each in answer["results"]}
-    assert [found[at] for at in range(len(TEXTS))] == pytest.approx(cosines, abs=1e-4)
+    there = [at for at, text in enumerate(TEXTS) if text]
+    assert sorted(found) == there
+    assert [found[at] for at in there] == pytest.approx([cosines[at] for at in there], abs=1e-4)
     scores = [each["relevance_score"] for each in answer["results"]]
     assert scores == sorted(scores, reverse=True)
     last = [each["index"] for each in answer["results"] if each["index"] >= len(TEXTS) - 2]
@@ -100,7 +102,25 @@ def test_equal_texts_come_in_the_order_of_the_request(ask: Client, model: str) -
     for text in TEXTS:
         places = [each["index"] for each in results if texts[each["index"]] == text]
         assert places == sorted(places)
-        assert len({each["relevance_score"] for each in results if each["index"] in places}) == 1
+        scores = {each["relevance_score"] for each in results if each["index"] in places}
+        assert len(scores) == (text != "" or model == "pairs")
+
+
+def test_what_is_without_text_has_no_place(ask: Client) -> None:
+    """Of vectors an empty document; of a model of pairs one whose query is empty too."""
+    body: dict[str, Any] = {"query": QUERY, "documents": ["", "the soup", " ", "\u200b"]}
+
+    def places(**changed: str) -> list[int]:
+        results = ask("/rerank", {**body, **changed}).json["results"]
+        return sorted(each["index"] for each in results)
+
+    assert places(model="fill-mask") == [1]
+    assert places(model="pairs") == [0, 1, 2, 3]
+    assert places(model="pairs", query=" ") == [1]
+    answer = ask("/rerank", {**body, "model": "fill-mask", "documents": [""]})
+    assert answer.json["results"] == []
+    answer = ask("/rerank", {**body, "model": "fill-mask", "query": " "})
+    assert (answer.status, answer.message) == (422, "query: is empty; give a text")
 
 
 def test_rank_fields_say_what_of_an_object_is_read(ask: Client) -> None:
@@ -137,8 +157,8 @@ def test_more_documents_than_are_computed_together(ask: Client, models: dict[str
 def test_mistakes_say_what_to_do(ask: Client) -> None:
     body: dict[str, Any] = {"query": QUERY, "documents": TEXTS}
     for changed, message in (
-        ({"documents": None}, "documents: give the texts to order as 'documents'"),
-        ({"texts": TEXTS}, "documents: give the texts to order as 'documents'"),
+        ({"documents": None}, "documents: give the texts as 'documents'"),
+        ({"texts": TEXTS}, "documents: give the texts as 'documents'"),
         ({"model": "pairs", "label": "so"}, "there is no 'so' in the model; it has same, other"),
         ({"model": "fill-mask", "label": "a"}, "compares vectors and has no labels; leave it out"),
         ({"model": "tagging"}, "has no rerank; ask pairs"),

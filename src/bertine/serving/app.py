@@ -14,9 +14,10 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
+from bertine.inference.embedding.embedder import empty_texts
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
-from bertine.serving.cohere import as_base64, cohere_vectors
+from bertine.serving.cohere import cohere_vectors
 from bertine.serving.examples import RERANK_PATHS, example_body
 from bertine.serving.http.body import parsed
 from bertine.serving.http.errors import ApiError, error_response
@@ -28,7 +29,7 @@ from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.rerank import rank, texts_of, written, written_plainly
 from bertine.serving.service import Service
-from bertine.serving.vectors import refuse_cut, short, vectors
+from bertine.serving.vectors import as_base64, refuse_cut, short, vectors
 from bertine.version import __version__
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -98,14 +99,18 @@ def _describe_key(app: FastAPI) -> None:
 
 
 def _json(value: Any) -> Response:
-    return Response(to_json(value), media_type="application/json")
+    return _written(to_json(value))
 
 
-def _check_either(body: Any) -> None:
+def _written(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def _check_either(body: Any, key: str, other: str) -> None:
     """Refuse a body that has its texts under both keys, or under none."""
-    if (body.texts is None) == (body.inputs is None):
-        message = "texts: give the texts as 'texts' (or 'inputs', not both)"
-        raise ApiError(422, message, param="texts")
+    if (getattr(body, key) is None) == (getattr(body, other) is None):
+        message = f"{key}: give the texts as {key!r} (or {other!r}, not both)"
+        raise ApiError(422, message, param=key)
 
 
 def _meant(path: str, known: Collection[str]) -> str:
@@ -175,7 +180,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
         """Answer texts by a fine-tuned model."""
         served = service.model(body.model, "predict")
-        _check_either(body)
+        _check_either(body, "texts", "inputs")
         if body.inputs is not None:
             scores, alone = await label_scores(service, served, body)
             return _json(scores[0] if alone else scores)
@@ -190,7 +195,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
 
         # Of many labels, short texts too have much to be written.
         content = await service.aside(size + sum(map(np.size, outputs)), written)
-        return Response(content, media_type="application/json")
+        return _written(content)
 
     async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
         """Return the most probable pieces for each mask."""
@@ -204,7 +209,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         ]
         size = sum(len(masks) * body.top_k for masks in masks_of)
         content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
-        return Response(content, media_type="application/json")
+        return _written(content)
 
     async def root(body: requests.inference) -> Response:  # type: ignore[name-defined]
         """Answer as Hugging Face's inference API does, by the model's task."""
@@ -223,7 +228,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
         """Return a vector for each text."""
         served = service.model(body.model, "embed")
-        _check_either(body)
+        _check_either(body, "texts", "inputs")
         plain = body.inputs is not None  # as Text Embeddings Inference is asked, and answers
         texts = body.inputs if plain else body.texts
         texts = [texts] if isinstance(texts, str) else texts
@@ -250,13 +255,13 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
             }
             if any(each.unknown for each in embedded):
                 content["unknown"] = [round(each.unknown, 6) for each in embedded]
-            empty = [not text.strip() for text in texts]
-            if any(empty):
-                content["empty"] = empty
+            assert served.embedder is not None
+            if empty := {*empty_texts(served.embedder, texts)}:
+                content["empty"] = [at in empty for at in range(len(texts))]
             return to_json(content)
 
         content = await service.aside(table.size, written)
-        return Response(content, media_type="application/json")
+        return _written(content)
 
     async def openai(body: requests.openai) -> Response:  # type: ignore[name-defined]
         """Return vectors of length 1, as OpenAI's embeddings answer."""
@@ -286,15 +291,15 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
             )
 
         content = await service.aside(table.size, written)
-        return Response(content, media_type="application/json")
+        return _written(content)
 
     async def cohere_1(body: requests.cohere) -> Response:  # type: ignore[name-defined]
         """Return vectors of length 1, as version 1 of Cohere's embed answers."""
-        return _json(await cohere_vectors(service, body, by_type=False))
+        return _written(await cohere_vectors(service, body, by_type=False))
 
     async def cohere_2(body: requests.cohere) -> Response:  # type: ignore[name-defined]
         """Return vectors of length 1, as version 2 of Cohere's embed answers."""
-        return _json(await cohere_vectors(service, body, by_type=True))
+        return _written(await cohere_vectors(service, body, by_type=True))
 
     post = _poster(app, answers, "vectors", service)
     post("/v1/embed", "embed", requests.cohere, cohere_1, schemas.CohereEmbeddings)
@@ -310,12 +315,7 @@ def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) ->
     async def rerank(body: requests.rerank) -> Response:  # type: ignore[name-defined]
         """Order texts by how well they go with a query: by a model of pairs, or by vectors."""
         served = service.model(body.model, "rerank")
-        if (body.documents is None) == (body.texts is None):
-            raise ApiError(
-                422,
-                "documents: give the texts to order as 'documents' (or 'texts', not both)",
-                param="documents",
-            )
+        _check_either(body, "documents", "texts")
         texts = body.texts or texts_of(
             body.documents, body.rank_fields or ["text"], service.limits.max_characters
         )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
-import numpy as np
+from pydantic_core import to_json
 
 from bertine.serving.service import Service
-from bertine.serving.vectors import refuse_cut, short, vectors
+from bertine.serving.vectors import as_base64, refuse_cut, short, vectors
 
 
-async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> dict[str, Any]:
-    """Return vectors of length 1 of `body.texts`, with the prompt for what they are.
+async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes:
+    """Return vectors of length 1 of `body.texts`, with the prompt for what they are, as JSON.
 
     Args:
         by_type: whether they stand under the names of the types of their numbers, as in version 2,
@@ -36,15 +35,18 @@ async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> dict[
     forms = {"float": short, "base64": as_base64}
     wanted = body.embedding_types or ["float"]
     plain = not by_type and body.embedding_types is None
-    return {
-        "id": "",
-        "texts": body.texts,
-        "embeddings": short(table) if plain else {name: forms[name](table) for name in wanted},
-        "response_type": "embeddings_floats" if plain else "embeddings_by_type",
-        "meta": {"billed_units": {"input_tokens": sum(each.tokens for each in texts)}},
-    }
 
+    def written() -> bytes:
+        return to_json(
+            {
+                "id": "",
+                "texts": body.texts,
+                "embeddings": (
+                    short(table) if plain else {name: forms[name](table) for name in wanted}
+                ),
+                "response_type": "embeddings_floats" if plain else "embeddings_by_type",
+                "meta": {"billed_units": {"input_tokens": sum(each.tokens for each in texts)}},
+            }
+        )
 
-def as_base64(table: np.ndarray) -> list[str]:
-    """Return each vector as base64 of little-endian fp32."""
-    return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in table]
+    return await service.aside(table.size, written)

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from bertine.inference.embedding.embedder import empty_texts
 from bertine.serving.http.errors import ApiError
 from bertine.serving.served import PAIR_TASKS, AskedText, Served
 from bertine.serving.service import Service
@@ -15,6 +18,8 @@ from bertine.serving.vectors import refuse_cut, short, vectors
 _APPLIED = {"text": "softmax", "multi-label": "sigmoid", "regression": "none"}
 #: What `transformers` calls the one output of a regression.
 _ONE_OUTPUT = "LABEL_0"
+#: Characters of all filled texts of an answer: each candidate for a mask has the whole text.
+_MOST_WRITTEN = 1 << 24
 
 
 async def label_scores(service: Service, served: Served, body: Any) -> tuple[list[Any], bool]:
@@ -34,33 +39,36 @@ async def label_scores(service: Service, served: Served, body: Any) -> tuple[lis
             param="inputs",
         )
     texts, alone = _texts_of(body.inputs, len(predictor.task.text_columns))
-    answers = await predicted(service, served, texts, key="inputs")
-    if body.truncate is False:
-        refuse_cut([answer["pieces_cut"] for answer in answers], "inputs")
+    answers = await _answers(service, served, texts, body)
     return [_scores(answer) for answer in answers], alone
 
 
-async def predicted(
-    service: Service, served: Served, texts: Sequence[AskedText], *, key: str = "texts"
+async def _answers(
+    service: Service, served: Served, texts: Sequence[AskedText], body: Any
 ) -> list[dict[str, Any]]:
-    """Return the answers to texts, with all their probabilities.
-
-    Args:
-        key: of the request that has them, for messages.
+    """Return the answers to the texts of `body.inputs`, with all their probabilities.
 
     Raises:
         BertineError: they are not what the task takes.
-        ApiError: one of them is empty; what computing raises.
+        ApiError: one of them is empty, or too long and not to be cut; what computing raises.
     """
     size = sum(map(characters, texts))
-    prepared = await service.aside(size, served.prepare, texts, None, key)
+    prepared = await service.aside(size, served.prepare, texts, None, "inputs")
+    if body.truncate is False:
+        refuse_cut(prepared.pieces_cut, "inputs")
     outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
+    size += sum(map(np.size, outputs))
     answers = await service.aside(size, served.finish, prepared, outputs, True)
-    empty = [number for number, answer in enumerate(answers) if answer.get("empty")]
-    if empty:  # their shapes have no place for a text without an answer
-        message = f"{key}[{empty[0]}]: is empty, so there is no answer; give a text"
-        raise ApiError(422, message, param=key)
+    _refuse_empty([number for number, answer in enumerate(answers) if answer.get("empty")])
     return answers
+
+
+def _refuse_empty(empty: Sequence[int]) -> None:
+    """Refuse a request of which these texts are empty: the shapes of Hugging Face have no place for
+    what has no answer."""
+    if empty:
+        message = f"inputs[{empty[0]}]: is empty, so there is no answer; give a text"
+        raise ApiError(422, message, param="inputs")
 
 
 def characters(text: AskedText) -> int:
@@ -99,11 +107,18 @@ async def inference(service: Service, body: Any) -> Any:
     if hasattr(inputs, "sentences"):
         served = service.model(body.model, "embed")
         both = [inputs.source_sentence, *inputs.sentences]
-        table, _ = await vectors(service, served, both, normalize=True, prompt=body.prompt_name)
+        assert served.embedder is not None
+        size = sum(map(len, both))
+        _refuse_empty(await service.aside(size, empty_texts, served.embedder, both))
+        table, embedded = await vectors(
+            service, served, both, normalize=True, prompt=body.prompt_name
+        )
+        if body.truncate is False:
+            refuse_cut([each.pieces_cut for each in embedded], "inputs")
         return [round(float(cosine), 8) for cosine in table[1:] @ table[0]]
     if hasattr(inputs, "question"):
         served = _answering_questions(service, body.model)
-        (answer,) = await predicted(service, served, [[inputs.question, inputs.context]])
+        (answer,) = await _answers(service, served, [[inputs.question, inputs.context]], body)
         best = [_span(each) for each in answer["n_best"]][: top or 1]
         return best if (top or 1) > 1 else _span(answer)
     served = service.named(service.first if body.model is None else body.model)
@@ -119,12 +134,7 @@ async def inference(service: Service, body: Any) -> Any:
             )
         scores, _ = await label_scores(service, served, body)
         return [each[:top] for each in scores]
-    if served.task == "tagging":
-        answers = await predicted(service, served, texts, key="inputs")
-        plain = body.parameters is not None and body.parameters.aggregation_strategy == "none"
-        marked = [_words(answer) if plain else _entities(answer) for answer in answers]
-        return marked[0] if isinstance(inputs, str) else marked
-    if served.predictor is not None:
+    if served.predictor is not None and served.task != "tagging":
         what = "a question and its context" if served.task == "spans" else "texts to /predict"
         raise ApiError(
             422,
@@ -133,9 +143,14 @@ async def inference(service: Service, body: Any) -> Any:
         )
     if not all(isinstance(text, str) for text in texts):
         raise ApiError(422, f"inputs: {served.name!r} takes texts, not pairs", param="inputs")
+    if served.task == "tagging":
+        answers = await _answers(service, served, texts, body)
+        plain = body.parameters is not None and body.parameters.aggregation_strategy == "none"
+        marked = [_words(answer) if plain else _entities(answer) for answer in answers]
+        return marked[0] if isinstance(inputs, str) else marked
     mask = served.model.tokenizer.mask_text if "fill-mask" in served.operations else ""
     if mask and any(mask in text for text in texts):
-        filled = [await _filled(service, served, text, top or 5) for text in texts]
+        filled = await _filled(service, served, texts, top or 5)
         return filled[0] if isinstance(inputs, str) else filled
     served = service.model(served.name, "embed")
     table, embedded = await vectors(
@@ -148,7 +163,7 @@ async def inference(service: Service, body: Any) -> Any:
     )
     if body.truncate is False:
         refuse_cut([each.pieces_cut for each in embedded], "inputs")
-    return short(table)
+    return await service.aside(table.size, short, table)
 
 
 def _answering_questions(service: Service, name: str | None) -> Served:
@@ -201,27 +216,49 @@ def _words(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def _filled(service: Service, served: Served, text: str, top: int) -> list[Any]:
-    """Return the pieces for the mask of a text; of several masks a list for each.
+async def _filled(
+    service: Service, served: Served, texts: Sequence[str], top: int
+) -> list[list[Any]]:
+    """Return of each text the pieces for its mask; of several masks a list for each.
 
     Raises:
-        BertineError: it has no mask, too many, or more pieces than the model takes.
-        ApiError: what computing raises.
+        BertineError: a text has no mask, too many, or more pieces than the model takes.
+        ApiError: the filled texts would be too long together; what computing raises.
     """
-    served.check_masks([text], "inputs")
-    top = min(top, served.model.tokenizer.vocab_size)
-    (masks,) = await service.compute(served, "fill-mask", [(text, top)], [served.tokens(text)])
+    size = sum(map(len, texts))
+    await service.aside(size, served.check_masks, texts, "inputs")
     tokenizer = served.model.tokenizer
-    filled = [
-        [
-            {
-                "score": each["probability"],
-                "token": each["id"],
-                "token_str": each["token"],
-                "sequence": tokenizer.put_piece(text, mask["start"], mask["end"], each["id"]),
-            }
-            for each in mask["candidates"]
+    top = min(top, tokenizer.vocab_size)
+    written = top * sum(len(text) * text.count(tokenizer.mask_text) for text in texts)
+    if written > _MOST_WRITTEN:
+        raise ApiError(
+            422,
+            f"inputs: the filled texts would have {written:,} characters together, but at most "
+            f"{_MOST_WRITTEN:,} are written; ask for fewer (parameters.top_k), or send fewer texts",
+            param="inputs",
+        )
+    costs = [served.tokens(text) for text in texts]
+    inputs = [(text, top) for text in texts]
+    masks_of = await service.compute(served, "fill-mask", inputs, costs)
+
+    def sequences() -> list[list[Any]]:
+        filled = [
+            [
+                [
+                    {
+                        "score": each["probability"],
+                        "token": each["id"],
+                        "token_str": each["token"],
+                        "sequence": tokenizer.put_piece(
+                            text, mask["start"], mask["end"], each["id"]
+                        ),
+                    }
+                    for each in mask["candidates"]
+                ]
+                for mask in masks
+            ]
+            for text, masks in zip(texts, masks_of, strict=True)
         ]
-        for mask in masks
-    ]
-    return filled[0] if len(filled) == 1 else filled
+        return [masks[0] if len(masks) == 1 else masks for masks in filled]
+
+    return await service.aside(written, sequences)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from bertine.inference.embedding.embedder import empty_texts, unit
 from bertine.scores import ranking
 from bertine.serving.http.errors import ApiError
-from bertine.serving.served import Embedded, Served
+from bertine.serving.served import Served
 from bertine.serving.service import Service
+from bertine.serving.vectors import embedded_texts
 
 #: Labels that mean that the second text goes with the first, as data sets write them.
 _RELEVANT = frozenset(
@@ -67,6 +69,8 @@ async def rank(
     log_odds: bool = False,
 ) -> tuple[list[Ranked], int]:
     """Order `texts`, the best first; of equals the earlier one. The same text is computed once.
+    What is without any text has no score and no place: of vectors an empty text, of a model of
+    pairs one whose query is empty too.
 
     Args:
         served: a model of pairs, or one with vectors.
@@ -91,11 +95,15 @@ async def rank(
             )
         scores, cut, tokens = await _by_vectors(service, served, query, kinds)
     if log_odds and served.has_probabilities:
-        scores = [_log_odds(score) for score in scores]
-    number = {text: at for at, text in enumerate(kinds)}
-    own = [number[text] for text in texts]
-    order = ranking([scores[at] for at in own], tolerance=0.0).tolist()
-    return [Ranked(at, scores[own[at]], cut[own[at]]) for at in order], tokens
+        scores = [None if score is None else _log_odds(score) for score in scores]
+    of_text = dict(zip(kinds, zip(scores, cut, strict=True), strict=True))
+    there = [
+        Ranked(at, score, pieces_cut)
+        for at, (score, pieces_cut) in enumerate(of_text[text] for text in texts)
+        if score is not None
+    ]
+    order = ranking([each.score for each in there], tolerance=0.0).tolist()
+    return [there[place] for place in order], tokens
 
 
 def _label_error(message: str) -> ApiError:
@@ -109,10 +117,10 @@ def _log_odds(probability: float) -> float:
 
 async def _by_pairs(
     service: Service, served: Served, query: str, texts: Sequence[str], label: str | None
-) -> tuple[list[float], list[int], int]:
+) -> tuple[list[float | None], list[int], int]:
     """Return the scores of `texts`, the pieces that were cut of each, and the tokens."""
     chosen = _label_of(served, label)
-    scores: list[float] = []
+    scores: list[float | None] = []
     cut: list[int] = []
     tokens = 0
     # Part by part, so that a large request neither fills the queue nor needs all of it free.
@@ -125,7 +133,7 @@ async def _by_pairs(
         )
         answers = await service.aside(size, served.finish, prepared, outputs, True)
         scores += [
-            0.0
+            None
             if answer.get("empty")
             else (answer["score"] if chosen is None else answer["probabilities"][chosen])
             for answer in answers
@@ -161,23 +169,27 @@ def _label_of(served: Served, label: str | None) -> str | None:
 
 async def _by_vectors(
     service: Service, served: Served, query: str, texts: Sequence[str]
-) -> tuple[list[float], list[int], int]:
-    """Return the cosines of `texts` with the query, the pieces cut of each, and the tokens."""
-    embedded: list[Embedded] = []
+) -> tuple[list[float | None], list[int], int]:
+    """Return the cosines of `texts` with the query, the pieces cut of each, and the tokens.
+
+    Raises:
+        ApiError: the query is empty (422); what computing raises.
+    """
     assert served.embedder is not None
     prompts = served.embedder.prompts
     both = served.prompted([query], prompts.for_queries)
     both += served.prompted(texts, prompts.for_documents)
-    for start in range(0, len(both), service.limits.max_texts):
-        part = both[start : start + service.limits.max_texts]
-        costs = [served.tokens(text) for text in part]
-        embedded += await service.compute(served, "rerank", part, costs, patient=start > 0)
-    table = np.stack([each.vector for each in embedded]).astype(np.float32)
-    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    cosines = table[1:] @ table[0]
+    size = sum(map(len, both))
+    empty = await service.aside(size, empty_texts, served.embedder, [query, *texts])
+    if 0 in empty:
+        raise ApiError(422, "query: is empty; give a text", param="query")
+    embedded = await embedded_texts(service, served, both, "rerank")
+    table = unit(np.stack([each.vector for each in embedded]))
+    cosines = (table[1:] @ table[0]).tolist()
+    without = {*empty}
     first = embedded[0].pieces_cut
     return (
-        [float(cosine) for cosine in cosines],
+        [None if at in without else cosine for at, cosine in enumerate(cosines, 1)],
         [first + each.pieces_cut for each in embedded[1:]],
         sum(each.tokens for each in embedded),
     )

@@ -315,7 +315,8 @@ class RerankUsage(BaseModel):
 
 
 class RerankAnswer(BaseModel):
-    """The documents, best first, as the clients of Cohere's and Jina's rerank read them."""
+    """The documents, best first, as the clients of Cohere's and Jina's rerank read them; without
+    empty ones where vectors are compared."""
 
     model: str
     results: list[RankedDocument]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 
 import numpy as np
 
+from bertine.inference.embedding.embedder import unit
 from bertine.serving.http.errors import ApiError
 from bertine.serving.served import Embedded, Served
 from bertine.serving.service import Service
@@ -37,22 +39,36 @@ async def vectors(
             f"{dimensions} are asked for",
             param="dimensions",
         )
-    texts = served.prompted(texts, prompt)
-    embedded: list[Embedded] = []
-    # Part by part, so that a large request neither fills the queue nor needs all of it free.
-    for start in range(0, len(texts), service.limits.max_texts):
-        part = texts[start : start + service.limits.max_texts]
-        costs = [served.tokens(text) for text in part]
-        embedded += await service.compute(served, "embed", part, costs, patient=start > 0)
+    embedded = await embedded_texts(service, served, served.prompted(texts, prompt))
     table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
     # As the embedder does with shorter vectors of its own.
     embedder = served.embedder
     if embedder is not None and table.shape[1] < served.dimensions:
         embedder.warn_of_shorter(table.shape[1])
     again = dimensions is not None and embedder is not None and embedder.pooling.normalize
-    if normalize or again:
-        table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    return table, embedded
+    return unit(table) if normalize or again else table, embedded
+
+
+async def embedded_texts(
+    service: Service, served: Served, texts: Sequence[str], operation: str = "embed"
+) -> list[Embedded]:
+    """Compute the vectors of texts that have their prompts.
+
+    Raises:
+        ApiError: what computing raises.
+    """
+    embedded: list[Embedded] = []
+    # Part by part, so that a large request neither fills the queue nor needs all of it free.
+    for start in range(0, len(texts), service.limits.max_texts):
+        part = texts[start : start + service.limits.max_texts]
+        costs = [served.tokens(text) for text in part]
+        embedded += await service.compute(served, operation, part, costs, patient=start > 0)
+    return embedded
+
+
+def as_base64(table: np.ndarray) -> list[str]:
+    """Return each vector as base64 of little-endian fp32."""
+    return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in table]
 
 
 def short(table: np.ndarray) -> list[list[float]]:
