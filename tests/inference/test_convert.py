@@ -16,7 +16,10 @@ import toys
 import unigrams
 from bertine.data.batch import Batch
 from bertine.errors import BertineError
+from bertine.modeldir import save_model
 from bertine.text.tokenizer import SPECIAL_TOKENS
+
+from .test_generate import bart
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "tensorflow" / "google-bert-tiny"
 
@@ -127,3 +130,17 @@ def test_vectors_of_words_go_from_format_to_format(tmp_path: Path) -> None:
         bertine.convert(source, source)
     with pytest.raises(BertineError, match="no activation; leave out hidden_act"):
         bertine.convert(source, tmp_path / "v.bin", hidden_act="relu")
+
+
+def test_how_texts_are_written_is_kept(tmp_path: Path) -> None:
+    """What a published model says of it, not what Bertine would do where nothing is said."""
+    folder, output = tmp_path / "bart", tmp_path / "out"
+    save_model(folder, *bart(tmp_path))
+    file = folder / "generation_config.json"
+    said = {**json.loads(file.read_text()), "num_beams": 4, "min_length": 56}
+    file.write_text(json.dumps(said))
+    assert bertine.convert(folder, output).left_behind == ["README.md"]
+    assert json.loads((output / file.name).read_text()) == said
+    file.unlink()
+    bertine.convert(folder, output)
+    assert json.loads((output / file.name).read_text())["num_beams"] == 1

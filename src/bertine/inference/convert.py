@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertine.errors import BertineError
-from bertine.files import check_replaceable, os_errors
+from bertine.files import check_replaceable, os_errors, read_json_object, write_json
 from bertine.inference.embedding.opened import holds_word_vectors
 from bertine.interop.directory import settings_file
 from bertine.interop.elmo.directory import WORDS as ELMO_WORDS
 from bertine.interop.elmo.directory import elmo_folder, load_elmo, save_elmo
 from bertine.interop.elmo.published import published_files
+from bertine.interop.generation_config import GENERATION_CONFIG
 from bertine.interop.weights import weight_files
 from bertine.modeldir import CONFIG, TASK, load_model, model_folder, only_here, save_model
 from bertine.models.layers import ACTIVATIONS
@@ -141,6 +142,10 @@ def convert(
     if hidden_act is not None:
         loaded.model.config = loaded.config.replace(hidden_act=hidden_act)
     save_model(output, loaded.model, loaded.tokenizer, task=loaded.task)
+    writing, written = folder / GENERATION_CONFIG, output / GENERATION_CONFIG
+    if writing.is_file() and written.is_file():  # what it says of writing texts still holds
+        write_json(written, read_json_object(writing))
+        read.add(GENERATION_CONFIG)
     return Conversion(
         output,
         sum(parameter.numel() for parameter in loaded.model.parameters()),
