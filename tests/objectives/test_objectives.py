@@ -53,6 +53,14 @@ def test_terms_have_their_names_and_texts(store: Path, name: str) -> None:
     assert set(OBJECTIVE_TERMS[name]) <= set(TERMS)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_its_heads_stand_in_the_order_in_which_they_are_loaded(name: str) -> None:
+    """So that a model that was loaded has the fingerprint of the one that was saved."""
+    config = toys.config_for(name)
+    heads = list(objective(name).heads(config))
+    assert heads == [head for head in config.heads if head in heads]
+
+
 def test_a_family_says_which_objectives_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     config = toys.config()
     for name in OBJECTIVES:

@@ -65,15 +65,16 @@ class AlbertConfig(Config):
     model_type: ClassVar[str] = "albert"
     title: ClassVar[str] = "ALBERT"
     heads: ClassVar[Mapping[str, HeadKind]] = {
-        # transformers has the first beside the MLM head alone, and the second, which is there to
-        # compare the two exercises (table 5), not at all.
+        # There to compare the two exercises (table 5); transformers does not have it.
+        "nsp": replace(HEADS["nsp"], published=False),
+        "mlm": HEADS["mlm"],
+        # transformers has it beside the MLM head alone.
         "sop": HeadKind(
             *("pooled", lambda config, _: SopHead(config), "SOP head"),
             suffix="ForSentenceOrderPrediction",
             published=False,
         ),
-        "nsp": replace(HEADS["nsp"], published=False),
-        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        **{name: kind for name, kind in HEADS.items() if name not in ("nsp", "mlm")},
     }
 
     vocab_size: int = 30000
