@@ -295,9 +295,27 @@ def test_prompts_are_chosen_by_name_or_by_what_texts_are(tmp_path: Path) -> None
         assert scores[0]["relevance_score"] == pytest.approx(cosine, abs=2e-5)
         wrong = client("/embed", {"texts": ["cat"], "prompt_name": "passsage"})
         assert wrong.status == 422
-        assert wrong.message.endswith("no prompt 'passsage'; it has query, passage, clustering")
+        assert wrong.message == (
+            "prompt_name: the model 'm': there is no prompt 'passsage'; there are: query, passage, "
+            "clustering"
+        )
         wrong = client("/v1/embeddings", {"input": "cat", "model": "m", "input_type": "image"})
         assert wrong.message.startswith("input_type: Input should be 'query', 'search_query'")
+
+
+def test_prompts_that_cannot_be_put_are_refused_by_name_only(tmp_path: Path) -> None:
+    folder = write_modules(tmp_path / "m", "Pooling", prompts={"clustering": "old "})
+    pooling = {"pooling_mode": "mean", "include_prompt": False}
+    (folder / "Pooling" / "config.json").write_text(json.dumps(pooling))
+    with running({"m": folder}) as client:
+        body = {"texts": ["cat"]}
+        wrong = client("/embed", {**body, "prompt_name": "clustering"})
+        assert wrong.status == 422
+        assert wrong.message.startswith("prompt_name: the model 'm': its pooling leaves the prompt")
+        assert str(tmp_path) not in wrong.message
+        plain = client("/v2/embed", body).json["embeddings"]
+        # Cohere's clients must say what texts are.
+        assert client("/v2/embed", {**body, "input_type": "clustering"}).json["embeddings"] == plain
 
 
 def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_of_its_own(

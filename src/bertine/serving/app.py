@@ -269,7 +269,8 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         texts = [body.input] if isinstance(body.input, str) else body.input
         prompt = body.prompt_name
         if prompt is None and body.input_type is not None:
-            prompt = served.prompt_for(body.input_type)
+            assert served.embedder is not None
+            prompt = served.embedder.prompts.for_kind(body.input_type)
         table, embedded = await vectors(
             service, served, texts, normalize=True, dimensions=body.dimensions, prompt=prompt
         )

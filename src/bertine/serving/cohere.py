@@ -21,7 +21,9 @@ async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes
         ApiError: texts that are too long and not to be cut; what computing raises.
     """
     served = service.model(body.model, "embed")
-    prompt = None if body.input_type is None else served.prompt_for(body.input_type)
+    assert served.embedder is not None
+    kind = body.input_type
+    prompt = None if kind is None else served.embedder.prompts.for_kind(kind)
     table, texts = await vectors(
         service,
         served,

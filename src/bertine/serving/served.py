@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -331,31 +331,15 @@ class Served:
             prompt: its name, "" for none; None: that of its default.
 
         Raises:
-            ApiError: there is none of this name (422).
+            ApiError: there is none of this name, or it cannot be put (422).
         """
         assert self.embedder is not None
-        prompts = self.embedder.prompts
-        if prompt and prompt not in prompts.texts:
-            known = ", ".join(prompts.texts) or "none"
-            raise ApiError(
-                422,
-                f"prompt_name: the model {self.name!r} has no prompt {prompt[:100]!r}; it has "
-                f"{known}",
-                param="prompt_name",
-            )
-        before = self.embedder.prompt if prompt is None else prompts.text(prompt)
+        prompts = replace(self.embedder.prompts, where=f"prompt_name: the model {self.name!r}")
+        try:
+            before = self.embedder.prompt if prompt is None else prompts.text(prompt)
+        except BertineError as error:
+            raise ApiError(422, str(error), param="prompt_name") from None
         return [before + text for text in texts]
-
-    def prompt_for(self, kind: str) -> str | None:
-        """Return the name of the prompt for texts of a kind, as clients of Cohere and NVIDIA name
-        them; None: its default."""
-        assert self.embedder is not None
-        prompts = self.embedder.prompts
-        if kind in ("query", "search_query"):
-            return prompts.for_queries
-        if kind in ("passage", "document", "search_document"):
-            return prompts.for_documents
-        return kind if kind in prompts.texts else None
 
     def tokens(self, text: str) -> int:
         """Estimate how many tokens a text has, without tokenizing it."""

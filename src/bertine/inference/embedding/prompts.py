@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,21 +50,24 @@ class Prompts:
     @property
     def for_queries(self) -> str | None:
         """The name of the prompt of queries; None: there is none, or it could not be put."""
-        return self._first(_QUERIES)
+        return self.for_kind(_QUERIES[0])
 
     @property
     def for_documents(self) -> str | None:
         """The name of the prompt of texts among which is searched; None as above."""
-        return self._first(_DOCUMENTS)
+        return self.for_kind(_DOCUMENTS[0])
+
+    def for_kind(self, kind: str) -> str | None:
+        """Return the name of the prompt for texts of a kind, as models, or the clients of Cohere
+        and NVIDIA, call it; None as above."""
+        names = next((names for names in (_QUERIES, _DOCUMENTS) if kind in names), (kind,))
+        return next((name for name in names if self.pooled and name in self.texts), None)
 
     def meant(self) -> tuple[str, str]:
         """Return what is put before documents and before queries where nothing else is said."""
         if not self.pooled:
             return "", ""
         return self.text(self.for_documents), self.text(self.for_queries)
-
-    def _first(self, names: Sequence[str]) -> str | None:
-        return next((name for name in names if self.pooled and name in self.texts), None)
 
     def text(self, name: str | None) -> str:
         """Return the prompt of this name, "" for ""; None: the default one, or "".
