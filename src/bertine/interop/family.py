@@ -158,8 +158,9 @@ def read_config(path: Path) -> ConfigFile:
     values = read_json_object(path)
     if "model_type" not in values:
         raise BertineError(f'{path}: has no model_type; for a BERT add "model_type": "bert"')
+    kind = values["model_type"]
     try:
-        family = family_of(_type_of(values["model_type"]))
+        family = family_of(kind.removesuffix(ONLY_HERE) if isinstance(kind, str) else kind)
     except BertineError as error:
         raise BertineError(f"{path}: {error}") from error
     names = values.get("architectures")
@@ -171,11 +172,6 @@ def read_config(path: Path) -> ConfigFile:
     if problem is not None and not isinstance(problem, str):
         raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
     return ConfigFile(config, architecture, labels, problem, activation, unknown)
-
-
-def _type_of(value: object) -> object:
-    """Return the type of a model that a ``config.json`` names."""
-    return value.removesuffix(ONLY_HERE) if isinstance(value, str) else value
 
 
 def _check_architecture(path: Path, architecture: str, family: Family) -> None:

@@ -253,7 +253,11 @@ def request_schemas(limits: Limits) -> Requests:
             | None
         ) = Field(None, description="strings, or objects with `text`, or with `rank_fields`")
         rank_fields: (
-            Annotated[list[str], Field(min_length=1, max_length=_MOST_KEYS, fail_fast=True)] | None
+            Annotated[
+                list[Annotated[str, Field(max_length=256)]],
+                Field(min_length=1, max_length=_MOST_KEYS, fail_fast=True),
+            ]
+            | None
         ) = Field(None, description="the keys of the documents that are read; null: text")
         texts: Inputs | None = Field(None, description="in place of documents; answered by a list")
         model: Model = None
