@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from dataclasses import replace
@@ -152,6 +153,29 @@ def test_empty_texts_of_stored_vectors_are_not_compared(
     assert found.notes[-1].startswith("16 of 19 texts are empty (lines 1, 3, 4, ")
     again = similar(["a dog sat", "a cat"], vectors, **asked)
     assert [each.row for each in again[0]] == [each.row for each in found]
+
+
+def test_texts_that_are_read_but_once_may_be_empty_where_none_of_them_is_near(
+    pretrained: Path, embedder: Embedder, tmp_path: Path
+) -> None:
+    texts = ["a cat", "", "a dog"]
+    embed(pretrained, {"text": texts}, tmp_path / "v.npy", precision="fp32", show_progress=False)
+    asked = {"model": embedder, "show_progress": False}
+
+    def found(top: int) -> list[str | None]:
+        read, write = os.pipe()
+        os.write(write, "".join(f"{text}\n" for text in texts).encode())
+        os.close(write)
+        pipe = f"/dev/fd/{read}"
+        try:
+            nearest = similar("a cat", tmp_path / "v.npy", texts=pipe, top=top, **asked)
+            return [each.text for each in nearest]
+        finally:
+            os.close(read)
+
+    assert found(1) == ["a cat"]
+    with pytest.raises(BertineError, match="some of its texts are empty, so it has to be read"):
+        found(3)
 
 
 def test_each_query_has_a_place_among_the_answers(
