@@ -24,7 +24,7 @@ import bertine
 import toys
 from bertine import BertClassifier, BertRegressor
 from bertine.errors import BertineError
-from bertine.estimators.texts import labels_of
+from bertine.estimators.texts import labels_of, weights_of
 from bertine.rng import generator
 
 QUICK: dict[str, Any] = {
@@ -336,6 +336,17 @@ def test_weights_that_are_none_are_refused(weights: Any, message: str) -> None:
 def test_class_weights_that_are_none_are_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(BertineError, match=message):
         BertClassifier("bertine-en", epochs=1, **more).fit(["a", "b"], ["a", "b"])
+
+
+def test_weights_that_leave_nothing_to_learn_are_refused(model: Path) -> None:
+    one = BertClassifier(model, **QUICK, class_weights={"a": 0})
+    with pytest.raises(BertineError, match="every text has the weight 0"):
+        one.fit(["one", "two", "three"], ["a", "a", "b"], [1, 1, 0])
+
+
+@pytest.mark.parametrize("weight", [0.1, 1e308, 5e-324])
+def test_equal_weights_are_as_good_as_none(weight: float) -> None:
+    assert weights_of([weight] * 7, 7).tolist() == [1.0] * 7
 
 
 def test_few_shot_has_no_weights_of_texts() -> None:

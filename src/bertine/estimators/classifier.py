@@ -134,11 +134,13 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
             class_weights = task.balanced(train) if given else None
             if by_class:
-                each = [by_class[task.ids[str(item.label)]] for item in train.items]
-                mean = float(np.average(each, weights=[item.weight for item in train.items]))
-                if not mean:
-                    raise InputError("class_weights are 0 for every text; give one class more")
-                class_weights = tuple(weight / mean for weight in by_class)
+                total = sum(item.weight * by_class[task.ids[str(item.label)]] for item in train.items)
+                if not total:
+                    raise InputError(
+                        "every text has the weight 0, by class_weights or sample_weight; give one "
+                        "more"
+                    )
+                class_weights = tuple(weight * len(train) / total for weight in by_class)
             return replace(
                 task,
                 class_weights=class_weights,

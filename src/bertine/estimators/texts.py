@@ -119,7 +119,7 @@ def weights_of(sample_weight: Any, count: int) -> np.ndarray:
         raise InputError(
             f"sample_weight is zero but for {counted(some, 'text')}; fit needs 2 texts or more"
         )
-    return weights
+    return weights / weights.max()
 
 
 def _kind(label: Any) -> str:
