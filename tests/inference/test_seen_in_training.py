@@ -13,7 +13,8 @@ import bertine
 import tagged
 import toys
 from bertine.datasets.labelled import Labelled, Reading, read_evaluation, read_labelled
-from bertine.inference.seen_in_training import seen_note
+from bertine.inference.seen_in_training import rows_known, seen_note
+from bertine.records.known_rows import row_numbers, rows_as_facts
 from bertine.rng import generator
 from bertine.tasks.options import TableOptions
 from glue_files import write_glue
@@ -116,3 +117,15 @@ def test_evaluate_says_that_the_examples_are_those_of_the_training(tmp_path: Pat
     (note,) = notes(train)
     assert "was trained on these 32 examples;" in note
     assert notes(dev) == notes(train.parent) == []
+
+
+def test_rows_that_are_not_kept_are_read_again_beside_those_that_are(tmp_path: Path) -> None:
+    """Of millions they are not; those of the models before may be."""
+    data = data_of("text", tmp_path / "data")
+    labelled = read_labelled("text", data, seed=0)
+    before = frozenset({1, 2})
+    facts = facts_of(labelled, data_path=str(data), seed=0, rows=rows_as_facts((), before))
+    assert rows_known("text", facts) == before | row_numbers(labelled.train.items)
+    note = seen_note(facts, labelled.train)
+    assert note is not None
+    assert f"was trained on these {len(labelled.train)} examples" in note

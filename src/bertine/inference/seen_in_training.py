@@ -3,6 +3,7 @@ trained further, says little about new texts."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,18 @@ def rows_known_by(model: Path | str) -> frozenset[int]:
 
 def rows_known(task: str, facts: Mapping[str, Any]) -> frozenset[int]:
     """Return the numbers of the rows that a model, or one that it began as, was trained on. Where
-    an earlier Bertine has not kept them, the file that it was trained on is read again, if it is
-    there and unchanged.
+    those of its own training are not kept (an earlier Bertine, or millions), the file that it was
+    trained on is read again, if it is there and unchanged.
 
     Args:
         task: of the model.
         facts: of its training, as ``bertine.json`` tells them.
     """
     own, before = rows_in_facts(facts)
-    if own or before:
-        return own | before
-    try:
-        return row_numbers(training_examples_again(task, facts).items)
-    except BertineError:
-        return frozenset()
+    if not own:
+        with contextlib.suppress(BertineError):
+            own = row_numbers(training_examples_again(task, facts).items)
+    return own | before
 
 
 def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
@@ -60,9 +59,8 @@ def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
         examples: in the order of their file.
     """
     own, before = rows_in_facts(facts)
-    if own or before:
-        return seen_line(count_known(examples.items, own | before), len(examples))
-    return seen_line(_count_trained(facts, examples), len(examples))
+    seen = count_known(examples.items, own | before)
+    return seen_line(seen if own else max(seen, _count_trained(facts, examples)), len(examples))
 
 
 def seen_notes(train: Sequence[Any], judged: Sequence[Any], known: frozenset[int]) -> list[str]:
@@ -99,9 +97,9 @@ def seen_line(
 
 
 def _count_trained(facts: Mapping[str, Any], examples: Examples[Any]) -> int:
-    """Count those of `examples` that a model of an earlier Bertine was trained on: all, or all but
-    those that it held out for validation; 0 where it was trained on others, or where that is not
-    known. The arguments are those of :func:`seen_note`."""
+    """Count those of `examples` that a model was trained on whose rows are not kept: all, or all
+    but those that it held out for validation; 0 where it was trained on others, or where that is
+    not known. The arguments are those of :func:`seen_note`."""
     trained, fingerprint = facts.get("num_examples"), facts.get("examples_fingerprint")
     seed = facts.get("split_seed", facts.get("seed"))
     if not isinstance(trained, int) or not isinstance(seed, int):

@@ -120,7 +120,7 @@ class Examples(Generic[Item]):
             label = items[index].label if stratify else None
             by_label.setdefault(label or "", []).append(index)
         wanted = max(1, round(share * len(self)))
-        stay = staying({number: [item] for number, item in enumerate(items)}, known, wanted)
+        stay = staying(dict(enumerate(zip(items))), known, wanted)
         for own in by_label.values() if stay else ():
             own.sort(key=lambda index: index not in stay)
         # One of each label stays. Of the others in a row, label after label, every so many-th

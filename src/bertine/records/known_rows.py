@@ -20,6 +20,9 @@ import numpy as np
 #: it began as or learned from.
 ROWS = "rows"
 _OWN, _BEFORE = "own", "before"
+#: The setting of a run that has how many rows are known of the models that it begins with; absent:
+#: none, or an earlier Bertine began the run, which held out whatever rows.
+KNOWN = "known_rows"
 #: Of more rows than that the numbers are not kept.
 _MOST = 2_000_000
 #: Up to this share of rows is no word worth: single texts come twice in many files.
@@ -80,14 +83,11 @@ def _read(written: Any) -> frozenset[int]:
 def staying(units: Mapping[Unit, Sequence[Any]], known: Collection[int], wanted: int) -> set[Unit]:
     """Return which units of rows, such as documents, are not to be held out, as one of their rows
     is known; none where the others have fewer than half of the rows that are wanted."""
-    stay = {name for name, rows in units.items() if known and count_of(rows, known)}
+    if not known:
+        return set()
+    stay = {name for name, rows in units.items() if any(row_number(row) in known for row in rows)}
     others = sum(len(rows) for name, rows in units.items() if name not in stay)
     return stay if 2 * others >= wanted else set()
-
-
-def count_of(items: Iterable[Any], known: Collection[int]) -> int:
-    """Count the rows whose numbers are `known`."""
-    return sum(row_number(item) in known for item in items) if known else 0
 
 
 def count_known(items: Iterable[Any], known: Collection[int]) -> int:

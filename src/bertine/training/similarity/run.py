@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bertine.errors import BertineError
 from bertine.files import read_json_object, write_json
@@ -92,7 +95,7 @@ class SimilarityRun:
         self.modules, self.columns, self.loss = modules, columns, loss
         self.kind: PairKind = columns.kind
         self.notes: list[str] = []
-        self.rows: list[int] = []
+        self.rows = array("I")
         self.judge: Judge | None = None
         self.report: SimilarityReport | None = None
         where = resolve_device(options.device)
@@ -202,8 +205,9 @@ class SimilarityRun:
             ]
             seconds = float(elapsed[-1]) if elapsed else time.monotonic() - began
             facts = {**settings, "elapsed": seconds, "environment": run.environment}
-            trained = set(self.rows) - {self.rows[n] for n in held.rows if self.rows}
-            facts[ROWS] = rows_as_facts(trained, known)
+            rows = np.array(self.rows, dtype=np.uint32)
+            own = np.unique(np.delete(rows, held.rows) if len(rows) else rows)
+            facts[ROWS] = rows_as_facts(own, known)
             if after:
                 count = 0 if self.report is None else self.report.num_examples
                 facts["evaluation"] = {"num_examples": count, "metrics": after}
