@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import bertine
 import toys
+from bertine.datasets.labelled import read_labelled
+from bertine.datasets.reading import Reading
 from bertine.inference.seen_in_training import rows_known_by
+from bertine.options.finetuning import FinetuneOptions
+from bertine.records.known_rows import KNOWN, ROWS, count_known, row_numbers, rows_as_facts
+from bertine.taskinfo import TaskInfo
 from bertine.training.finetuning.learner import Learner
+from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.setup import Start, prepare
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32", "frozen": False}
 WITH_BASELINES = True
@@ -88,3 +96,30 @@ def test_fresh_weights_know_no_rows(tmp_path: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     bertine.finetune("text", model=one.model, out=tmp_path / "two", fresh_weights=True, **named)
     assert "was trained on" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("begun", "held"), [(None, "none"), ({}, "some"), ({KNOWN: 72}, "none")])
+def test_a_run_that_an_earlier_bertine_began_goes_on_with_its_rows(
+    tmp_path: Path, begun: dict[str, Any] | None, held: str
+) -> None:
+    """It held out whatever rows, those that the model knows among them."""
+    model = toys.write_model(tmp_path / "model")
+    data = write(tmp_path / "a.csv", range(80))
+    known = row_numbers(read_labelled("text", data, seed=0).train.items)
+    facts = {ROWS: rows_as_facts(known)}
+    written = json.dumps(TaskInfo("text", training=facts).to_dict())
+    (model / "bertine.json").write_text(written, encoding="utf-8")
+    prepared = prepare(
+        "text",
+        data,
+        start=Start.of(FinetuneOptions(), model=model),
+        reading=Reading(),
+        wishes=Wishes.of(FinetuneOptions()),
+        max_length=16,
+        seed=5,
+        where=torch.device("cpu"),
+        judged=False,
+        begun=begun,
+    )
+    seen = count_known(prepared.validation.examples.items, known)
+    assert (seen > 0) == (held == "some")

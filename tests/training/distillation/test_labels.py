@@ -11,6 +11,9 @@ import torch
 import bertine
 import toys
 from bertine.errors import BertineError
+from bertine.inference.seen_in_training import rows_known_by
+from bertine.records.examples import Example
+from bertine.records.known_rows import row_numbers
 from bertine.runs.log import read_log
 from distilling import SHORT, rows_of, texts, write_rows
 
@@ -44,6 +47,8 @@ def test_few_labels_are_all_learned_from(
     assert (result.teacher.labelled, result.teacher.unlabelled) == (2, 106)
     assert result.teacher.judged_by_teacher
     assert result.metrics["accuracy"] > 0.5
+    not_known = row_numbers(Example((row["text"],)) for row in rows) - rows_known_by(result.model)
+    assert len(not_known) <= 12
     page = bertine.report(tmp_path / "run").path.read_text()
     assert "The validation examples have no labels: the student is judged by" in page
 

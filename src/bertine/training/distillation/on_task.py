@@ -22,7 +22,7 @@ from bertine.objectives.distillation.maps import MapLosses
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.names import option
-from bertine.records.known_rows import count_known
+from bertine.records.known_rows import KNOWN, count_known
 from bertine.runs.files import START
 from bertine.tables.given import Data
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
@@ -164,7 +164,9 @@ class _TaskDistillation:
         known = teacher.known
         if plan.folder is not None:
             known |= rows_known_by(plan.folder)
-        reading = dataclasses.replace(reading, known=known)
+        begun = Run.begun(out) if options.resume else None
+        if begun is None or KNOWN in begun:
+            reading = dataclasses.replace(reading, known=known)
         read = read_partly_labelled(teacher.task, data, reading, seed=seed)
         if isinstance(teacher, FileTeacher):
             teacher = teacher.fit(read)
@@ -241,6 +243,7 @@ class _TaskDistillation:
             data_path=str(data),
             look=look,
             reading=reading,
+            unlabelled=[item for item in read.train.items if item.label is None],
         )
         return cls(
             options,
@@ -300,6 +303,8 @@ class _TaskDistillation:
             **self.config.settings(),
             **self.computing.facts,
         }
+        if prepared.reading.known:
+            settings[KNOWN] = len(prepared.reading.known)
         if self.data.held_out and self.split_seed != options.seed:
             settings["split_seed"] = self.split_seed
         return settings | self.tuning.recorded()

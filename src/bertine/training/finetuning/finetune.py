@@ -17,6 +17,7 @@ from bertine.models.products import TOKENS
 from bertine.names import TaskName
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
+from bertine.records.known_rows import KNOWN
 from bertine.runs.files import START
 from bertine.tables.given import TableLike, as_data
 from bertine.training.arguments import reading_of
@@ -125,6 +126,7 @@ def run_finetuning(
         max_length=options.max_length,
         seed=seed,
         where=where,
+        begun=Run.begun(out) if options.resume else None,
     )
     if contrast is not None:
         prepared = dataclasses.replace(prepared, contrast=contrast(prepared))
@@ -155,6 +157,8 @@ def run_finetuning(
         **computing.facts,
     }
     settings |= options.recorded()
+    if prepared.reading.known:
+        settings[KNOWN] = len(prepared.reading.known)
     if prepared.contrast is not None:
         settings["contrast"] = prepared.contrast.settings()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:

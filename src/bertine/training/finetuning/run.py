@@ -223,7 +223,7 @@ class _Finetuning:
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.reading.to_facts()
-        rows = row_numbers(prepared.train.examples.items)
+        rows = row_numbers([*prepared.train.examples.items, *prepared.unlabelled])
         facts[ROWS] = rows_as_facts(rows, prepared.reading.known)
         facts["environment"] = run.environment
         look = prepared.look

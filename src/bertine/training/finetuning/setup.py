@@ -6,7 +6,7 @@ Finding a learning rate (:mod:`bertine.training.rate.lr_find`) starts from the s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from bertine.options.finetuning import FreshWeights, LanguageModelBeside, Layers
 from bertine.options.names import option
 from bertine.options.optimization import DropoutRate
 from bertine.records.examples import Examples, SoftExample
-from bertine.records.known_rows import count_known
+from bertine.records.known_rows import KNOWN, count_known
 from bertine.scores import exact_rate
 from bertine.tables.given import Data
 from bertine.taskinfo import TaskInfo
@@ -83,6 +83,7 @@ class Prepared:
         look: what was seen in the training and validation examples.
         reading: how they were read; its `known` rows are those that `start`, or a teacher, was
             trained on.
+        unlabelled: training examples without a label, which a teacher answers.
         loss: what is minimized; None: that of `task`.
         title: of the run, for its bar.
         contrast: how the encoder is trained before its head is fitted alone; None: not at all.
@@ -99,6 +100,7 @@ class Prepared:
     data_path: str = field(kw_only=True)
     look: DataLook = field(kw_only=True)
     reading: Reading = field(kw_only=True)
+    unlabelled: Sequence[Any] = field(default=(), kw_only=True)
     loss: Loss | None = field(default=None, kw_only=True)
     title: str = field(default="finetune", kw_only=True)
     contrast: Contrast | None = field(default=None, kw_only=True)
@@ -173,17 +175,19 @@ def prepare(
     seed: int,
     where: torch.device,
     judged: bool = True,
+    begun: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Read data and model, and make features and batches of them; says what was found. The
     arguments are those of :func:`bertine.finetune`; without `judged` the
-    validation examples are read, but no features are made of them.
+    validation examples are read, but no features are made of them; `begun` are the settings of the
+    run that is gone on with, if there is one.
 
     Raises:
         BertineError: what reading the model and the data raises; a label of the validation
             examples that the training examples lack; examples for another task.
     """
     config = load_config(start.model, dropout=start.dropout)
-    if not start.fresh_weights:
+    if not start.fresh_weights and (begun is None or KNOWN in begun):
         reading = dataclasses.replace(reading, known=rows_known_by(start.model))
     labelled = read_or_given(task, data, seed=seed, reading=reading)
     train, validation = labelled.train, labelled.validation
