@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import math
 import pickle
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +307,13 @@ def test_a_table_in_memory_gets_its_rows_with_their_answers(
         None if answer.empty else answer.label for answer in predictor.predict(_TABLE["text"])
     ]
     assert [row["predicted_label"] for row in answered] == labels
+
+
+def test_the_values_of_a_table_in_memory_stay_as_they_are(predictor: Predictor) -> None:
+    other = {"when": date(2020, 1, 1), "not a number": math.nan, "set": {1, 2}}
+    [row] = predict(predictor, [{"text": "good cat", **other}], show_progress=False)
+    assert {name: row[name] for name in other} == other
+    assert row["label"]
 
 
 def test_evaluate_a_file_and_a_folder(predictor: Predictor, tmp_path: Path) -> None:

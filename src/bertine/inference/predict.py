@@ -197,6 +197,7 @@ def predict(
     if isinstance(input, GivenTable) and str(output) == "-":
         return answered_rows(
             given,
+            input,
             lambda file: predict(
                 model,
                 input,

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from bertine.records.table_writer import AS_READ
+from bertine.tables.given import GivenTable
 from bertine.terminal.console import say
 
 
-def answered_rows(table: Any, write: Callable[[Path], Any]) -> Any:
+def answered_rows(given: Any, table: GivenTable, write: Callable[[Path], Any]) -> Any:
     """Return the rows of a table with their answers, and print the report.
 
     Args:
-        table: as the user gave it.
+        given: the table as the user gave it, whose values stay as they are.
+        table: the same, looked at.
         write: writes the answered rows to a file of JSON lines, and gives the report.
 
     Returns:
@@ -30,6 +32,9 @@ def answered_rows(table: Any, write: Callable[[Path], Any]) -> Any:
             rows = [json.loads(line) for line in lines]
     for line in report.lines():
         say(line)
-    if hasattr(table, "assign"):
-        return table.assign(**{name: [row.get(name) for row in rows] for name in report.columns})
+    if hasattr(given, "assign"):
+        return given.assign(**{name: [row.get(name) for row in rows] for name in report.columns})
+    for number, row in enumerate(rows):
+        for name in row.keys() & set(table.columns) - set(report.columns):
+            row[name] = table.cells[name][number]
     return rows
