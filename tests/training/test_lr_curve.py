@@ -130,6 +130,12 @@ def test_the_advice_corrects_the_usual_rate(
     assert why in reason
 
 
+def test_a_test_that_ends_below_the_usual_rate_says_nothing_against_it() -> None:
+    rate, reason = advise(Landmarks(1e-6, 1e-5, 1e-5, ends=True), 2e-4)
+    assert rate == 2e-4
+    assert "did not reach" in reason
+
+
 # The end of a test
 
 

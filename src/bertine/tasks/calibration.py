@@ -110,7 +110,7 @@ class Reliability:
     @property
     def beyond_chance(self) -> bool:
         """Whether the error is one that answers which are right exactly as often as they say have
-        in fewer than 1 of 20 cases: a sum over the bins of the sizes of normal numbers, each with
+        in about 1 of 20 cases: a sum over the bins of the sizes of normal numbers, each with
         2/π of its square in its mean."""
         squares = [number * chance * (1 - chance) for chance, _, number in self.bins]
         mean = sum(math.sqrt(2 / math.pi * square) for square in squares)

@@ -142,7 +142,8 @@ def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
 
     It is the `usual` one of such a model, unless the curve clearly speaks against it. Where the
     loss rises at that rate, a third of `rises`, but at least half of the usual rate if the loss
-    does not rise there; where `rises` is six times as high or more, twice the usual rate.
+    does not rise there; where `rises` is six times as high or more, twice the usual rate. A test
+    that ended below the usual rate, while the loss did not rise, says nothing against it.
 
     A test of a hundred steps is noisy: from seed to seed and with the number of examples, `rises`
     differs by more than the best rate does. Half of the usual rate where the loss did not yet rise
@@ -153,13 +154,15 @@ def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
     """
     if landmarks is None:
         return usual, "the usual rate of such a model, since the loss did not fall clearly"
-    if usual >= landmarks.rises:
+    if usual >= landmarks.rises and landmarks.ends:
+        rate, reason = usual, "the usual rate of such a model, which the test did not reach"
+    elif usual >= landmarks.rises:
         rate = min(max(landmarks.rises / 3, usual / 2), landmarks.rises)
         reason = f"the loss rises at the usual rate of such a model, {rate_text(usual)}"
     elif landmarks.rises / 3 >= 2 * usual:
         rate = 2 * usual
-        reason = "twice the usual rate of such a model, since the loss does not rise even at six"
-        reason += " times that rate"
+        reason = "twice the usual rate of such a model, since the loss does not rise even at six "
+        reason += "times the usual one"
     else:
         rate, reason = usual, "the usual rate of such a model, and the loss does not rise there"
     return float(f"{rate:.0e}"), reason
