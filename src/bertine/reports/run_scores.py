@@ -264,6 +264,8 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
         for share, right, lowest in points
         if any(abs(share - wanted) < 0.02 for wanted in _ANSWERED)
     ]
+    # Runs of an earlier Bertine have no words.
+    off = f"they are off by {100 * float(found['error']):.1f} points on average"
     alt = "; ".join(f"{chance:.0%}: {right:.0%} of {count}" for chance, right, count in bins)
     shares = "; ".join(f"{share:.0%}: {right:.1%}" for share, right, _ in points)
     figures = [
@@ -271,7 +273,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
             "Are probabilities right?",
             reliability(bins, of=words.one, right=words.right),
             f"Share of {words.right} by their probability: {alt}",
-            f"On the line they are. {sentence(str(found.get('in_words', '')))}".strip(),
+            f"On the line they are. {sentence(str(found.get('in_words') or off))}",
         )
     ]
     if not points:

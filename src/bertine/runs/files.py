@@ -206,7 +206,9 @@ _SCORES: Shape = {
     "step?": COUNT,
     "seen?": COUNT,
     "scores?": [{"step": COUNT}],
-    "baselines?": [{"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER}],
+    "baselines?": [
+        {"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER, "num_judged?": COUNT}
+    ],
 }
 
 
