@@ -77,3 +77,11 @@ def test_known_rows_are_not_held_out(examples: Examples) -> None:
         assert examples.hold_out(0.1, 0, known=known)[1].items == examples.hold_out(0.1, 0)[1].items
     labels = {str(item.label) for item in some}
     assert {str(item.label) for item in train.items} == labels
+
+
+def test_known_sentences_are_held_out_where_the_others_cannot_be() -> None:
+    """The only one that is not known has a tag that is nowhere else."""
+    items = [Sentence((f"w{n}",), ("B-X" if n == 3 else "O",), n) for n in range(10)]
+    known = row_numbers(item for item in items if item.line != 3)
+    examples = Sentences("file", ("word",), "tag", items)
+    assert examples.hold_out(0.1, 0, known=known)[1].items == examples.hold_out(0.1, 0)[1].items

@@ -112,6 +112,8 @@ class Sentences(Examples[Sentence]):
                 taken += len(unit)
             if taken >= wanted:
                 break
+        if stay and not held:  # each of the others has a tag that is nowhere else
+            return self.hold_out(share, seed)
         if not held:
             raise BertineError(
                 f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'sentence')} "
