@@ -134,7 +134,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
             class_weights = task.balanced(train) if given else None
             if by_class:
-                total = sum(item.weight * by_class[task.ids[str(item.label)]] for item in train.items)
+                total = sum(
+                    item.weight * by_class[task.ids[str(item.label)]] for item in train.items
+                )
                 if not total:
                     raise InputError(
                         "every text has the weight 0, by class_weights or sample_weight; give one "
