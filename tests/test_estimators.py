@@ -329,7 +329,7 @@ def test_weights_that_are_none_are_refused(weights: Any, message: str) -> None:
             r"class_weights has 'x', but the classes of y are \['a', 'b'",
         ),
         ({"class_weights": {"a": -1}}, r"class_weights\['a'\] is -1, but must be"),
-        ({"class_weights": {"a": 0, "b": 0}}, "class_weights are 0 for every text"),
+        ({"class_weights": {"a": 0, "b": 0}}, "every text has the weight 0"),
         ({"class_weights": "mine"}, "class_weights is 'mine', but must be 'balanced'"),
     ],
 )
