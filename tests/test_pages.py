@@ -28,6 +28,7 @@ import pytest
 import bertine
 import toys
 from bertine.cli import main, with_name_joined
+from bertine.terminal.console import log
 from documents import DOCUMENTS, ROOT, blocks_of_all, commands, relative, typed
 from page_files import FILES, LABELS, OF_PAGES, TEXTS
 
@@ -185,10 +186,22 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+@pytest.fixture
+def _own_log() -> Iterator[None]:
+    """Leave the logger as it was: a page says how to make it quiet."""
+    level, handlers = log.level, log.handlers[:]
+    yield
+    log.setLevel(level)
+    for handler in {*log.handlers} - {*handlers}:
+        log.removeHandler(handler)
+        handler.close()
+
+
 _PAGES = sorted({step.page for step in steps() if step.fate == "run"})
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_own_log")
 @pytest.mark.parametrize("page", _PAGES)
 def test_a_page_does_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -155,7 +155,8 @@ def test_a_model_of_soft_labels_knows_their_columns(
     assert learner.metrics["loss"] > 0.5
     report = evaluated(tmp_path / "run", data, None)
     assert any("in 1 row two labels or more are equally probable" in note for note in report.notes)
-    assert any("was trained on 108 of these 120 examples" in note for note in report.notes)
+    # Nearly all texts of the held-out rows are in other rows, too.
+    assert any("was trained on 119 of these 120 examples" in note for note in report.notes)
     assert report.metrics == evaluated(tmp_path / "run", data, COLUMNS).metrics
     assert evaluated(tmp_path / "run", labelled, None).num_examples == 40
 
