@@ -128,7 +128,7 @@ class LabelCheck(Shown):
             f"{len(self.suspects):,} of {counted(total, 'label')} look wrong "
             f"({len(self.suspects) / total:.1%}); estimated share of wrong ones "
             f"{self.noise.share:.1%}",
-            f"models that have not seen an example give its label to {self.accuracy:.1%} of them",
+            f"models trained without an example give its label to {self.accuracy:.1%} of them",
             *self.notes,
         ]
         if self.weak:
