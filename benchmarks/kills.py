@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ CLOCK = ("tokens_per_second", "elapsed")
 
 def command(store: Path, out: Path, steps: int) -> list[str]:
     settings = "--model bert-tiny --batch-size 16 --max-seq-length 64 --learning-rate 1e-3"
+    # Not measured: on a busy machine two runs may come to different choices, and other bits.
+    settings += " --precision fp32"
     every = f"--steps {steps} --checkpoint-every 20 --log-every 7 --seed 1 --resume --out {out}"
     return [
         *(sys.executable, "-m", "bertine", "pretrain", str(store)),
@@ -36,7 +39,8 @@ def command(store: Path, out: Path, steps: int) -> list[str]:
 def run_for(arguments: list[str], seconds: float | None) -> bool:
     """Run; kill after `seconds`. Whether it came to its end."""
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(arguments, stdout=quiet, stderr=quiet)
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # as for the precision
+    process = subprocess.Popen(arguments, stdout=quiet, stderr=quiet, env=environment)
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -303,6 +303,7 @@ def test_kills_ends_with_the_same_bits(
         return ended
 
     monkeypatch.setattr(importlib.import_module("kills"), "run_for", run_for)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     store = toys.write_store(tmp_path / "store")
     printed = run("kills", store, "--kills", kills, "--steps", 25)
     assert f"{kills} kills: weights and logs are those of the undisturbed run" in printed
