@@ -76,12 +76,7 @@ def measure(name: str, cell: Cell, results: Results) -> None:
                 out=folder,
                 seed=cell.seed,
             )
-        advised = {
-            **key,
-            "system": "lr-find",
-            **report.to_dict(),
-            "rate": report.advice["learning_rate"],
-        }
+        advised = {**key, "system": "lr-find", **report.to_dict(), "rate": report.learning_rate}
         results.add(advised)
     for rate in dict.fromkeys([*grid(cell.model), advised["rate"]]):
         if not results.claim({**key, "system": rate_text(rate)}):

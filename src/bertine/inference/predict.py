@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +19,6 @@ from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.files.explained_rows import EXPLANATION, check_explained, explanation_values
 from bertine.inference.files.few_texts import bytes_to_come, unmeasured
-from bertine.inference.files.given_rows import answered_rows
 from bertine.inference.files.given_texts import TextOrDict
 from bertine.inference.files.predict_texts import (
     GivenTextsReport,
@@ -45,13 +46,13 @@ from bertine.options.verbs import takes_options
 from bertine.records.conll import WordColumns, named_columns
 from bertine.records.examples import Example, Examples, row_texts
 from bertine.records.squad_files import load_squad
-from bertine.records.table_writer import TableWriter, is_stream, open_writer
+from bertine.records.table_writer import AS_READ, TableWriter, is_stream, open_writer
 from bertine.tables.given import GivenTable, Source, TableLike, as_source
 from bertine.tables.layout import TableLayout, written_layout
 from bertine.tables.table import Table, TableRow
 from bertine.tasks.spans.task import SpanExtraction
 from bertine.tasks.unknown_text import UnknownText
-from bertine.terminal.console import counted, quietly, visible_list, warn
+from bertine.terminal.console import counted, quietly, say, visible_list, warn
 
 #: The counts of a report that a process takes over from an earlier one.
 _COUNTS = ("rows", "cut", "pieces_lost", "empty", "half_empty", "abstained")
@@ -195,7 +196,7 @@ def predict(
         raise BertineError("nothing to predict; give texts or an input file")
     given, input = input, as_source(input, "input")
     if isinstance(input, GivenTable) and str(output) == "-":
-        return answered_rows(
+        return _answered_rows(
             given,
             input,
             lambda file: predict(
@@ -294,6 +295,33 @@ def _opened(model: Predictor | Path | str, size: int | None, options: PredictOpt
     if options.batch_invariant:
         chosen = {"precision": options.precision, "batch_invariant": True}
     return Predictor.opened(model, options.device, **chosen).deciding(options)
+
+
+def _answered_rows(given: Any, table: GivenTable, write: Callable[[Path], Any]) -> Any:
+    """Return the rows of a table with their answers, and print the report.
+
+    Args:
+        given: the table as the user gave it, whose values stay as they are.
+        table: the same, looked at.
+        write: writes the answered rows to a file of JSON lines, and gives the report.
+
+    Returns:
+        Of a pandas frame the frame with the columns of the answers added, its index kept; of other
+        tables a dictionary for each row.
+    """
+    with tempfile.TemporaryDirectory(prefix="bertine-predict-") as folder:
+        file = Path(folder) / "rows.jsonl"
+        report = write(file)
+        with open(file, encoding="utf-8", errors=AS_READ) as lines:
+            rows = [json.loads(line) for line in lines]
+    for line in report.lines():
+        say(line)
+    if hasattr(given, "assign"):
+        return given.assign(**{name: [row.get(name) for row in rows] for name in report.columns})
+    for number, row in enumerate(rows):
+        for name in row.keys() & set(table.columns) - set(report.columns):
+            row[name] = table.cells[name][number]
+    return rows
 
 
 class _TablePrediction:

@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 from bertine.inference.embedding.embedder import empty_texts
 from bertine.serving import schemas
 from bertine.serving.attention import AttentionQuestion
-from bertine.serving.cohere import cohere_vectors
 from bertine.serving.examples import RERANK_PATHS, example_body
 from bertine.serving.http.body import parsed
 from bertine.serving.http.errors import ApiError, error_response
@@ -29,7 +28,7 @@ from bertine.serving.pages import page_response
 from bertine.serving.request_schemas import request_schemas
 from bertine.serving.rerank import rank, texts_of, written, written_plainly
 from bertine.serving.service import Service
-from bertine.serving.vectors import as_base64, refuse_cut, short, vectors
+from bertine.serving.vectors import as_base64, cohere_vectors, refuse_cut, short, vectors
 from bertine.version import __version__
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
