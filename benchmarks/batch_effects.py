@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from common import describe_machine, machine, minilm, print_table, save_json
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.core.names import AnswerPrecision
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.files.rows import open_texts
-from bertine.names import AnswerPrecision
-from bertine.options.answering import PlainTexts
+from bertine.inference.rows import open_texts
+from bertine.options.inference import PlainTexts
 
 PRECISIONS = tuple(name for name in get_args(AnswerPrecision) if name != "auto")
 

@@ -25,13 +25,11 @@ from common import describe_machine, machine, minilm, print_table
 from sides.settings import TASKS, Task
 
 import bertine
-from bertine.datasets.labelled import read_labelled
-from bertine.datasets.reading import Labelled, Reading
-from bertine.rng import generator
-from bertine.tasks.calibration import Reliability
-from bertine.tasks.conformal import Conformal, label_sets
-from bertine.tasks.metrics import mean_log_loss
-from bertine.terminal.console import quietly
+from bertine.core.console import quietly
+from bertine.core.rng import generator
+from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.tasks.calibration import Conformal, Reliability, label_sets
+from bertine.tasks.report import mean_log_loss
 
 #: Training examples of each task, held-out ones among them; 0: all.
 SIZES = {"emotion": 1_000, "CoLA": 0, "SST-2": 3_000}

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertine.cores.neighbours import busy_seconds
+from bertine.core.spin_count import busy_seconds
 
 HERE = Path(__file__).resolve().parent
 WORKS = ("pretrain", "finetune", "predict", "embed", "serve", "cold")

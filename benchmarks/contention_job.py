@@ -32,8 +32,8 @@ def prepare(folder: Path) -> None:
     from common import minilm
 
     from bertine.demo import texts
-    from bertine.modeldir import load_model, save_model
-    from bertine.tasks.texts.classification import TextClassification
+    from bertine.hub.modeldir import load_model, save_model
+    from bertine.tasks.classification import TextClassification
 
     config = bertine.load_model(minilm()).config
     task = TextClassification(LABELS, ("text",), "label", 128)
@@ -56,9 +56,9 @@ def _random_step(vocab_size: int) -> tuple[Any, Any, Any]:
 def bertine_pretrain(folder: Path) -> Piece:
     """A step of bert-tiny, as ``fit`` makes it."""
     from bertine import preset
-    from bertine.data.batch import Batch
-    from bertine.models.model import Model
-    from bertine.objectives.mlm_nsp import MlmNsp
+    from bertine.corpora.batch import Batch
+    from bertine.models.heads import Model
+    from bertine.objectives.losses import MlmNsp
 
     config = preset("bert-tiny")
     ids, labels, follows = _random_step(config.vocab_size)
@@ -73,9 +73,9 @@ def bertine_pretrain(folder: Path) -> Piece:
 
 
 def bertine_finetune(folder: Path) -> Piece:
-    from bertine.modeldir import load_model
-    from bertine.records.examples import Example, Examples
-    from bertine.tasks.texts.classification import TextClassification
+    from bertine.data.examples import Example, Examples
+    from bertine.hub.modeldir import load_model
+    from bertine.tasks.classification import TextClassification
 
     loaded = load_model(folder / "model")
     task = TextClassification(LABELS, ("text",), "label", 128)
@@ -94,10 +94,10 @@ def bertine_finetune(folder: Path) -> Piece:
 def _bertine_step(model: Any, objective: Any, batches: list[Any], units: int) -> Piece:
     import torch
 
-    from bertine.data.split import split
-    from bertine.system.memory import keep_freed_memory
-    from bertine.training.loop.optim import AdamW, row_gradients
-    from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate
+    from bertine.core.process import keep_freed_memory
+    from bertine.corpora.batch import split
+    from bertine.training.optim import AdamW, row_gradients
+    from bertine.training.step import CPU_MICRO_BATCH, accumulate
 
     keep_freed_memory()
     model.train()

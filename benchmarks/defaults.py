@@ -29,21 +29,20 @@ from sides.results import Results
 from sides.settings import TASKS, Task
 
 import bertine
-from bertine.datasets.labelled import read_labelled
-from bertine.datasets.reading import Labelled, Reading
-from bertine.inference.baselines.frozen import FrozenEncoder, pooling_of
+from bertine.core.console import quietly
+from bertine.core.names import TaskName
+from bertine.core.rng import generator
+from bertine.data.examples import Examples
+from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.hub.modeldir import load_config, load_model
 from bertine.inference.baselines.measure import measure_baselines
+from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import evaluate_examples
-from bertine.modeldir import load_config, load_model
 from bertine.models.precision import resolve_precision
-from bertine.names import TaskName
-from bertine.records.examples import Examples
-from bertine.rng import generator
-from bertine.tasks.metrics import official_score
-from bertine.terminal.console import quietly
-from bertine.training.finetuning.head_alone import alone_is_better, few_of_many, score_of_head
+from bertine.tasks.report import official_score
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.plan import Wishes
+from bertine.training.finetuning.linear_probe import alone_is_better, few_of_many, score_of_head
+from bertine.training.finetuning.setup import Wishes
 
 #: The tasks of the table.
 NAMES = ("emotion", "SST-2", "CoLA", "MRPC", "STS-B", "RTE", "WNUT-17", "CODAH")

@@ -27,13 +27,12 @@ from common import describe_machine, machine, minilm, print_table
 from sides.results import Results
 
 import bertine
+from bertine.core.console import quietly
 from bertine.datasets.own_data import read_for
+from bertine.hub.modeldir import load_config
 from bertine.inference.predictor import Predictor
-from bertine.interop.family import config_to_huggingface
-from bertine.modeldir import load_config
-from bertine.terminal.console import quietly
-from bertine.training.distillation.comparison import speed_ratio
-from bertine.training.distillation.result import Distilled
+from bertine.models.family import config_to_huggingface
+from bertine.training.distillation.comparison import Distilled, speed_ratio
 from bertine.training.distillation.student import every_other
 from bertine.training.pretraining.result import PretrainResult
 

@@ -23,13 +23,13 @@ import torch
 from common import calibrate, describe_machine, machine, print_table
 
 import bertine
-from bertine.files import read_json, write_json
-from bertine.interop.family import config_to_huggingface
-from bertine.models.electra.config import ElectraConfig
-from bertine.names import ObjectiveName
-from bertine.options.objectives import ObjectiveOptions
-from bertine.runs.log import read_log
-from bertine.terminal.console import quietly
+from bertine.core.console import quietly
+from bertine.core.files import read_json, write_json
+from bertine.core.names import ObjectiveName
+from bertine.families.electra import ElectraConfig
+from bertine.models.family import config_to_huggingface
+from bertine.options.pretraining import ObjectiveOptions
+from bertine.reports.run_files import read_log
 
 
 class GlueRun(NamedTuple):

@@ -20,11 +20,10 @@ import torch
 from common import Timing, Turn, Worker, describe_machine, machine, print_table, save_json
 from torch import Tensor, nn
 
-from bertine.models.elmo.bilm import DIRECTIONS, BidirectionalLm, LstmStates
-from bertine.models.elmo.config import PRESETS, ElmoConfig
+from bertine.core.process import keep_freed_memory
+from bertine.families.elmo import DIRECTIONS, PRESETS, BidirectionalLm, ElmoConfig, LstmStates
 from bertine.models.precision import cpu_has_bf16
-from bertine.models.recurrent.projected import ProjectedLstm
-from bertine.system.memory import keep_freed_memory
+from bertine.models.recurrent import ProjectedLstm
 
 #: Steps before the first that counts.
 _WARM_UP = 2

@@ -18,9 +18,9 @@ from typing import Any
 from common import print_table, save_json
 
 import bertine
-from bertine.files import write_text
-from bertine.text.corpus import Corpus
-from bertine.training.feature_based.table import TABLE
+from bertine.core.files import write_text
+from bertine.tokenization.corpus import Corpus
+from bertine.training.feature_based.features import TABLE
 
 
 def write_sample(args: argparse.Namespace) -> Path:

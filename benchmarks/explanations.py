@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from common import describe_machine, machine, print_table, save_json
 
-from bertine.errors import BertineError
-from bertine.inference.explaining.attribution import METHODS
-from bertine.inference.explaining.explanation import WordContribution
-from bertine.inference.files.rows import open_texts
+from bertine.core.errors import BertineError
+from bertine.inference.explaining.explainer import WordContribution
+from bertine.inference.explaining.target import METHODS
 from bertine.inference.predictor import Predictor
-from bertine.options.answering import PlainTexts
-from bertine.tasks.texts.classification import TextClassification
+from bertine.inference.rows import open_texts
+from bertine.options.inference import PlainTexts
+from bertine.tasks.classification import TextClassification
 
 #: The numbers of words that are taken out, or left, together.
 TOGETHER = (1, 2, 3)

@@ -34,8 +34,8 @@ import torch
 from common import describe_machine, machine, minilm, peak_memory, print_table
 
 import bertine
-from bertine.records.examples import Example, read_examples
-from bertine.rng import generator
+from bertine.core.rng import generator
+from bertine.data.examples import Example, read_examples
 
 SYSTEMS = ("few-shot", "few-shot-en", "head", "setfit", "model2vec", "tf-idf")
 #: Texts and labels.
@@ -134,7 +134,7 @@ PACKAGES = {
     "model2vec": ("model2vec", "sklearn.linear_model"),
     "tf-idf": ("sklearn.feature_extraction.text", "sklearn.linear_model"),
 }
-OURS = ("bertine.training.few_shot.few_shot", "bertine.inference.predictor")
+OURS = ("bertine.training.finetuning.finetune", "bertine.inference.predictor")
 
 
 def work(job: dict[str, Any]) -> dict[str, Any]:

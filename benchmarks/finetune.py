@@ -39,13 +39,12 @@ from common import (
 )
 from model_folders import NAMES, SHAPES, model_folder
 
+from bertine.core.console import console
+from bertine.core.process import keep_freed_memory
+from bertine.data.examples import Examples, find_splits, read_examples
+from bertine.families.presets import PRESETS
 from bertine.models.precision import cpu_has_bf16
-from bertine.presets import PRESETS
-from bertine.records.examples import Examples, read_examples
-from bertine.records.splits import find_splits
-from bertine.runs.log import read_log
-from bertine.system.memory import keep_freed_memory
-from bertine.terminal.console import console
+from bertine.reports.run_files import read_log
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,11 @@ import torch
 from common import Timing, print_table
 from shapes import SEED, Shape, config_of, make_batch, make_model
 
-from bertine.data.checks import check_batch
-from bertine.data.split import split
-from bertine.models.gpu.compiled import compile_parts
-from bertine.training.loop.ceiling import matrix_rate, share_of, step_cost
-from bertine.training.loop.device import wait_for
-from bertine.training.loop.optim import AdamW, row_gradients
-from bertine.training.loop.step import GPU_MICRO_BATCH, accumulate
+from bertine.corpora.batch import check_batch, split
+from bertine.training.ceiling import matrix_rate, share_of, step_cost
+from bertine.training.optim import AdamW, row_gradients
+from bertine.training.parallel import wait_for
+from bertine.training.step import GPU_MICRO_BATCH, accumulate, compile_parts
 
 #: Tokens of a step.
 TOKENS = 65536

@@ -27,8 +27,8 @@ from common import Worker, describe_machine, machine, print_table, save_json
 from sides import theirs
 from sides.settings import TASKS, Setting
 
-from bertine.system.memory import keep_freed_memory
-from bertine.text.corpus import Corpus
+from bertine.core.process import keep_freed_memory
+from bertine.tokenization.corpus import Corpus
 
 VOCAB_SIZE = 8_192
 LENGTH, BATCH = 128, 32

@@ -47,11 +47,11 @@ from common import (
 from model_folders import NAMES, SHAPES, model_folder, texts_of
 from runtimes import LONGEST, REFERENCE, SYSTEMS
 
-from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.files.rows import open_texts
-from bertine.modeldir import load_model
-from bertine.options.answering import PlainTexts
-from bertine.presets import PRESETS
+from bertine.families.presets import PRESETS
+from bertine.hub.modeldir import load_model
+from bertine.inference.embedding.vectors import Cosines
+from bertine.inference.rows import open_texts
+from bertine.options.inference import PlainTexts
 
 
 def read_texts(path: Path, column: str | None, number: int) -> list[str]:

@@ -21,9 +21,9 @@ import torch
 from common import describe_machine, machine, minilm, print_table
 
 import bertine
-from bertine.records.examples import read_examples
-from bertine.rng import generator
-from bertine.terminal.console import quietly
+from bertine.core.console import quietly
+from bertine.core.rng import generator
+from bertine.data.examples import read_examples
 
 #: Share of the labels that are changed.
 _CHANGED = 0.05

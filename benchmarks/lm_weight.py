@@ -19,8 +19,8 @@ import torch
 from common import describe_machine, machine, print_table
 
 import bertine
-from bertine.files import read_json, write_json
-from bertine.terminal.console import quietly
+from bertine.core.console import quietly
+from bertine.core.files import read_json, write_json
 
 
 class Task(NamedTuple):

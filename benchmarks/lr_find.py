@@ -24,11 +24,11 @@ from sides.results import Results
 from sides.settings import TASKS, Task
 
 import bertine
-from bertine.modeldir import load_config
-from bertine.names import TaskName
-from bertine.scores import rate_text
-from bertine.terminal.console import quietly
-from bertine.training.finetuning.plan import rate_for
+from bertine.core.console import quietly
+from bertine.core.names import TaskName
+from bertine.core.scores import rate_text
+from bertine.hub.modeldir import load_config
+from bertine.training.finetuning.setup import rate_for
 
 #: The grid: factors on the usual rate of a model.
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from bertine.models.precision import cpu_has_bf16
-from bertine.models.recurrent.lstm import run_lstm
+from bertine.models.recurrent import run_lstm
 
 #: Steps before the first that counts.
 _WARM_UP = 2

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from common import minilm
 
+from bertine.core.names import SpecialStyle, TokenizerKind
 from bertine.demo.texts import articles_corpus
-from bertine.interop.family import family_of
-from bertine.modeldir import load_model, save_model
-from bertine.models.bert import BertConfig
+from bertine.families.bert import BertConfig
+from bertine.families.presets import PRESETS, preset
+from bertine.hub.modeldir import load_model, save_model
 from bertine.models.config import Config
-from bertine.models.model import Model
-from bertine.names import SpecialStyle, TokenizerKind
-from bertine.presets import PRESETS, preset
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.text.vocab import train_vocab
+from bertine.models.family import family_of
+from bertine.models.heads import Model
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tokenization.vocab import train_vocab
 
 #: What is measured under a name of its own. "base" is bert-base.
 SHAPES = ("minilm", "base", "tiny")

@@ -25,25 +25,23 @@ from typing import Any
 import torch
 from modern_candidates import change
 
-from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.store import TokenStore
+from bertine.core.names import OptimizerName
+from bertine.core.process import keep_freed_memory
+from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.store import TokenStore
+from bertine.families.bert import BertConfig, mimic_trained_attention
+from bertine.families.modernbert import ModernBertConfig
 from bertine.inference.heldout import score_batches
-from bertine.models.bert import BertConfig
 from bertine.models.config import Config
-from bertine.models.mimetic import mimic_trained_attention
-from bertine.models.model import Model
-from bertine.models.modern.config import ModernBertConfig
+from bertine.models.heads import Model
 from bertine.models.precision import cpu_has_bf16
-from bertine.names import OptimizerName
-from bertine.objectives.mlm import Mlm
-from bertine.options.instances import InstanceSettings
-from bertine.options.optimization import Updates
-from bertine.system.memory import keep_freed_memory
-from bertine.text.tokenizer import Tokenizer
-from bertine.training.loop.optim import row_gradients
-from bertine.training.loop.optimizers.named import optimizer_for
-from bertine.training.loop.schedule import linear
-from bertine.training.loop.step import accumulate
+from bertine.objectives.losses import Mlm
+from bertine.options.pretraining import InstanceSettings
+from bertine.options.training import Updates
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.optim import linear, row_gradients
+from bertine.training.optimizers import optimizer_for
+from bertine.training.step import accumulate
 
 DTYPE = torch.bfloat16 if cpu_has_bf16() else torch.float32
 

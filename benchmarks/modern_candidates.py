@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertine.families.modernbert_layers import ModernAttention, ModernLayer, Surroundings
 from bertine.models.dropout import dropout_add
 from bertine.models.embeddings import WordEmbeddings
+from bertine.models.heads import Model
 from bertine.models.layers import _GeluLinear, written_attention
-from bertine.models.model import Model
-from bertine.models.modern.layers import ModernAttention, ModernLayer, Surroundings
 
 #: Buckets of distances of relative positions, and the distance from which on all are one (Raffel et
 #: al. 2020, section 2.1).

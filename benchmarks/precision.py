@@ -22,19 +22,18 @@ import torch
 from common import describe_machine, machine, minilm, print_table, save_json
 from shapes import Shape, make_batch, make_model
 
-from bertine.data.batch import Batch
-from bertine.modeldir import load_config
-from bertine.models.model import Model
-from bertine.models.precision import cpu_has_bf16, measured_rates, resolve_precision
+from bertine.core.process import keep_freed_memory
+from bertine.corpora.batch import Batch
+from bertine.families.presets import preset
+from bertine.hub.modeldir import load_config
+from bertine.models.heads import Model
+from bertine.models.precision import cpu_has_bf16, measured_rates, resolve_precision, using_threads
 from bertine.models.products import products_of
-from bertine.models.threads import using_threads
-from bertine.objectives.base import Loss
-from bertine.presets import preset
-from bertine.system.memory import keep_freed_memory
-from bertine.tasks.features import Features
-from bertine.tasks.texts.classification import TextClassification
+from bertine.objectives.losses import Loss
+from bertine.tasks.base import Features
+from bertine.tasks.classification import TextClassification
 from bertine.training.computing import measured_computing, scored_words
-from bertine.training.pretraining.speed import seconds_per_step
+from bertine.training.pretraining.samples import seconds_per_step
 
 WORKS = ("minilm", "bert-mini")
 

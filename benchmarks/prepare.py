@@ -29,9 +29,9 @@ from common import (
     save_json,
 )
 
-from bertine.text.corpus import Corpus
-from bertine.text.tokenizer import Tokenizer
-from bertine.text.vocab import train_vocab
+from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.tokenization.vocab import train_vocab
 
 
 def take(corpus: list[Path], size: int, out: Path) -> int:
@@ -53,7 +53,7 @@ def take(corpus: list[Path], size: int, out: Path) -> int:
 
 def bertine_job(turn: Turn, text: Path, tokenizer: Path, out: Path) -> None:
     import bertine
-    from bertine.terminal.console import console
+    from bertine.core.console import console
 
     console.quiet = True
     turn.end({})

@@ -40,16 +40,14 @@ from common import (
 )
 from shapes import SEED, SIZES, Shape, config_of, make_batch, make_model
 
-from bertine.data.batch import Batch
-from bertine.data.checks import check_batch
-from bertine.data.split import split
+from bertine.core.process import keep_freed_memory
+from bertine.corpora.batch import Batch, check_batch, split
+from bertine.families.xlnet_layers import hidden_by_order
 from bertine.models.precision import cpu_has_bf16
-from bertine.models.xlnet.backbone import hidden_by_order
-from bertine.objectives.plm import by_sequence
-from bertine.system.memory import keep_freed_memory
-from bertine.training.loop.ceiling import step_products, time_products
-from bertine.training.loop.optim import AdamW, row_gradients
-from bertine.training.loop.step import CPU_MICRO_BATCH, accumulate
+from bertine.objectives.losses import by_sequence
+from bertine.training.ceiling import step_products, time_products
+from bertine.training.optim import AdamW, row_gradients
+from bertine.training.step import CPU_MICRO_BATCH, accumulate
 
 LEARNING_RATE = 1e-4
 #: Untimed steps of a system before its first turn.
@@ -57,7 +55,7 @@ WARM_UP = 2
 
 
 def bertine_job(turn: Turn, shape: Shape, steps: int) -> None:
-    """Our side: what :func:`bertine.training.loop.fit.fit` does at every step."""
+    """Our side: what :func:`bertine.training.fit.fit` does at every step."""
     objective, batch = shape.objective, make_batch(shape)
     model = make_model(shape)
 
@@ -90,7 +88,7 @@ def transformers_job(turn: Turn, shape: Shape, steps: int, rival: Rival) -> None
     """The rival, with our weights to begin with."""
     import transformers
 
-    from bertine.interop.family import config_to_huggingface, family_of
+    from bertine.models.family import config_to_huggingface, family_of
 
     batch, ours = make_batch(shape), make_model(shape)
     names = family_of(shape.config.model_type).names

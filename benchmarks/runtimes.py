@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.modeldir import load_model
+from bertine.hub.modeldir import load_model
 
 #: Texts → fp32 [N, H].
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -48,12 +48,10 @@ def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
-    from bertine.inference.compute.engine import Engine
-    from bertine.inference.compute.running import run_features
-    from bertine.inference.compute.samples import sample_inputs
+    from bertine.inference.compute import Engine, run_features, sample_inputs
     from bertine.inference.embedding.vectors import PooledTexts
-    from bertine.models.pooling import Pooling
-    from bertine.tasks.features import Features
+    from bertine.models.losses import Pooling
+    from bertine.tasks.base import Features
 
     loaded = load_model(folder)
     engine = Engine(

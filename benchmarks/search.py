@@ -26,10 +26,8 @@ import numpy as np
 import torch
 from common import Turn, Worker, describe_machine, machine, print_table, save_json
 
-from bertine.inference.embedding.index_vectors import index_vectors
-from bertine.inference.embedding.nearest import NearestRows, search_all
+from bertine.inference.embedding.index import NearestRows, VectorIndex, index_vectors, search_all
 from bertine.inference.embedding.vector_files import open_vectors
-from bertine.inference.embedding.vector_index import VectorIndex
 
 TOP = 10
 #: Queries of a turn: one at a time, and all at once.

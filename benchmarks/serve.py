@@ -38,12 +38,12 @@ import torch
 from common import print_table, save_json
 
 import bertine
+from bertine.families.presets import PRESETS, preset
+from bertine.hub.modeldir import save_model
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import save_model
-from bertine.models.model import Model
-from bertine.presets import PRESETS, preset
-from bertine.tasks.texts.classification import TextClassification
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.models.heads import Model
+from bertine.tasks.classification import TextClassification
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: The sources that are measured.
 _SOURCES = Path(bertine.__file__).parents[1]

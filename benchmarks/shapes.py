@@ -6,14 +6,12 @@ import dataclasses
 
 import torch
 
-from bertine.data.batch import Batch
+from bertine.corpora.batch import Batch
+from bertine.families.presets import PRESETS, preset
 from bertine.models.config import Config
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.objectives import choose
-from bertine.objectives.base import Objective
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import PRESETS, preset
+from bertine.objectives.losses import Mlm, MlmNsp, Objective
 
 SEED = 0
 #: BERT's presets without "bert-", and all presets by their names.

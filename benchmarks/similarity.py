@@ -38,10 +38,10 @@ import torch
 from common import describe_machine, machine, minilm, peak_memory, print_table
 
 import bertine
-from bertine.files import atomic_file, sha256_file
-from bertine.names import PairKind
-from bertine.text.corpus import Corpus
-from bertine.text.sentences import iter_sentences
+from bertine.core.files import atomic_file, sha256_file
+from bertine.core.names import PairKind
+from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.sentences import iter_sentences
 
 WAYS = ("scores", "texts", "memory")
 SYSTEMS = ("bertine", "bertine, fp32", "sentence-transformers", "sentence-transformers, bf16")
@@ -126,7 +126,7 @@ def train_theirs(job: dict[str, Any], folder: Path) -> Path:
 
 
 #: Imported before the clock runs.
-OURS = ("bertine.training.similarity.finetune_similarity",)
+OURS = ("bertine.training.similarity.run",)
 THEIRS = ("sentence_transformers", "datasets", "accelerate")
 
 

@@ -28,8 +28,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bertine
-from bertine.records.examples import read_examples
-from bertine.terminal.console import quietly
+from bertine.core.console import quietly
+from bertine.data.examples import read_examples
 
 #: From texts to vectors [N, D].
 Vectors = Callable[[Sequence[str]], np.ndarray]

@@ -35,8 +35,8 @@ from sides.parts import part_of
 from sides.record import Record
 from sides.settings import TASKS, Setting, Task
 
-from bertine.errors import BertineError
-from bertine.files import sha256_file
+from bertine.core.errors import BertineError
+from bertine.core.files import sha256_file
 from bertine.models.precision import cpu_has_bf16
 
 #: The systems whose runs are scored.

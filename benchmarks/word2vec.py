@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from common import Timing, Turn, Worker, describe_machine, machine, print_table, save_json
 
-from bertine.names import WordVectorModel
-from bertine.options.word_vectors import WordVectorRecipe
-from bertine.text.corpus import Corpus
-from bertine.word_vectors.sampling import BREAK
-from bertine.word_vectors.splitting import words_of
-from bertine.word_vectors.steps import Weights
+from bertine.core.names import WordVectorModel
+from bertine.options.vectors import WordVectorRecipe
+from bertine.tokenization.corpus import Corpus
+from bertine.word_vectors.steps import BREAK, Weights
 from bertine.word_vectors.train import train_vectors
+from bertine.word_vectors.vectors import words_of
 
 #: The text that is given to gensim at once: it reads no more of a sentence.
 _LONGEST = 10_000

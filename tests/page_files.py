@@ -22,16 +22,15 @@ import roberta
 import squad_files
 import tagged
 import toys
-from bertine.bundled import bundled_folder
-from bertine.modeldir import save_model
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import preset
-from bertine.text.tokenizer import Tokenizer
+from bertine.core.model_folders import bundled_folder
+from bertine.families.presets import preset
+from bertine.hub.modeldir import save_model
+from bertine.models.heads import Model, new_head
+from bertine.objectives.losses import MlmNsp
+from bertine.tokenization.tokenizer import Tokenizer
 from documents import ROOT
-from interop import elmos
-from interop.google import WORDS
+from hub import elmos
+from hub.google import WORDS
 
 Make = Callable[[Path], object]
 TEAMS = ("account", "delivery", "payment", "product", "returns")

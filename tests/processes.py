@@ -48,7 +48,7 @@ def forked(target: Callable[..., Any], *given: Any) -> Any:
 def bertine(arguments: list[str]) -> None:
     """What a forked process of the command line does: all but the imports, and in silence."""
     from bertine.cli import main
-    from bertine.terminal.console import console
+    from bertine.core.console import console
 
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
@@ -79,7 +79,7 @@ def _work(
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": "2",  # what the user has set
     }
-    from bertine.terminal.console import console
+    from bertine.core.console import console
 
     torch.set_num_threads(1)
     # Forked by a server that reads its signals from a pipe, and to be as if started by a shell.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import toys
-from bertine.rng import generator
+from bertine.core.rng import generator
 
 
 def toy_squad(articles: int, *, v2: bool = False, seed: int = 0) -> dict[str, Any]:

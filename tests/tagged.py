@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import toys
-from bertine.rng import generator
+from bertine.core.rng import generator
 
 
 def tagged(topic: str, adjective: str) -> tuple[list[str], list[str]]:

@@ -23,13 +23,13 @@ import bertine
 import glue_files
 import processes
 import toys
-from bertine.modeldir import save_model
-from bertine.models.bert import BertConfig
-from bertine.models.initial import init_weights
-from bertine.models.model import Model
+from bertine.families.bert import BertConfig
+from bertine.families.presets import PRESETS, preset
+from bertine.hub.modeldir import save_model
+from bertine.models.heads import Model
+from bertine.models.layers import init_weights
 from bertine.models.precision import cpu_has_bf16
-from bertine.presets import PRESETS, preset
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"

@@ -11,10 +11,9 @@ import torch
 import transformers
 
 import bertine
-from bertine.bundled import BUNDLED
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.model_folders import locate
+from bertine.core.errors import BertineError
+from bertine.core.model_folders import BUNDLED, locate
 
 FOLDER = locate("bertine-en")
 

@@ -19,8 +19,8 @@ import pytest
 import bertine
 from bertine.cli import main, parse_arguments, with_name_joined
 from bertine.commands import COMMANDS
-from bertine.commands.options.arguments import Switch, real, whole
-from bertine.errors import BertineError
+from bertine.commands.parser import Switch, real, whole
+from bertine.core.errors import BertineError
 from cli_calls import ENOUGH, VERBS, error_line
 
 BERTINE = [sys.executable, "-m", "bertine"]

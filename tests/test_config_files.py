@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from bertine.cli import parse_arguments
+from bertine.cli import parse_arguments, recipes
 from bertine.commands import COMMANDS
-from bertine.config_file import recipes
 from cli_calls import ENOUGH, error_line
 
 

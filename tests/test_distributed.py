@@ -19,14 +19,14 @@ from safetensors.torch import load_file
 import processes
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.modeldir import save_model
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import save_model
 from bertine.models.dropout import stream
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.objectives import choose
-from bertine.training.distributed.parallel import Team
-from bertine.training.distributed.sharding import local
+from bertine.training.distributed import local
 from bertine.training.finetuning.finetune import finetune
+from bertine.training.parallel import Team
 from bertine.training.pretraining.pretrain import pretrain
 
 #: Rows do not divide by 2 nor 4, and processes have different numbers of micro-batches.
@@ -404,7 +404,7 @@ def test_a_full_disk_ends_all(store: Path, model: Path, tmp_path: Path) -> None:
 def full(rank: int, arguments: list[str]) -> int:
     import errno
 
-    from bertine.training.loop import checkpoint
+    from bertine.training import checkpoint
 
     def refuse(*given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -21,10 +21,10 @@ from sklearn.utils.validation import validate_data
 
 import toys
 from bertine import BertClassifier, BertRegressor
-from bertine.modeldir import save_model
-from bertine.models.model import Model
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.hub.modeldir import save_model
+from bertine.models.heads import Model
+from bertine.objectives.losses import MlmNsp
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: Columns of numbers that have words of their own, and the sizes that are told apart.
 COLUMNS, SIZES = 24, 8

@@ -12,28 +12,28 @@ import torch
 
 import bertine
 import toys
-from bertine.data.preparation.prepare import prepare
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.inference.compute.samples import sample_inputs
-from bertine.inference.explaining.explained_text import read_text
-from bertine.inspection.store import inspect_store
-from bertine.modeldir import LoadedModel, load_model, save_model
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.objectives.mlm import Mlm
-from bertine.options.instances import InstanceSettings
-from bertine.records.examples import Example, Examples
-from bertine.records.sentences import Sentence, Sentences
-from bertine.records.span_examples import Gold, SpanExamples
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.spans.windows import SpanFeatures
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.tagging.word_windows import WordFeatures
-from bertine.tasks.texts.classification import TextClassification
-from bertine.text.pieces import bare, goes_on
-from bertine.text.sentences import split_sentences
-from bertine.text.tokenizer import Tokenizer
+from bertine.core.errors import BertineError
+from bertine.corpora.prepare import prepare
+from bertine.corpora.store import TokenStore
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Example, Examples
+from bertine.data.squad import Gold, SpanExamples
+from bertine.families.bert import BertConfig
+from bertine.hub.modeldir import LoadedModel, load_model, save_model
+from bertine.inference.compute import sample_inputs
+from bertine.inference.explaining.words import read_text
+from bertine.models.heads import Model
+from bertine.objectives.losses import Mlm
+from bertine.options.pretraining import InstanceSettings
+from bertine.reports.inspect import inspect_store
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.span_windows import SpanFeatures
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagged_words import WordFeatures
+from bertine.tasks.tagging import Tagging
+from bertine.tokenization.base import bare, goes_on
+from bertine.tokenization.sentences import split_sentences
+from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.pretraining.samples import MaskSamples
 from roberta import write_vocabulary
 

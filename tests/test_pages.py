@@ -28,7 +28,7 @@ import pytest
 import bertine
 import toys
 from bertine.cli import main, with_name_joined
-from bertine.terminal.console import log
+from bertine.core.console import log
 from documents import DOCUMENTS, ROOT, blocks_of_all, commands, relative, typed
 from page_files import FILES, LABELS, OF_PAGES, TEXTS
 

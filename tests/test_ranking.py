@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertine.scores import ROUNDING, ranking
+from bertine.core.scores import ROUNDING, ranking
 
 #: Scores that are further apart than rounding, and noise that is none of them.
 STEPS = st.lists(st.integers(-30, 30), max_size=40)

@@ -27,10 +27,9 @@ from pathlib import Path
 
 import pytest
 
-from bertine.cli import parse_arguments, with_name_joined
+from bertine.cli import apply_config, parse_arguments, with_name_joined
 from bertine.commands import COMMANDS
-from bertine.config_file import apply_config
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from documents import (
     DOCUMENTS,
     ROOT,

@@ -25,14 +25,13 @@ import transformers
 import bertine
 import glue_files
 import toys
-from bertine.errors import BertineError
-from bertine.interop.family import read_config
-from bertine.modeldir import save_model
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.runs.log import read_log
-from bertine.text.tokenizer import Tokenizer
-from bertine.training.loop.ending import end_is_asked
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import save_model
+from bertine.models.family import read_config
+from bertine.models.heads import Model, new_head
+from bertine.reports.run_files import read_log
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.checkpoint import end_is_asked
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUR = ROOT / "recipes" / "hour"

@@ -13,9 +13,9 @@ import pytest
 
 import bertine
 from bertine.commands import COMMANDS
-from bertine.presets import PRESETS
-from bertine.registry import OBJECTIVES
-from bertine.terms import OF_TEACHERS, TERMS
+from bertine.core.names import OBJECTIVES
+from bertine.core.terms import OF_TEACHERS, TERMS
+from bertine.families.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -71,7 +71,7 @@ def test_everything_public_is_in_the_reference() -> None:
 
 
 def test_every_finding_is_explained() -> None:
-    reports = ROOT / "src" / "bertine" / "reports" / "checks"
+    reports = ROOT / "src" / "bertine" / "reports"
     kinds: set[str] = set()
     for file in [*reports.glob("*checks.py"), reports / "diagnosis.py"]:
         code = file.read_text(encoding="utf-8")
@@ -90,15 +90,16 @@ def test_every_finding_is_explained() -> None:
 
 def test_links_out_of_the_documents_lead_into_the_site() -> None:
     text = (
-        "[a](../src/bertine/rng.py) [b](../README.md#use-it) [c](../benchmarks) [d](scale.md#x)\n"
+        "[a](../src/bertine/core/rng.py) [b](../README.md#use-it) [c](../benchmarks) "
+        "[d](scale.md#x)\n"
         "[e](https://example.org/x.md) [f](#here) [g](../tests/mistakes)\n"
-        "```text\n[h](../src/bertine/rng.py)\n```\n[i](../src/bertine/files.py)"
+        "```text\n[h](../src/bertine/core/rng.py)\n```\n[i](../src/bertine/core/files.py)"
     )
     assert redirected("docs/architecture.md", text) == (
-        "[a](repository:src/bertine/rng.py) [b](/index.md) [c](/project/benchmarks.md) "
+        "[a](repository:src/bertine/core/rng.py) [b](/index.md) [c](/project/benchmarks.md) "
         "[d](scale.md#x)\n"
         "[e](https://example.org/x.md) [f](#here) [g](repository:tests/mistakes)\n"
-        "```text\n[h](../src/bertine/rng.py)\n```\n[i](repository:src/bertine/files.py)"
+        "```text\n[h](../src/bertine/core/rng.py)\n```\n[i](repository:src/bertine/core/files.py)"
     )
     inside = "[a](../docs/results.md#defaults) [b](../no/such/file)"
     assert redirected("benchmarks/README.md", inside) == (
@@ -109,7 +110,7 @@ def test_links_out_of_the_documents_lead_into_the_site() -> None:
 def test_pages_of_documents_and_sources() -> None:
     assert document_of("project/changelog") == "CHANGELOG.md"
     assert document_of("index") == "docs/index.md"
-    assert page_of("src/bertine/rng.py") == "source/src/bertine/rng.py"
+    assert page_of("src/bertine/core/rng.py") == "source/src/bertine/core/rng.py"
     assert page_of("tests/mistakes") == "source/tests/mistakes/index"
     assert "fuzz.py" in source_of("tests/mistakes").splitlines()
     assert source_of("LICENSE").strip().startswith("Apache License")

@@ -17,22 +17,22 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertine.data.batch import Batch
-from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.preparation.writer import StoreWriter, write_manifest
-from bertine.data.store import TokenStore
-from bertine.interop.family import config_to_huggingface, family_of
-from bertine.modeldir import save_model
-from bertine.models.bert import BertConfig
+from bertine.core.names import FAMILIES
+from bertine.core.rng import generator
+from bertine.corpora.batch import Batch
+from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.store import TokenStore
+from bertine.corpora.store_writer import StoreWriter, write_manifest
+from bertine.families.bert import BertConfig
+from bertine.hub.modeldir import save_model
 from bertine.models.config import Config
-from bertine.models.model import Model
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.options.instances import InstanceSettings
-from bertine.registry import FAMILIES
-from bertine.rng import generator
-from bertine.tasks.texts.classification import Prediction, TextClassification
-from bertine.tasks.texts.multi_label import LabelSet
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.models.family import config_to_huggingface, family_of
+from bertine.models.heads import Model
+from bertine.objectives.losses import MlmNsp
+from bertine.options.pretraining import InstanceSettings
+from bertine.tasks.classification import Prediction, TextClassification
+from bertine.tasks.multi_label import LabelSet
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 #: For each topic: who, does what, where.
 TOPICS = {

@@ -23,9 +23,9 @@ import torch
 from compressed_rows import read_lines, read_rows
 from safetensors.torch import save_file
 
-from bertine.files import atomic_dir, read_json, write_json, write_text
-from bertine.interop.weights import read_weights
-from bertine.terminal.console import human_time
+from bertine.core.console import human_time
+from bertine.core.files import atomic_dir, read_json, write_json, write_text
+from bertine.hub.weights import read_weights
 
 WEIGHTS = Path("src/bertine/weights")
 CARDS = Path(__file__).with_name("cards")

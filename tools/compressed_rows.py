@@ -9,8 +9,8 @@ from typing import Any
 
 import zstandard
 
-from bertine.files import atomic_file
-from bertine.tables.streams import open_stream
+from bertine.core.files import atomic_file
+from bertine.data.streams import open_stream
 
 
 def read_lines(path: Path) -> Iterator[str]:

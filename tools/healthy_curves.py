@@ -17,7 +17,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bertine.files import atomic_file
+from bertine.core.files import atomic_file
 
 #: Millions of tokens.
 POINTS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)

@@ -26,8 +26,8 @@ from pathlib import Path
 from compressed_rows import read_rows, write_rows
 from sentencex import segment
 
-from bertine.files import write_text
-from bertine.rng import generator
+from bertine.core.files import write_text
+from bertine.core.rng import generator
 
 #: subject -> nouns that name it at the head of "X is a ...".
 NOUNS: dict[str, str] = {

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from compressed_rows import read_rows, write_rows
 
-from bertine.files import write_text
+from bertine.core.files import write_text
 
 #: Pre-training: at most this many characters of each book, one unbroken stretch.
 EXCERPT = 220_000

@@ -19,12 +19,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from bertine.papers.measures import MEASURES
-from bertine.papers.order import Order
-from bertine.papers.result import AVERAGE, PaperResult, order_line
-from bertine.papers.table import PaperTable, TableRow, read_table
+from bertine.core.console import human_time
+from bertine.papers.result import AVERAGE, Order, PaperResult, order_line
+from bertine.papers.table import MEASURES, PaperTable, TableRow, read_table
 from bertine.reports.plots import curves, spread
-from bertine.terminal.console import human_time
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = DOCS / "_static" / "papers"

@@ -8,8 +8,8 @@ from typing import Any
 from common import Turn, peak_memory, reset_peak_memory
 
 import bertine
-from bertine.runs.log import read_log
-from bertine.terminal.console import console
+from bertine.core.console import console
+from bertine.reports.run_files import read_log
 from bertine.training.finetuning.learner import Learner
 from sides.scores import judge
 from sides.settings import Setting, read_file

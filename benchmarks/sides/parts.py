@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertine.rng import generator
+from bertine.core.rng import generator
 from sides.settings import Task
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.files import read_json, write_json
+from bertine.core.files import read_json, write_json
 
 
 @dataclass

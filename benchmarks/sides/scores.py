@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bertine.data.entities import entity_counts
 from bertine.datasets.glue import glue_task
-from bertine.records.entities import entity_counts
-from bertine.tasks.metrics import classification_scores, regression_scores
-from bertine.tasks.tagging.report import TaggingReport
+from bertine.tasks.report import classification_scores, regression_scores
+from bertine.tasks.tagged_words import TaggingReport
 from sides.settings import Setting, read_file
 
 #: Of a question: the text of its best span, and how far the score of no answer is above that

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertine.datasets.choice_data import read_choices
-from bertine.datasets.glue import glue_task
-from bertine.datasets.glue_data import read_glue_file
-from bertine.names import TaskName
-from bertine.records.conll import read_sentences
-from bertine.records.examples import Examples, read_examples
-from bertine.records.squad_files import read_squad
+from bertine.core.names import TaskName
+from bertine.data.conll import read_sentences
+from bertine.data.examples import Examples, read_examples
+from bertine.data.squad import read_squad
+from bertine.datasets.choices import read_choices
+from bertine.datasets.glue import glue_task, read_glue_file
 
 Kind = Literal["text", "regression", "spans", "choice", "tagging"]
 

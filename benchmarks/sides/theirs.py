@@ -12,7 +12,7 @@ import torch
 from common import Turn, peak_memory, reset_peak_memory
 from torch import Tensor
 
-from bertine.system.memory import keep_freed_memory
+from bertine.core.process import keep_freed_memory
 from sides.inputs import Inputs, make_inputs
 from sides.scores import judge
 from sides.settings import Setting

@@ -29,7 +29,7 @@ from sphinx.environment.adapters.toctree import TocTree
 
 import bertine
 from bertine.commands import COMMANDS
-from bertine.commands.options.command import Command
+from bertine.commands.parser import Command
 
 _COMMAND = re.compile(r"^```\{bertine-command\} (\S+)\n```$", re.MULTILINE)
 

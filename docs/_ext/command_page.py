@@ -10,8 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from bertine.commands.options.arguments import Switch
-from bertine.commands.options.command import Command
+from bertine.commands.parser import Command, Switch
 
 #: What help texts may begin with and is never written with a capital.
 _NAMES = {"csv", "tsv", "jsonl", "json", "cpu", "text", "torch"}

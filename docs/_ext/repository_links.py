@@ -1,7 +1,7 @@
 """Links of documents to files of the repository, turned into links of the site.
 
-On GitHub a page under ``docs/`` links to ``../src/bertine/rng.py``. The site has a page for every
-file that is linked to so. Imports no Sphinx, so the tests need none.
+On GitHub a page under ``docs/`` links to ``../src/bertine/core/rng.py``. The site has a page for
+every file that is linked to so. Imports no Sphinx, so the tests need none.
 """
 
 from __future__ import annotations

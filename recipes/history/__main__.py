@@ -30,13 +30,13 @@ from story_page import score_lines, write_page
 from systems import BY_NAME, SHAPE, SYSTEMS, USUAL, Material, System, vocabulary_options
 
 import bertine
-from bertine.commands.options.arguments import Parser, real, whole
-from bertine.cores.launch import cores
-from bertine.errors import BertineError
-from bertine.files import lock_folder, read_json_object, write_json
-from bertine.system.program import run_program
-from bertine.system.workers import run_processes
-from bertine.terminal.console import counted, human_time, say
+from bertine.commands.parser import Parser, real, whole
+from bertine.core.console import counted, human_time, say
+from bertine.core.cpu import cores
+from bertine.core.errors import BertineError
+from bertine.core.files import lock_folder, read_json_object, write_json
+from bertine.core.process import run_program
+from bertine.core.workers import run_processes
 
 #: The share of the time that is for training.
 _TRAINING = 0.5
@@ -152,10 +152,9 @@ class Story:
         Raises:
             BertineError: a file is not there; a system's teacher is not among the systems.
         """
-        from bertine.datasets.glue import glue_task
-        from bertine.datasets.glue_data import read_glue
-        from bertine.inference.minimal_pairs.pairs import holds_pairs
-        from bertine.text.corpus import Corpus
+        from bertine.datasets.glue import glue_task, read_glue
+        from bertine.inference.minimal_pairs.evaluate_pairs import holds_pairs
+        from bertine.tokenization.corpus import Corpus
 
         for system in self.systems:
             if system.teacher and system.teacher not in self.given["systems"]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertine.errors import BertineError
-from bertine.files import atomic_dir, atomic_file, os_errors, read_bounded
-from bertine.rng import generator
-from bertine.text.corpus import Corpus
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_dir, atomic_file, os_errors, read_bounded
+from bertine.core.rng import generator
+from bertine.tokenization.corpus import Corpus
 
 
 class GlueTask(NamedTuple):

@@ -17,12 +17,11 @@ from story_data import ENTITIES, PAIRS
 from story_looks import look_at
 from systems import BY_NAME, Material, System
 
-from bertine.errors import BertineError
-from bertine.files import read_json_object, write_json
-from bertine.runs.log import read_log
-from bertine.system import workers
-from bertine.training.loop.checkpoint import checkpoints
-from bertine.training.loop.ending import ending_when
+from bertine.core import workers
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object, write_json
+from bertine.reports.run_files import read_log
+from bertine.training.checkpoint import checkpoints, ending_when
 
 #: Amounts of training that are tried to know what one takes. The first is not counted: a process's
 #: first run pays for what is loaded and made once, which would pass for a run's own beginning and
@@ -175,8 +174,11 @@ def score(material: Material, system: System, job: dict[str, Any]) -> dict[str, 
 
 def score_pairs(material: Material, system: System, job: dict[str, Any]) -> dict[str, Any]:
     """Score a system on the first pairs of each paradigm of BLiMP."""
-    from bertine.inference.minimal_pairs.evaluate_pairs import judge_pairs, open_log_probability
-    from bertine.inference.minimal_pairs.pairs import read_pairs
+    from bertine.inference.minimal_pairs.evaluate_pairs import (
+        judge_pairs,
+        open_log_probability,
+        read_pairs,
+    )
 
     pairs = read_pairs(job["pairs"]).sample(job["each"])
     model = system.model(material.out / "runs" / system.name)

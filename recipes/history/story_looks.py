@@ -13,15 +13,15 @@ from systems import System
 from torch import Tensor
 
 import bertine
-from bertine.inference.elmo.words import SPECIAL
-from bertine.inference.embedding.opened import open_embedder
-from bertine.inference.minimal_pairs.elmo_probability import BothWaysProbability
-from bertine.interop.elmo.directory import load_elmo
-from bertine.modeldir import LoadedModel, load_model
-from bertine.models.elmo.characters import BEGIN, END, character_ids
-from bertine.models.encoded import TextInputs
-from bertine.models.xlnet.backbone import GuessedPlaces, hidden_by_order
-from bertine.text.tokenizer import Tokenizer
+from bertine.families.elmo import BEGIN, END, character_ids
+from bertine.families.xlnet_layers import GuessedPlaces, hidden_by_order
+from bertine.hub.elmo_files import load_elmo
+from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.inference.elmo import SPECIAL
+from bertine.inference.embedding.other_embedders import open_embedder
+from bertine.inference.minimal_pairs.scoring import BothWaysProbability
+from bertine.models.encoder import TextInputs
+from bertine.tokenization.tokenizer import Tokenizer
 
 #: "bank" of a river twice, and of money twice.
 BANKS = (

@@ -11,6 +11,8 @@ from story_data import ENTITIES, PAIRS, TASKS
 from story_looks import BANKS, COMPARED, GAPS, WAYS
 from systems import System
 
+from bertine.core.console import aligned, counted, human_time
+from bertine.core.names import __version__
 from bertine.reports.html import (
     Block,
     Fact,
@@ -25,9 +27,7 @@ from bertine.reports.html import (
     percent_text,
 )
 from bertine.reports.plots import curve
-from bertine.runs.log import read_log
-from bertine.terminal.console import aligned, counted, human_time
-from bertine.version import __version__
+from bertine.reports.run_files import read_log
 
 Results = Sequence[Mapping[str, Any]]
 #: What one line of a table is: the name of a system, and how it is used.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import bertine
-from bertine.files import write_json
-from bertine.interop.family import config_to_huggingface, family_of
+from bertine.core.files import write_json
+from bertine.models.family import config_to_huggingface, family_of
 
 #: The shape that all transformers have; of ELMo and word2vec what comes nearest to its width.
 SHAPE: dict[str, Any] = {

@@ -39,10 +39,10 @@ from recipe import (
 )
 
 import bertine
-from bertine.commands.options.arguments import Parser, real, whole
-from bertine.files import read_json, write_json
-from bertine.system.program import run_program
-from bertine.terminal.console import human_time, say
+from bertine.commands.parser import Parser, real, whole
+from bertine.core.console import human_time, say
+from bertine.core.files import read_json, write_json
+from bertine.core.process import run_program
 
 CONFIG = Path(__file__).with_name("config.json")
 #: Between two entries of the clock (seconds).
@@ -204,9 +204,8 @@ def check(
         BertineError: `out` is a file; the corpus or a file of the tasks is missing or cannot be
             read.
     """
-    from bertine.datasets.glue import glue_task
-    from bertine.datasets.glue_data import read_glue
-    from bertine.text.corpus import Corpus
+    from bertine.datasets.glue import glue_task, read_glue
+    from bertine.tokenization.corpus import Corpus
 
     if out.exists() and not out.is_dir():
         raise bertine.BertineError(f"{out}: is a file; choose another folder")

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.errors import BertineError
-from bertine.files import write_text
-from bertine.rng import generator
-from bertine.text.corpus import Corpus
-from bertine.text.sentences import split_sentences
+from bertine.core.errors import BertineError
+from bertine.core.files import write_text
+from bertine.core.rng import generator
+from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.sentences import split_sentences
 
 #: Words that often stand where another one of their row could.
 _KINDS = (

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertine.errors import BertineError
-from bertine.files import write_text
-from bertine.tables.streams import open_stream
+from bertine.core.errors import BertineError
+from bertine.core.files import write_text
+from bertine.data.streams import open_stream
 
 
 @dataclass(frozen=True)

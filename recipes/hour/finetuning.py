@@ -14,11 +14,11 @@ from typing import Any
 from recipe import FINETUNE, TRAINED, TaskRun
 
 import bertine
-from bertine.cores.launch import cores
-from bertine.datasets.labelled import Reading, read_labelled
-from bertine.files import read_json, write_json
+from bertine.core.console import say
+from bertine.core.cpu import cores
+from bertine.core.files import read_json, write_json
+from bertine.datasets.readers import Reading, read_labelled
 from bertine.inference.baselines.measure import measure_baselines
-from bertine.terminal.console import say
 from bertine.training.search.runs import run_processes
 
 #: What is fine-tuned → whether from weights that are random.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bertine.names import PairReading
+from bertine.core.names import PairReading
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import bertine
-from bertine.commands.options.arguments import Parser, whole
-from bertine.files import atomic_file, read_json, write_json
-from bertine.system.program import run_program
-from bertine.terminal.console import counted, human_time, say
-from bertine.text.corpus import Corpus
+from bertine.commands.parser import Parser, whole
+from bertine.core.console import counted, human_time, say
+from bertine.core.files import atomic_file, read_json, write_json
+from bertine.core.process import run_program
+from bertine.tokenization.corpus import Corpus
 
 CONFIG = Path(__file__).with_name("config.json")
 

@@ -14,23 +14,22 @@ import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bertine.cores import openmp
-from bertine.errors import BertineError
-from bertine.version import __version__
+from bertine.core import cpu
+from bertine.core.errors import BertineError
+from bertine.core.names import __version__
 
 if TYPE_CHECKING:
-    from bertine.data.store import TokenStore
+    from bertine.corpora.store import TokenStore
     from bertine.demo.run import run_demo
-    from bertine.estimators.classifier import BertClassifier
-    from bertine.estimators.regressor import BertRegressor
+    from bertine.estimators import BertClassifier, BertRegressor
+    from bertine.families.bert import BertConfig
+    from bertine.families.presets import preset
+    from bertine.hub.modeldir import load_model, save_model
     from bertine.inference.embedding.embedder import Embedder
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
     from bertine.inference.predictor import Predictor
-    from bertine.modeldir import load_model, save_model
-    from bertine.models.bert import BertConfig
-    from bertine.papers.listing import paper_tables
-    from bertine.presets import preset
+    from bertine.papers.paper import paper_tables
     from bertine.reports.run_page import report
     from bertine.signatures import (
         blimp,
@@ -61,21 +60,21 @@ if TYPE_CHECKING:
         train_vocab,
         word2vec,
     )
-    from bertine.text.tokenizer import Tokenizer
+    from bertine.tokenization.tokenizer import Tokenizer
     from bertine.word_vectors.vectors import WordVectors
 
 #: Where each public name lives. `run_demo` is not called `demo` because that is its package.
 _HOME = {
-    "BertClassifier": "bertine.estimators.classifier",
-    "BertConfig": "bertine.models.bert",
-    "BertRegressor": "bertine.estimators.regressor",
+    "BertClassifier": "bertine.estimators",
+    "BertConfig": "bertine.families.bert",
+    "BertRegressor": "bertine.estimators",
     "Embedder": "bertine.inference.embedding.embedder",
     "Predictor": "bertine.inference.predictor",
-    "TokenStore": "bertine.data.store",
-    "Tokenizer": "bertine.text.tokenizer",
+    "TokenStore": "bertine.corpora.store",
+    "Tokenizer": "bertine.tokenization.tokenizer",
     "WordVectors": "bertine.word_vectors.vectors",
-    "blimp": "bertine.inference.minimal_pairs.blimp",
-    "check_labels": "bertine.training.label_check.check_labels",
+    "blimp": "bertine.inference.minimal_pairs.evaluate_pairs",
+    "check_labels": "bertine.training.label_check",
     "convert": "bertine.inference.convert",
     "distill": "bertine.training.distillation.distill",
     "embed": "bertine.inference.embedding.embed",
@@ -83,31 +82,31 @@ _HOME = {
     "explain": "bertine.inference.explaining.explain",
     "export": "bertine.inference.export",
     "feature_based": "bertine.training.feature_based.feature_based",
-    "few_shot": "bertine.training.few_shot.few_shot",
+    "few_shot": "bertine.training.finetuning.finetune",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetuning.finetune",
-    "finetune_similarity": "bertine.training.similarity.finetune_similarity",
-    "generate": "bertine.inference.generating.generate",
+    "finetune_similarity": "bertine.training.similarity.run",
+    "generate": "bertine.inference.generate",
     "glue_submission": "bertine.inference.glue",
-    "index_vectors": "bertine.inference.embedding.index_vectors",
-    "inspect": "bertine.inspection.inspect",
+    "index_vectors": "bertine.inference.embedding.index",
+    "inspect": "bertine.reports.inspect",
     "learning_curve": "bertine.training.learning_curve.learning_curve",
-    "load_model": "bertine.modeldir",
-    "lr_find": "bertine.training.rate.lr_find",
+    "load_model": "bertine.hub.modeldir",
+    "lr_find": "bertine.training.lr_find",
     "paper": "bertine.papers.paper",
-    "paper_tables": "bertine.papers.listing",
+    "paper_tables": "bertine.papers.paper",
     "predict": "bertine.inference.predict",
-    "prepare": "bertine.data.preparation.prepare",
-    "preset": "bertine.presets",
+    "prepare": "bertine.corpora.prepare",
+    "preset": "bertine.families.presets",
     "pretrain": "bertine.training.pretraining.pretrain",
-    "pretrain_elmo": "bertine.training.elmo.pretrain_elmo",
+    "pretrain_elmo": "bertine.training.elmo",
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
-    "save_model": "bertine.modeldir",
+    "save_model": "bertine.hub.modeldir",
     "search": "bertine.training.search.search",
     "serve": "bertine.serving.serve",
     "similar": "bertine.inference.embedding.similar",
-    "train_vocab": "bertine.text.vocab",
+    "train_vocab": "bertine.tokenization.vocab",
     "word2vec": "bertine.word_vectors.train",
 }
 
@@ -161,7 +160,7 @@ __all__ = [
 
 
 # Before anything imports PyTorch.
-openmp.wait_shortly()
+cpu.wait_shortly()
 
 
 def __getattr__(name: str) -> Any:

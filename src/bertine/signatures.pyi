@@ -3,27 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertine.data.preparation.report import PrepareReport
-from bertine.datasets.reading import Labelled
-from bertine.inference.convert import Conversion, VectorConversion
-from bertine.inference.embedding.embed import EmbedReport
-from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.index_vectors import IndexReport
-from bertine.inference.embedding.nearest import Neighbours
-from bertine.inference.embedding.searches import Searches
-from bertine.inference.explaining.explain import Explanations
-from bertine.inference.export_report import ExportReport
-from bertine.inference.files.given_texts import TextOrDict
-from bertine.inference.files.predict_texts import GivenTextsReport
-from bertine.inference.files.tag_file import TagReport
-from bertine.inference.generating.generate import GeneratedTexts, OnText
-from bertine.inference.minimal_pairs.evaluate_pairs import MinimalPairsReport
-from bertine.inference.predict import PredictReport
-from bertine.inference.predictor import Predictor
-from bertine.inference.squad import SquadPredictReport
-from bertine.inspection.inspect import Inspection
-from bertine.modeldir import LoadedModel
-from bertine.names import (
+from bertine.core.names import (
     ActivationName,
     AnswerPrecision,
     ClassWeights,
@@ -68,22 +48,40 @@ from bertine.names import (
     WordSplitting,
     WordVectorModel,
 )
+from bertine.corpora.prepare import PrepareReport
+from bertine.data.in_memory import TableLike
+from bertine.datasets.readers import Labelled
+from bertine.hub.modeldir import LoadedModel
+from bertine.inference.convert import Conversion, VectorConversion
+from bertine.inference.embedding.embed import EmbedReport
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.index import IndexReport, Neighbours
+from bertine.inference.embedding.similar import Searches
+from bertine.inference.explaining.explain import Explanations
+from bertine.inference.export import ExportReport
+from bertine.inference.generate import GeneratedTexts, OnText
+from bertine.inference.minimal_pairs.evaluate_pairs import MinimalPairsReport
+from bertine.inference.predict import PredictReport, SquadPredictReport
+from bertine.inference.predict_texts import GivenTextsReport
+from bertine.inference.predictor import Predictor
+from bertine.inference.rows import TextOrDict
+from bertine.inference.tag_file import TagReport
 from bertine.papers.result import PaperResult
+from bertine.reports.inspect import Inspection
 from bertine.serving.serve import ServeReport
-from bertine.tables.given import TableLike
 from bertine.tasks.report import EvaluationReport
-from bertine.text.vocab import VocabReport
-from bertine.training.distillation.result import Distilled
-from bertine.training.distillation.static.result import StaticResult
-from bertine.training.elmo.pretrain_elmo import ElmoResult
-from bertine.training.feature_based.table import FeatureBasedReport
+from bertine.tokenization.vocab import VocabReport
+from bertine.training.distillation.comparison import Distilled
+from bertine.training.distillation.static import StaticResult
+from bertine.training.elmo import ElmoResult
+from bertine.training.feature_based.features import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
-from bertine.training.label_check.result import LabelCheck
+from bertine.training.label_check import LabelCheck
 from bertine.training.learning_curve.result import LearningCurve
+from bertine.training.lr_find import LrFindReport
 from bertine.training.pretraining.result import PretrainResult
-from bertine.training.rate.report import LrFindReport
 from bertine.training.search.table import SearchResult
-from bertine.training.similarity.result import SimilarityResult
+from bertine.training.similarity.fitting import SimilarityResult
 from bertine.word_vectors.train import Word2VecReport
 from bertine.word_vectors.vectors import NearestWords
 
@@ -101,7 +99,7 @@ def blimp(
     probable than the wrong one. Sentences that are equally probable count as wrong.
 
     Masked models are asked for the pseudo-log-likelihood (Salazar et al. 2020), others for what
-    they were trained to give: :mod:`bertine.inference.minimal_pairs.log_probability`.
+    they were trained to give: :mod:`bertine.inference.minimal_pairs.scoring`.
 
     Args:
         model: a model directory with the head of its pre-training.
@@ -418,7 +416,7 @@ def distill(
             ones.
         mask_smoothing: choose rarer tokens for prediction more often: in proportion to their count
             in the store to minus this; 0: all alike. As in the published code, but within each
-            sequence (:func:`~bertine.data.corruption.masked.rarer_first`).
+            sequence (:func:`~bertine.corpora.masking.rarer_first`).
         freeze_positions: do not train the position embeddings.
         freeze_token_types: do not train the embeddings of token types.
         label_weight: the share of the labels in the loss, a mean over the rows that have one; the
@@ -436,7 +434,7 @@ def distill(
         tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
-            (:mod:`bertine.training.loop.progress`).
+            (:mod:`bertine.training.fit`).
         batch_size: sequences, or examples, in an update; None: 32; of a task 16, or 32 with more
             than 4,000 examples.
         masked_lm_prob: share of the tokens that are predicted.
@@ -452,13 +450,13 @@ def distill(
             as in the model's paper: segment pairs for BERT and XLNet, sentence order for ALBERT,
             running text for GPT-1, full sentences for the others. One of segment-pair,
             sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
-            running-text (:mod:`bertine.data.instances.formats`).
+            running-text (:mod:`bertine.corpora.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
-            (:mod:`bertine.data.corruption.ngrams`).
+            (:mod:`bertine.corpora.masking`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
-            ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
+            ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         seed: random seed.
         long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
             The last `long_share` of the steps have sequences of this length. One schedule runs over
@@ -528,7 +526,7 @@ def distill(
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.01; of a task 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
-            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+            AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
@@ -538,7 +536,7 @@ def distill(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.loop.schedule`.
+            :mod:`bertine.training.optim`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the task's score on the validation examples was not better for so many
@@ -558,7 +556,7 @@ def distill(
             Matthews. The examples have then been used to choose: judge the model on others.
         workers: processes that make the coming batches while the model computes; the result is the
             same with any number; None: 0 on a CPU, whose cores training uses itself; on a GPU up to
-            four. See :func:`bertine.data.loader.default_workers`.
+            four. See :func:`bertine.corpora.loader.default_workers`.
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on;
             None: on a store, not on a task.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
@@ -569,8 +567,8 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.result.Distilled`; of a table of vectors a
-        :class:`~bertine.training.distillation.static.result.StaticResult`.
+        :class:`~bertine.training.distillation.comparison.Distilled`; of a table of vectors a
+        :class:`~bertine.training.distillation.static.StaticResult`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit
@@ -605,7 +603,7 @@ def embed(
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
     beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
     ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
-    (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
+    (:class:`~bertine.inference.embedding.vector_files.VectorOrigin`), which ``similar`` compares.
 
     Args:
         model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
@@ -698,7 +696,7 @@ def evaluate(
         coverage: of a model that chooses one label of a text or one choice: also give the set of
             those that holds the right one with this probability; None: no sets. By split conformal
             prediction, on the validation examples of the fine-tuning
-            (:mod:`bertine.tasks.conformal`).
+            (:mod:`bertine.tasks.calibration`).
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32), and fp32 where bf16 is not measured to be clearly faster.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1117,10 +1115,10 @@ def finetune(
             with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
             For SQuAD its training file, beside which the dev file is found, or their folder.
             For SWAG the folder of its files, or one of them. Or a table in memory
-            (:mod:`~bertine.tables.given`): a pandas or polars frame, an Arrow table, a
+            (:mod:`~bertine.data.in_memory`): a pandas or polars frame, an Arrow table, a
             ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
             such tables has the parts ``train`` and ``validation``. Or
-            :class:`~bertine.datasets.reading.Labelled` examples, read already; how to read them
+            :class:`~bertine.datasets.readers.Labelled` examples, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
             Where they have none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
@@ -1159,7 +1157,7 @@ def finetune(
         label_smoothing: of seq2seq: the share of each target that all words have together in
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
-            averaged. See :mod:`bertine.tasks.long_text`.
+            averaged. See :mod:`bertine.tasks.base`.
         word_column: number of the column of the words in a column file; None: the first that holds
             no numbers.
         tag_column: number of the column of the tags; None: the last that holds tags.
@@ -1216,7 +1214,7 @@ def finetune(
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
-            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+            AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
@@ -1226,17 +1224,17 @@ def finetune(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.loop.schedule`.
+            :mod:`bertine.training.optim`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
         frozen: train no layer: fit the head alone, in seconds, on the vectors that the model gives
             already; None: all weights are trained, but the head alone is saved where it is better.
             Of pairs the head is fitted on the vectors of both texts
-            (:mod:`bertine.training.finetuning.frozen_head`). It can be better than training all
+            (:mod:`bertine.training.finetuning.linear_probe`). It can be better than training all
             weights where there are few labels. What is about training (`epochs`, `learning_rate`
             and the like) is refused beside it. None compares on the validation examples
-            (:mod:`bertine.training.finetuning.head_alone`; not without `baselines`, not with
+            (:mod:`bertine.training.finetuning.linear_probe`; not without `baselines`, not with
             `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
             whatever it is worth.
         freeze_embeddings: do not train the embeddings.
@@ -1290,7 +1288,7 @@ def finetune(
     Raises:
         BertineError: no such task, model or file; a missing column; a label of the validation
             file that the training file lacks; `out` holds another run; a value is out of range
-            (:class:`~bertine.training.loop.fit.FitConfig`).
+            (:class:`~bertine.training.fit.FitConfig`).
     """
 
 def finetune_similarity(
@@ -1392,7 +1390,7 @@ def finetune_similarity(
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
-            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+            AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
@@ -1402,7 +1400,7 @@ def finetune_similarity(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.loop.schedule`.
+            :mod:`bertine.training.optim`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the score on the validation rows was not better for so many evaluations.
@@ -1554,13 +1552,13 @@ def inspect(
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
             clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm. One of
             segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours
-            and running-text (:mod:`bertine.data.instances.formats`).
+            and running-text (:mod:`bertine.corpora.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
-            (:mod:`bertine.data.corruption.ngrams`).
+            (:mod:`bertine.corpora.masking`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
-            ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
+            ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         num_instances: instances to show.
         seed: of the instances. The same as in ``pretrain`` shows its first ones.
         html: write the same to a page for the browser.
@@ -1744,7 +1742,7 @@ def lr_find(
         label_smoothing: of seq2seq: the share of each target that all words have together in
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
-            averaged. See :mod:`bertine.tasks.long_text`.
+            averaged. See :mod:`bertine.tasks.base`.
         word_column: number of the column of the words in a column file; None: the first that holds
             no numbers.
         tag_column: number of the column of the tags; None: the last that holds tags.
@@ -1760,7 +1758,7 @@ def lr_find(
         doc_stride: tokens from one window of a long context to the next; None: 128.
         max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
-            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+            AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
@@ -1892,8 +1890,8 @@ def predict(
     tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
     ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
     where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
-    object of answers by id; see :func:`~bertine.inference.squad.predict_squad`. What a tagger
-    writes is described at :func:`~bertine.inference.files.tag_file.tag_file`. Of a table in memory
+    object of answers by id; see :func:`~bertine.inference.predict.predict_squad`. What a tagger
+    writes is described at :func:`~bertine.inference.tag_file.tag_file`. Of a table in memory
     without an output the answered rows are returned.
 
     Args:
@@ -1911,7 +1909,7 @@ def predict(
             below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
             `nearest_examples` are asked for.
         resume: go on where an earlier process was stopped
-            (:mod:`~bertine.inference.files.unfinished`), with the same answers as without a stop.
+            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop.
             For tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
         text_columns: the text, or the two texts of a pair; None: as in training.
@@ -1928,7 +1926,7 @@ def predict(
         coverage: of a model that chooses one label of a text or one choice: also give the set of
             those that holds the right one with this probability; None: no sets. By split conformal
             prediction, on the validation examples of the fine-tuning
-            (:mod:`bertine.tasks.conformal`).
+            (:mod:`bertine.tasks.calibration`).
         nearest_examples: also show so many labelled examples that are nearest to the text, by the
             vectors that the head reads. The vectors are computed once and kept beside the weights.
         examples: the labelled file in which they are looked for; None: the training file, if it is
@@ -1974,7 +1972,7 @@ def prepare(
     quotes: bool | None = None,
     strict: bool = False,
 ) -> PrepareReport:
-    """Turn a corpus into a token store (see :mod:`bertine.data.store`).
+    """Turn a corpus into a token store (see :mod:`bertine.corpora.store`).
 
     The same corpus and tokenizer give the same store, bit for bit, however many processes or
     machines make it. Documents are in the order of the input files.
@@ -1985,26 +1983,25 @@ def prepare(
     of change is another, or other arguments, are done anew.
 
     Memory does not grow with the corpus but for small counts: each process holds some batches of
-    about a million characters, the largest document (:class:`bertine.text.corpus.Corpus`), and 8
-    bytes for each document of its part; this one 10 bytes for each document of the corpus, some
-    hundred for each input file, and about 45 a document while near-duplicates are looked for.
+    about a million characters, the largest document (:class:`bertine.tokenization.corpus.Corpus`),
+    and 8 bytes for each document of its part; this one 10 bytes for each document of the corpus,
+    some hundred for each input file, and about 45 a document while near-duplicates are looked for.
 
     Args:
-        corpus: files and folders (see :class:`bertine.text.corpus.Corpus`).
+        corpus: files and folders (see :class:`bertine.tokenization.corpus.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
         out: the store's folder; a store that is there is replaced when the new one is complete.
         shard_tokens: tokens a shard file, at most (and a record batch more).
         part_bytes: input files are worked through together up to this size.
         language: of the text, for splitting sentences: en, de, zh, ... (another one: the nearest).
-            See :func:`bertine.text.sentences.check_language`.
+            See :func:`bertine.tokenization.sentences.check_language`.
         segmenter: find the words of Chinese text with jieba, so that masks of whole words hide all
             of a word's characters (needs the package jieba); None: each character is a word. See
-            :mod:`bertine.text.chinese`; jieba is in the extra ``zh``.
+            :mod:`bertine.tokenization.sentences`; jieba is in the extra ``zh``.
         drop_duplicates: leave out documents with the same words as an earlier one (they are counted
             anyway).
         near_duplicates: documents nearly the same as an earlier one (count and drop need the
-            package rensa). It takes 1 kB of disk a document
-            (:mod:`bertine.data.preparation.near_duplicates`).
+            package rensa). It takes 1 kB of disk a document (:mod:`bertine.corpora.duplicates`).
         similarity: of near-duplicates: common 5-grams of tokens, as a share of all of both.
         processes: how many work at a time; the store is the same; None: one for each core. No more
             than there are parts.
@@ -2115,7 +2112,7 @@ def pretrain(
         tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
         hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
             most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
-            (:mod:`bertine.training.loop.progress`).
+            (:mod:`bertine.training.fit`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
             masked tokens and neighbouring texts, masked tokens only, replaced tokens, the next
             token, a text from a corrupted one, or tokens in any order; None: as in the model's
@@ -2123,7 +2120,7 @@ def pretrain(
             for BART, plm for XLNet, mlm for the others.
         initialization: of new weights: all random, or with heads that look at neighbours and at
             like tokens from the first step on, which learns sooner. See
-            :mod:`bertine.models.mimetic`.
+            :mod:`bertine.families.bert`.
         initializer_range: standard deviation of new weights; None: the model's, 0.02 for the
             presets. Small models learn sooner with larger ones.
         held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
@@ -2175,13 +2172,13 @@ def pretrain(
             as in the model's paper: segment pairs for BERT and XLNet, sentence order for ALBERT,
             running text for GPT-1, full sentences for the others. One of segment-pair,
             sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
-            running-text (:mod:`bertine.data.instances.formats`).
+            running-text (:mod:`bertine.corpora.formats`).
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
-            (:mod:`bertine.data.corruption.ngrams`).
+            (:mod:`bertine.corpora.masking`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
-            ways again. See :class:`~bertine.data.instances.pretraining.PretrainingData`.
+            ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         seed: random seed.
         long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
             The last `long_share` of the steps have sequences of this length. One schedule runs over
@@ -2191,7 +2188,7 @@ def pretrain(
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
-            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+            AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
@@ -2201,7 +2198,7 @@ def pretrain(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.loop.schedule`.
+            :mod:`bertine.training.optim`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the MLM loss on `held_out` was not better for so many evaluations; with
@@ -2218,7 +2215,7 @@ def pretrain(
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         workers: processes that make the coming batches while the model computes; the result is the
             same with any number; None: 0 on a CPU, whose cores training uses itself; on a GPU up to
-            four. See :func:`bertine.data.loader.default_workers`.
+            four. See :func:`bertine.corpora.loader.default_workers`.
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
             With ``torch.compile``; a CPU does without.
         quiet: print no notes and no progress; warnings and errors are printed all the same.
@@ -2235,8 +2232,8 @@ def pretrain(
         BertineError: none of `steps`, `tokens` and `hours`, or both of the first; `out` holds
             another run; a length is more than the model's positions; the objective cannot be had
             with the format; a value is out of range or the store does not fit, as
-            :class:`~bertine.data.instances.pretraining.PretrainingData` and
-            :class:`~bertine.training.loop.fit.FitConfig` say.
+            :class:`~bertine.corpora.pretraining_data.PretrainingData` and
+            :class:`~bertine.training.fit.FitConfig` say.
     """
 
 def pretrain_elmo(
@@ -2465,7 +2462,7 @@ def search(
         label_smoothing: of seq2seq: the share of each target that all words have together in
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
-            averaged. See :mod:`bertine.tasks.long_text`.
+            averaged. See :mod:`bertine.tasks.base`.
         word_column: number of the column of the words in a column file; None: the first that holds
             no numbers.
         tag_column: number of the column of the tags; None: the last that holds tags.
@@ -2482,7 +2479,7 @@ def search(
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
-            AdamW for the rest. See :mod:`bertine.training.loop.optimizers`.
+            AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
@@ -2492,7 +2489,7 @@ def search(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.loop.schedule`.
+            :mod:`bertine.training.optim`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
@@ -2584,7 +2581,7 @@ def serve(
         coverage: of a model that chooses one label of a text or one choice: also give the set of
             those that holds the right one with this probability; None: no sets. By split conformal
             prediction, on the validation examples of the fine-tuning
-            (:mod:`bertine.tasks.conformal`).
+            (:mod:`bertine.tasks.calibration`).
         nearest_examples: also show so many labelled examples that are nearest to the text, by the
             vectors that the head reads. The vectors are computed once and kept beside the weights.
         examples: the labelled file in which they are looked for; None: the training file, if it is
@@ -2690,7 +2687,7 @@ def similar(
 
     Returns:
         The nearest rows of the query, or the nearest words; of several queries, or where they are
-        written to a file, :class:`~bertine.inference.embedding.searches.Searches`.
+        written to a file, :class:`~bertine.inference.embedding.similar.Searches`.
 
     Raises:
         BertineError: no such model; what reading the tables raises; an array of another width than
@@ -2725,7 +2722,7 @@ def train_vocab(
     BPE and Unigram once.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
             that is there is replaced; one with anything else in it is refused.
         hold_out_every: of so many lines of text, one is not trained on, but measured on.
@@ -2803,7 +2800,7 @@ def word2vec(
     for bit.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
         out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
             ``.bin``, ``.txt`` or ``.vec``. Vectors that are there are replaced.
         show_progress: on stderr.

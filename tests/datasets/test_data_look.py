@@ -9,14 +9,14 @@ import pytest
 
 import bertine
 import toys
-from bertine.datasets.data_look import DataLook, look_at
-from bertine.errors import BertineError
-from bertine.records.examples import Example, Examples, read_examples
-from bertine.records.label_sets import JOINT
-from bertine.records.sentences import Sentence, Sentences
-from bertine.records.span_examples import Gold, Question, SpanExamples
+from bertine.core.errors import BertineError
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Example, Examples, read_examples
+from bertine.data.label_sets import JOINT
+from bertine.data.squad import Gold, Question, SpanExamples
+from bertine.datasets.check import DataLook, look_at
 from bertine.tasks import TASKS
-from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.classification import TextClassification
 from bertine.tasks.unknown_text import UnknownText
 
 

@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from bertine.datasets.glue import AVERAGED, GLUE, glue_task, glue_task_of
-from bertine.datasets.glue_data import (
+from bertine.core.errors import BertineError
+from bertine.datasets.glue import (
+    AVERAGED,
+    GLUE,
     find_glue_labelled,
     find_glue_test,
     glue_built,
+    glue_task,
+    glue_task_of,
     glue_tasks_in,
     read_glue,
     read_glue_file,
     read_glue_test,
 )
-from bertine.datasets.labelled import Reading, read_evaluation, read_labelled
-from bertine.errors import BertineError
+from bertine.datasets.readers import Reading, read_evaluation, read_labelled
 from glue_files import write_glue
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import tagged
 import toys
-from bertine.datasets.labelled import Reading, has_validation, read_labelled
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.datasets.readers import Reading, has_validation, read_labelled
 from glue_files import write_glue
 from squad_files import write_squad
 

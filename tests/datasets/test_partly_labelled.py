@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bertine.datasets.partly_labelled import read_partly_labelled
-from bertine.datasets.reading import Reading
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.datasets.readers import Reading
+from bertine.datasets.transfer_set import read_partly_labelled
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.whole_text import TextRegression
 
 TEXT = TextClassification(("no", "yes"), ("review",), "stars")
 

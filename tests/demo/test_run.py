@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 import bertine
+from bertine.core.errors import BertineError
 from bertine.demo import texts
-from bertine.demo.examples import masked_from_articles
-from bertine.demo.recipe import FAST, FULL
-from bertine.demo.result import DemoResult, spoken_time
+from bertine.demo.result import DemoResult, masked_from_articles, spoken_time
 from bertine.demo.run import run_demo
-from bertine.demo.scores import DemoScores
-from bertine.errors import BertineError
-from bertine.text.tokenizer import Tokenizer
+from bertine.demo.texts import FAST, FULL, DemoScores
+from bertine.tokenization.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +147,7 @@ def test_a_demo_replaces_a_demo_and_nothing_else(
     (again / "model" / "config.json").write_text("{}")
     (again / "notes.txt").write_text("mine")
     (again / "demo.json").write_text((demo.out / "demo.json").read_text())
-    monkeypatch.setattr("bertine.demo.runs.DemoRuns.write_labelled", stop)
+    monkeypatch.setattr("bertine.demo.run.DemoRuns.write_labelled", stop)
     with pytest.raises(Reached):
         run_demo(again, fast=True)
     assert sorted(path.name for path in again.iterdir()) == ["demo.json", "notes.txt"]

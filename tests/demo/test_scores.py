@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertine.demo.scores import DemoScores
-from bertine.intervals import mean_interval
+from bertine.core.scores import mean_interval
+from bertine.demo.texts import DemoScores
 
 
 def scores(shares: np.ndarray, seed: int, trainings: int = 2) -> DemoScores:

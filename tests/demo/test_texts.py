@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from bertine.core.errors import BertineError
 from bertine.demo import texts
-from bertine.errors import BertineError
 
 
 def rows_of(corpus: Callable[[], AbstractContextManager[Path]]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 
 import toys
 from bertine.cli import main
-from bertine.interop.family import config_to_huggingface
+from bertine.models.family import config_to_huggingface
 
 from .variants import VARIANTS, Variant
 

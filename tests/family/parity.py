@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bertine.data.batch import Batch
+from bertine.core.rng import generator
+from bertine.corpora.batch import Batch
 from bertine.models.config import Config
-from bertine.models.model import Model
-from bertine.rng import generator
+from bertine.models.heads import Model
 
 from .variants import Variant
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tagged
 import toys
-from bertine.rng import generator
+from bertine.core.rng import generator
 
 from .conftest import Home, Once
 from .conftest import bertine as command

@@ -13,24 +13,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import toys
-from bertine.errors import BertineError
-from bertine.inference.compute.engine import Engine
-from bertine.inspection.model import describe_model
-from bertine.interop.albert import FAMILY
-from bertine.interop.family import config_to_huggingface, read_config
-from bertine.modeldir import load_model, save_model
-from bertine.models.albert import AlbertConfig
-from bertine.models.fast.backbone import PackedBackbone
-from bertine.models.fast.int8 import RangeObserver
-from bertine.models.heads import new_head
-from bertine.models.mean_layer import add_mean_layer
-from bertine.models.model import Model
+from bertine.core.errors import BertineError
+from bertine.families.albert import FAMILY, AlbertConfig
+from bertine.families.fitted_heads import add_mean_layer
+from bertine.families.presets import preset
+from bertine.fast.backbone import PackedBackbone
+from bertine.fast.int8 import RangeObserver
+from bertine.hub.modeldir import load_model, save_model
+from bertine.inference.compute import Engine
+from bertine.models.family import config_to_huggingface, read_config
+from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
-from bertine.presets import preset
+from bertine.reports.inspect import describe_model
+from bertine.training.ceiling import step_cost
 from bertine.training.distillation.student import copy_layers, plan_student
-from bertine.training.loop.ceiling import step_cost
-from bertine.training.loop.freezing import check_freezing
-from bertine.training.loop.optim import parameter_groups
+from bertine.training.optim import parameter_groups
+from bertine.training.step import check_freezing
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
 from .variants import VARIANTS, scramble

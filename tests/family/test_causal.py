@@ -15,12 +15,12 @@ import transformers
 
 import bertine
 import toys
-from bertine.data.batch import Batch
-from bertine.interop.family import config_to_huggingface
-from bertine.modeldir import load_model
+from bertine.corpora.batch import Batch
+from bertine.hub.modeldir import load_model
 from bertine.models import layers
-from bertine.models.encoded import TextInputs, last_tokens
-from bertine.models.model import Model
+from bertine.models.encoder import TextInputs, last_tokens
+from bertine.models.family import config_to_huggingface
+from bertine.models.heads import Model
 from bertine.objectives import choose
 from tolerance import assert_close, network_terms
 

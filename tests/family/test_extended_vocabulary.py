@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.pretraining.extend import extend_vocabulary
+from bertine.models.heads import Model, new_head
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training.pretraining.pretrain import extend_vocabulary
 
 from .parity import random_batch
 from .variants import VARIANTS, Variant, scramble

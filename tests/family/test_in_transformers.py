@@ -21,15 +21,15 @@ from torch import Tensor
 
 import bertine
 import toys
-from bertine.data.batch import Batch
-from bertine.datasets.labelled import read_evaluation
+from bertine.core.names import FAMILIES
+from bertine.corpora.batch import Batch
+from bertine.datasets.readers import read_evaluation
+from bertine.families.fitted_heads import takes_mean_layer
+from bertine.hub.modeldir import load_model, only_here
 from bertine.inference.embedding.embedder import Embedder
-from bertine.interop.family import family_of
-from bertine.modeldir import load_model, only_here
 from bertine.models.config import Config
+from bertine.models.family import family_of
 from bertine.models.heads import VECTOR_CLASSIFIER
-from bertine.models.mean_layer import takes_mean_layer
-from bertine.registry import FAMILIES
 
 from .conftest import Home, Once
 from .conftest import bertine as command

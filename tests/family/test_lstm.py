@@ -13,17 +13,17 @@ from torch import Tensor, nn
 import bertine
 import toys
 from bertine import BertineError
-from bertine.modeldir import load_model, save_model
-from bertine.models.causal.lstm_config import LstmConfig
-from bertine.models.causal.recurrent import (
+from bertine.families.gpt import (
+    LstmConfig,
     LstmDirection,
     RecurrentLayer,
     full_reading_order,
     reading_order,
 )
-from bertine.models.encoded import TextInputs
-from bertine.models.model import Model
-from bertine.training.loop.ceiling import operations, step_products
+from bertine.hub.modeldir import load_model, save_model
+from bertine.models.encoder import TextInputs
+from bertine.models.heads import Model
+from bertine.training.ceiling import operations, step_products
 
 
 def config(**changes: Any) -> LstmConfig:
@@ -171,7 +171,7 @@ def test_one_is_trained_and_answers(tmp_path: Path) -> None:
 
 
 def load_tokens(store: Path) -> list[str]:
-    from bertine.text.tokenizer import Tokenizer
+    from bertine.tokenization.tokenizer import Tokenizer
 
     return list(Tokenizer.load(store / "tokenizer").tokens)
 

@@ -13,8 +13,8 @@ import torch
 import transformers
 
 import bertine
-from bertine.inference.compute.choosing import why_not_int8
-from bertine.modeldir import load_model
+from bertine.hub.modeldir import load_model
+from bertine.inference.compute import why_not_int8
 from tolerance import network_terms, tolerance
 
 from .conftest import Home, Once, Run

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface, read_config
-from bertine.interop.mismatch import check_same_family
-from bertine.modeldir import save_model
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import save_model
+from bertine.models.family import check_same_family, config_to_huggingface, read_config
+from bertine.models.heads import Model, new_head
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 from .variants import VARIANTS, Variant
 

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from bertine.models import encoder
-from bertine.models.heads import new_head
-from bertine.models.model import Model
+from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
 
 from .parity import SEEDS, close, full_labels, inputs, random_batch, same_gradients

@@ -16,18 +16,17 @@ import transformers
 from torch import Tensor
 
 import bertine
-from bertine.data.batch import Batch
-from bertine.interop.tensorflow.checkpoint import Checkpoint
-from bertine.modeldir import load_model, save_model
+from bertine.core.rng import generator
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import Batch
+from bertine.families.xlnet_layers import GuessedPlaces, hidden_by_order
+from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.tensorflow.checkpoint import Checkpoint
 from bertine.models import encoder
-from bertine.models.encoded import TextInputs
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.models.xlnet.backbone import GuessedPlaces, hidden_by_order
+from bertine.models.encoder import TextInputs
+from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
-from bertine.rng import generator
-from bertine.taskinfo import TaskInfo
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from tolerance import assert_close, network_terms
 
 from .parity import SEEDS, close, random_batch, same_gradients
@@ -362,7 +361,7 @@ def test_the_authors_checkpoint_is_converted_and_opens_in_transformers(
 def test_a_config_that_it_does_not_compute_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    from bertine.interop.family import config_to_huggingface, read_config
+    from bertine.models.family import config_to_huggingface, read_config
 
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
     config = XLNET.family.presets["xlnet-tiny"].replace(**sizes)

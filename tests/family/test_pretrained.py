@@ -16,13 +16,12 @@ import transformers
 
 import bertine
 import toys
+from bertine.core.terms import OBJECTIVE_TERMS, main_term
+from bertine.families.fitted_heads import can_be_linear, takes_mean_layer
+from bertine.hub.modeldir import load_model, save_model
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model, save_model
 from bertine.models.heads import VECTOR_CLASSIFIER
-from bertine.models.mean_layer import takes_mean_layer
-from bertine.models.modern.linear_head import can_be_linear
-from bertine.models.pooling import Pooling
-from bertine.terms import OBJECTIVE_TERMS, main_term
+from bertine.models.losses import Pooling
 
 from .conftest import Home, Run
 

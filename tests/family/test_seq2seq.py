@@ -14,16 +14,15 @@ import torch
 import transformers
 
 import bertine
-from bertine.data.batch import Batch
-from bertine.generation.search import search
-from bertine.generation.settings import SearchSettings
-from bertine.interop.family import config_to_huggingface, family_of
-from bertine.modeldir import load_model
-from bertine.models.encoded import TextInputs
-from bertine.models.model import Model
+from bertine.corpora.batch import Batch
+from bertine.hub.modeldir import load_model
+from bertine.models.encoder import TextInputs
+from bertine.models.family import config_to_huggingface, family_of
+from bertine.models.generation import SearchSettings, search
+from bertine.models.heads import Model
 from bertine.objectives import choose
-from bertine.objectives.seq2seq import encode_and_decode, written_term
-from bertine.options.generation import Choosing
+from bertine.objectives.losses import encode_and_decode, written_term
+from bertine.options.inference import Choosing
 
 from .conftest import Home
 from .parity import SEEDS, close, inputs, random_batch, same_gradients

@@ -9,14 +9,12 @@ import pytest
 import torch
 
 import toys
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.objectives.distillation.around_mlm import teacher_of
-from bertine.objectives.distillation.maps import ATTENTION, HIDDEN, MapLosses, check_maps
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.models.heads import Model, new_head
+from bertine.objectives.distillation import ATTENTION, HIDDEN, MapLosses, check_maps, teacher_of
+from bertine.tasks.classification import TextClassification
 from bertine.tasks.distilled import HAS_LABEL, TEACHER_OUTPUTS, DistilledTask
-from bertine.tasks.texts.classification import TextClassification
 from bertine.training.distillation.student import every_other, make_student, plan_student
 
 from .variants import VARIANTS, Variant, scramble

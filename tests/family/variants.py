@@ -11,11 +11,11 @@ import torch
 import transformers
 from torch import nn
 
-from bertine.interop.family import Family, config_to_huggingface, family_of
+from bertine.core.rng import generator
+from bertine.families.mobilebert import NoNorm
 from bertine.models.config import Config
-from bertine.models.mobilebert.norm import NoNorm
-from bertine.models.model import Model
-from bertine.rng import generator
+from bertine.models.family import Family, config_to_huggingface, family_of
+from bertine.models.heads import Model
 
 
 @dataclass(frozen=True)

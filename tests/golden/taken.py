@@ -21,7 +21,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 import bertine
-from bertine.inference.compute.choosing import why_not_int8
+from bertine.inference.compute import why_not_int8
 from golden.made import signs
 
 #: In which answers are given; not every processor can all.

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 import toys
-from bertine.modeldir import save_model
-from bertine.models.bert import BertConfig
-from bertine.models.heads import MlmHead, NspHead
-from bertine.models.model import Model
-from bertine.tasks.texts.classification import TextClassification
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.families.bert import BertConfig
+from bertine.hub.modeldir import save_model
+from bertine.models.heads import MlmHead, Model, NspHead
+from bertine.tasks.classification import TextClassification
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "ran", "good", "bad"]
 WORDS += ["very", "film", "##s", "##ing", ".", ","]

@@ -11,21 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from bertine.inference.agreement import answer_agreement
+from bertine.families.bert import BertConfig
 from bertine.inference.evaluate import evaluate
-from bertine.inference.predictor import Predictor
+from bertine.inference.predictor import Predictor, answer_agreement
 from bertine.models import precision as precision_module
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.models.precision import Rates
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
+from bertine.tokenization.tokenizer import Tokenizer
 
 TASKS: list[tuple[Task[Any], str]] = [
     (TextClassification(("a", "b"), ("text",), "y", 24), "the same label as in fp32 for 20 of 20"),

@@ -13,12 +13,17 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import toys
+from bertine.core.rng import generator
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Example, Examples
+from bertine.data.squad import Gold, Question, SpanExamples
 from bertine.inference.baselines.linear import (
     ChoiceTargets,
     ClassTargets,
     LabelTargets,
     LinearModel,
     Matrix,
+    NgramFeatures,
     NumberTargets,
     ShareTargets,
     fit_linear,
@@ -26,18 +31,13 @@ from bertine.inference.baselines.linear import (
     sigmoid,
 )
 from bertine.inference.baselines.measure import measure_baselines
-from bertine.inference.baselines.ngrams import NgramFeatures
-from bertine.records.examples import Example, Examples
-from bertine.records.sentences import Sentence, Sentences
-from bertine.records.span_examples import Gold, Question, SpanExamples
-from bertine.rng import generator
-from bertine.tasks.baseline_scores import BaselineScore, baseline_lines, winner
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.report import BaselineScore, baseline_lines, winner
+from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 
 def _matrix(rows: int, features: int, *, sparsely: bool = False) -> Matrix:

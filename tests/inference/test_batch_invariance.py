@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import bertine
-from bertine.errors import BertineError
-from bertine.inference.compute.choosing import why_not_int8
+from bertine.core.errors import BertineError
+from bertine.inference.compute import why_not_int8
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.opened import open_embedder
+from bertine.inference.embedding.other_embedders import open_embedder
 from bertine.inference.predictor import Predictor
 
 from .test_predictor import random_texts
@@ -78,6 +78,8 @@ def test_files_have_the_same_rows(classifier: Path, pretrained: Path, tmp_path: 
 
 
 def test_an_elmo_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertine.inference.embedding.opened.word_model_of", lambda model: "elmo")
+    monkeypatch.setattr(
+        "bertine.inference.embedding.other_embedders.word_model_of", lambda model: "elmo"
+    )
     with pytest.raises(BertineError, match="an ELMo has no batch_inv"):
         open_embedder(tmp_path, batch_invariant=True)

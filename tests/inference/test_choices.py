@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import toys
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.inference.evaluate import evaluate
 from bertine.inference.predict import PredictReport, predict
 from bertine.inference.predictor import Predictor
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.report import ClassificationReport
 

@@ -14,11 +14,11 @@ import torch
 
 import bertine
 import toys
-from bertine.inference.compute.choosing import why_not_int8
-from bertine.modeldir import save_model
-from bertine.models.model import Model
+from bertine.hub.modeldir import save_model
+from bertine.inference.compute import why_not_int8
+from bertine.models.heads import Model
 from bertine.models.precision import cpu_has_bf16
-from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.classification import TextClassification
 
 SOURCE = Path(bertine.__file__).parents[1]
 ADJECTIVES = ("old", "warm", "small")

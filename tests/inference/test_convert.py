@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 import bertine
 import toys
 import unigrams
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.modeldir import save_model
-from bertine.text.tokenizer import SPECIAL_TOKENS
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.hub.modeldir import save_model
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS
 
 from .test_generate import bart
 

@@ -10,10 +10,10 @@ import pytest
 
 import bertine
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
-from bertine.models.elmo.characters import BEGIN, END, character_ids
-from interop import elmos
+from bertine.core.errors import BertineError
+from bertine.families.elmo import BEGIN, END, character_ids
+from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from hub import elmos
 from tolerance import assert_close
 
 pytest.importorskip("h5py")

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import bertine.inference.files.rows as rows_module
-from bertine.errors import BertineError
+import bertine.inference.rows as rows_module
+from bertine.core.errors import BertineError
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from tolerance import assert_close, network_terms

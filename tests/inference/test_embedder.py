@@ -16,8 +16,8 @@ import pytest
 import torch
 import transformers
 
-from bertine.errors import BertineError
-from bertine.inference.compute.choosing import why_not_int8
+from bertine.core.errors import BertineError
+from bertine.inference.compute import why_not_int8
 from bertine.inference.embedding.embedder import Embedder
 from tolerance import assert_close, network_terms
 

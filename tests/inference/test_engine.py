@@ -11,19 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-import bertine.inference.compute.choosing as choosing
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import run_batch, run_features
+import bertine.inference.compute as choosing
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.families.bert import BertConfig
+from bertine.fast.layers import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
+from bertine.inference.compute import Engine, run_batch, run_features
 from bertine.inference.predictor import Predictor
-from bertine.models.bert import BertConfig
 from bertine.models.encoder import Encoder
-from bertine.models.fast.rows import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
-from bertine.models.model import Model
-from bertine.models.precision import Rates
-from bertine.models.threads import using_threads
-from bertine.tasks.features import Features, pad_features
+from bertine.models.heads import Model
+from bertine.models.precision import Rates, using_threads
+from bertine.tasks.base import Features, pad_features
 from tolerance import assert_close, network_terms
 
 from .test_predictor import random_texts

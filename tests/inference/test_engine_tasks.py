@@ -8,21 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from bertine.inference.compute.choosing import why_not_int8
-from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import run_features
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Example, Examples
+from bertine.families.bert import BertConfig
+from bertine.inference.compute import Engine, run_features, why_not_int8
 from bertine.inference.predictor import Predictor
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
-from bertine.records.sentences import Sentence, Sentences
+from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
+from bertine.tokenization.tokenizer import Tokenizer
 
 from .test_predictor import random_texts
 

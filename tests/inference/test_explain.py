@@ -16,20 +16,20 @@ import torch.nn.functional as F
 import bertine
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.explaining.attribution import METHODS, TOLERANCE, TOLERANCE_SHARE
-from bertine.inference.explaining.explanation import Explanation, WordContribution
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples
+from bertine.hub.modeldir import save_model
+from bertine.inference.explaining.explainer import Explanation, WordContribution
+from bertine.inference.explaining.target import METHODS, TOLERANCE, TOLERANCE_SHARE
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import save_model
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
+from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
 @pytest.fixture(scope="module", autouse=True)

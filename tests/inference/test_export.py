@@ -22,24 +22,21 @@ import tokenizers
 import torch
 import transformers
 
-import bertine.inference.export_graph as writing_module
-import bertine.interop.export as graph_module
-from bertine.errors import BertineError
+import bertine.hub.export as graph_module
+import bertine.inference.export as writing_module
+from bertine.core.errors import BertineError
+from bertine.core.taskinfo import TaskInfo
+from bertine.data.examples import Example, Examples
+from bertine.families.bert import BertConfig
+from bertine.hub.export import INPUTS, onnx_runner, torch_runner
+from bertine.hub.modeldir import save_model
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.export import export
-from bertine.inference.export_report import ExportReport
+from bertine.inference.export import ExportReport, export
 from bertine.inference.predictor import Predictor
-from bertine.interop.export import INPUTS
-from bertine.interop.export_check import onnx_runner, torch_runner
-from bertine.modeldir import save_model
-from bertine.models.bert import BertConfig
-from bertine.models.heads import ClassificationHead, SpanHead
-from bertine.models.model import Model
+from bertine.models.heads import ClassificationHead, Model, SpanHead
 from bertine.options.vectors import AnyVectors
-from bertine.records.examples import Example, Examples
-from bertine.taskinfo import TaskInfo
-from bertine.tasks.texts.classification import TextClassification
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.classification import TextClassification
+from bertine.tokenization.tokenizer import Tokenizer
 from tolerance import assert_close, network_terms, tolerance
 
 from .conftest import WORDS
@@ -345,7 +342,7 @@ def test_mistakes_write_nothing(
             export(model, out, max_length=length)
     with pytest.raises(BertineError, match="is a folder, but not a folder of an exported model"):
         export(model, model)
-    monkeypatch.setattr("bertine.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("bertine.core.errors.find_spec", lambda name: None)
     with pytest.raises(BertineError, match=r"needs onnx and onnxscript.*: pip install onnx "):
         export(model, out)
     # A graph that answers otherwise is not handed out.

@@ -12,22 +12,21 @@ import torch
 
 import bertine
 import glue_files
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.families.bert import BertConfig
+from bertine.hub.modeldir import save_model
 from bertine.inference.evaluate import evaluate
-from bertine.inference.export import export
-from bertine.inference.export_report import ExportReport
+from bertine.inference.export import ExportReport, export
 from bertine.inference.export_scores import MODEL, GraphScores, ScoreDifference
-from bertine.modeldir import save_model
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
+from bertine.tokenization.tokenizer import Tokenizer
 from cli_calls import error_line
 
 from .test_predictor import random_texts

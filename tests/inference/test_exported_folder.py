@@ -10,7 +10,7 @@ import pytest
 
 import bertine
 from bertine.cli import main
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 
 COMMANDS: dict[str, Callable[[Path, Path], list[object]]] = {
     "predict": lambda folder, file: ["predict", folder, "the cat"],

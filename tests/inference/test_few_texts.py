@@ -13,7 +13,7 @@ import torch
 import bertine
 import toys
 from bertine.cli import main
-from bertine.inference.files.few_texts import bytes_to_come, unmeasured
+from bertine.inference.rows import bytes_to_come, unmeasured
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import load_model
 from bertine.inference.fill_mask import fill_mask
-from bertine.modeldir import load_model
-from bertine.text.tokenizer import Tokenizer
+from bertine.tokenization.tokenizer import Tokenizer
 
 
 def test_candidates_are_the_models_most_probable_pieces(

@@ -17,15 +17,14 @@ import transformers
 import bertine
 import roberta
 import toys
-from bertine.errors import BertineError
-from bertine.inference.generating.generate import one_line
-from bertine.inference.generating.growing import GrowingText
-from bertine.interop.family import family_of
-from bertine.modeldir import load_model, save_model
-from bertine.models.model import Model
-from bertine.taskinfo import TaskInfo
-from bertine.text.tokenizer import Tokenizer
-from bertine.text.vocab import train_vocab
+from bertine.core.errors import BertineError
+from bertine.core.taskinfo import TaskInfo
+from bertine.hub.modeldir import load_model, save_model
+from bertine.inference.generate import GrowingText, one_line
+from bertine.models.family import family_of
+from bertine.models.heads import Model
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.tokenization.vocab import train_vocab
 
 PROMPTS = ["the old cat", "soup", "in the garden the small dog"]
 

@@ -12,15 +12,13 @@ import torch
 import torch.nn.functional as F
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.corpora.store import TokenStore
 from bertine.inference.heldout import evaluate_pretraining, score_batches
-from bertine.models.heads import NspHead
-from bertine.models.model import Model
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.options.instances import InstanceSettings
+from bertine.models.heads import Model, NspHead
+from bertine.objectives.losses import Mlm, MlmNsp
+from bertine.options.pretraining import InstanceSettings
 
 
 def evaluate(model: Model, store: Path, **changes: Any) -> dict[str, float]:

@@ -16,25 +16,25 @@ import torch.nn.functional as F
 
 import tagged
 import toys
-from bertine.inference import losses as losses_of_examples
-from bertine.inference.answering import Answering
-from bertine.inference.compute.running import run_features
-from bertine.inference.losses import write_worst
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Example, Examples, read_examples
+from bertine.data.label_sets import joined
+from bertine.data.squad import Gold, Question, SpanExamples
+from bertine.inference import evaluate
+from bertine.inference.compute import run_features
+from bertine.inference.evaluate import write_worst
+from bertine.inference.predictor import Answering
 from bertine.inference.ranking import ranked
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples, read_examples
-from bertine.records.label_sets import joined
-from bertine.records.sentences import Sentence, Sentences
-from bertine.records.span_examples import Gold, Question, SpanExamples
+from bertine.models.heads import Model
+from bertine.tasks.answer import Mark, WorstExample, worst_lines
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.tagged_text import Tags
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.tasks.worst import Mark, WorstExample, worst_lines
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagged_words import Tags
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 TOPICS = list(toys.TOPICS)
 #: From short to long, so that sorting by length changes their order.
@@ -46,7 +46,7 @@ def example_losses(model: Model, task: Task[Any], features: Any) -> list[float]:
 
 
 def worst_examples(*arguments: Any) -> list[WorstExample]:
-    return losses_of_examples.worst_examples(*arguments)[0]
+    return evaluate.worst_examples(*arguments)[0]
 
 
 @pytest.fixture(autouse=True)

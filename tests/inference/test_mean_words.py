@@ -10,7 +10,7 @@ import pytest
 
 import bertine
 from bertine.cli import main
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 
 WORDS = ["bank", "river", "money", "loan"]
 TABLE = np.array([[1, 1], [1, 0], [0, 1], [0, 2]], dtype=np.float32)

@@ -16,20 +16,19 @@ import torch
 import bertine
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.data.examples import read_examples
+from bertine.hub.modeldir import save_model
 from bertine.inference.explaining import nearest as nearest_module
-from bertine.inference.explaining.head_vectors import head_vectors
-from bertine.inference.explaining.nearest import NearestExamples
+from bertine.inference.explaining.nearest import NearestExamples, head_vectors
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import save_model
-from bertine.models.model import Model
-from bertine.records.examples import read_examples
+from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 TASK = TextClassification(("animal", "dish"), ("text",), "label", 24)
 ROWS = ["the old cat sleeps,animal", "a warm soup boils,dish", "the cow grazes,animal"]

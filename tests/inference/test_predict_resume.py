@@ -15,14 +15,14 @@ import pytest
 import torch
 
 import bertine.inference.predict as predict_module
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.families.bert import BertConfig
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.texts.classification import TextClassification
-from bertine.text.tokenizer import Tokenizer
+from bertine.models.heads import Model
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tokenization.tokenizer import Tokenizer
 
 from .test_predictor import random_texts
 
@@ -202,7 +202,7 @@ def test_stopped_just_after_the_rows_became_the_output(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr("bertine.inference.files.unfinished.sync_path", stopped)
+        patch.setattr("bertine.inference.answer_files.sync_path", stopped)
         with pytest.raises(Stopped):
             predict(predictor, table, out)
     whole = out.read_bytes()

@@ -20,20 +20,20 @@ import torch
 
 import bertine.inference.predict as predict_module
 import frames
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.data.in_memory import as_table
+from bertine.families.bert import BertConfig
+from bertine.hub.modeldir import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.evaluate import evaluate
 from bertine.inference.explaining.explain import explain
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model, save_model
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.tables.given import as_table
+from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.texts.regression import TextRegression
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.whole_text import TextRegression
+from bertine.tokenization.tokenizer import Tokenizer
 from tolerance import assert_close, network_terms
 
 from .conftest import WORDS

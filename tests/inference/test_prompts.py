@@ -12,9 +12,9 @@ import pytest
 
 import bertine.inference.embedding.embed as embed_module
 import bertine.inference.embedding.similar as similar_module
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.prompts import Prompts
+from bertine.inference.embedding.vectors import Prompts
 
 TEXTS = ["the cat sat on the mat", "a good dog", "soup"]
 SETTINGS: dict[str, Any] = {"precision": "fp32", "show_progress": False}

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertine.errors import BertineError
-from bertine.inference.files import rows as rows_module
-from bertine.inference.files.rows import chunks, count_texts, joined, text_progress, unused
-from bertine.tables.layout import TableLayout
-from bertine.tables.table import TableRow
+from bertine.core.errors import BertineError
+from bertine.data.lines import TableLayout
+from bertine.data.tables import TableRow
+from bertine.inference import rows as rows_module
+from bertine.inference.rows import chunks, count_texts, joined, text_progress, unused
 
 
 def size(row: TableRow) -> int:

@@ -12,11 +12,11 @@ import pytest
 import bertine
 import tagged
 import toys
-from bertine.datasets.labelled import Labelled, Reading, read_evaluation, read_labelled
-from bertine.inference.seen_in_training import rows_known, seen_note
-from bertine.records.known_rows import row_numbers, rows_as_facts
-from bertine.rng import generator
-from bertine.tasks.options import TableOptions
+from bertine.core.rng import generator
+from bertine.data.examples import row_numbers, rows_as_facts
+from bertine.datasets.readers import Labelled, Reading, read_evaluation, read_labelled
+from bertine.inference.training_rows import rows_known, seen_note
+from bertine.tasks.labels import TableOptions
 from glue_files import write_glue
 from squad_files import write_squad
 

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bertine.inference.embedding.nearest as nearest_module
+import bertine.inference.embedding.index as nearest_module
 import bertine.inference.embedding.similar as similar_module
-import bertine.inference.files.rows as rows_module
-from bertine.errors import BertineError
+import bertine.inference.rows as rows_module
+from bertine.core.errors import BertineError
+from bertine.core.scores import ROUNDING, ranking
+from bertine.data.tables import Table
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.nearest import NearestRows, search_all
+from bertine.inference.embedding.index import NearestRows, search_all
 from bertine.inference.embedding.similar import similar
-from bertine.scores import ROUNDING, ranking
-from bertine.tables.table import Table
 from bertine.word_vectors.vectors import WordVectors
 
 from .test_predictor import random_texts

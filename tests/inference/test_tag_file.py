@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bertine.errors import BertineError
-from bertine.inference.files.tag_file import TagReport
+from bertine.core.errors import BertineError
+from bertine.families.bert import BertConfig
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.tasks.tagging.task import Tagging
-from bertine.text.tokenizer import Tokenizer
+from bertine.inference.tag_file import TagReport
+from bertine.models.heads import Model
+from bertine.tasks.tagging import Tagging
+from bertine.tokenization.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 import bertine
-import bertine.inference.embedding.vector_index as vector_index_module
-from bertine.errors import BertineError
-from bertine.inference.embedding.index_vectors import index_vectors
-from bertine.inference.embedding.nearest import NearestRows, search_all
-from bertine.inference.embedding.vector_index import VectorIndex
-from bertine.scores import ROUNDING
+import bertine.inference.embedding.index as vector_index_module
+from bertine.core.errors import BertineError
+from bertine.core.scores import ROUNDING
+from bertine.inference.embedding.index import NearestRows, VectorIndex, index_vectors, search_all
 
 ROWS, DIMENSIONS = 12_000, 24
 
@@ -222,7 +220,7 @@ def test_a_folder_with_something_else_is_kept(vectors: Path, tmp_path: Path) -> 
 def test_without_faiss_it_says_what_to_install(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertine.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("bertine.core.errors.find_spec", lambda name: None)
     with pytest.raises(BertineError, match="needs faiss-cpu; install what it needs with: pip inst"):
         index_vectors(vectors, out=tmp_path / "i", show_progress=False)
 

@@ -11,13 +11,13 @@ import pytest
 
 import bertine.inference.embedding.embed as embed_module
 import bertine.inference.embedding.similar as similar_module
-from bertine.errors import BertineError
-from bertine.inference.embedding.cosines import Cosines
+from bertine.core.errors import BertineError
+from bertine.data.tables import Table
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import similar
-from bertine.models.pooling import Pooling
-from bertine.tables.table import Table
+from bertine.inference.embedding.vectors import Cosines
+from bertine.models.losses import Pooling
 
 from .test_predictor import random_texts
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 
 #: How a case can end, the bad ways last.
 OUTCOMES = ("same", "refused", "said", "SILENT", "TRACEBACK")

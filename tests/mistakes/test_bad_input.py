@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.modeldir import save_model
-from bertine.models.model import Model
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.hub.modeldir import save_model
+from bertine.models.heads import Model
+from bertine.objectives.losses import MlmNsp
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from mistakes.commands import Fails, corpus_commands, finetune, pretrain
 
 # Corpora

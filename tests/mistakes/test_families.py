@@ -12,14 +12,14 @@ import torch
 
 import toys
 import unigrams
-from bertine.interop.family import Family, config_to_huggingface, family_of
-from bertine.model_folders import locate
-from bertine.modeldir import save_model
+from bertine.core.model_folders import locate
+from bertine.core.names import FAMILIES
+from bertine.core.rng import generator
+from bertine.hub.modeldir import save_model
 from bertine.models.config import Config
-from bertine.models.model import Model
-from bertine.registry import FAMILIES
-from bertine.rng import generator
-from bertine.tasks.texts.classification import TextClassification
+from bertine.models.family import Family, config_to_huggingface, family_of
+from bertine.models.heads import Model
+from bertine.tasks.classification import TextClassification
 from mistakes.commands import Fails, finetune, pretrain
 
 #: The files that a folder may be without, by kind of tokenizer.

@@ -15,8 +15,8 @@ import pytest
 
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.files import read_json
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json
 from mistakes.commands import Fails, finetune, one_line, pretrain
 from mistakes.fuzz import prepare_case, run_case
 from mistakes.targets import UNTRAINED, make_untrained

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.terminal.console import warn
+from bertine.core.console import warn
+from bertine.core.errors import BertineError
 from mistakes.odd_files import Answer, Case, dimensions, run, run_cases
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bertine.files import atomic_dir, atomic_file
-from bertine.system.process import prepared_process
-from bertine.system.workers import environment
+from bertine.core.files import atomic_dir, atomic_file
+from bertine.core.process import prepared_process
+from bertine.core.workers import environment
 from mistakes.commands import one_line
 
 

@@ -10,19 +10,16 @@ import torch
 from torch import Tensor, nn
 
 import toys
-from bertine.errors import BertineError
-from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import run_features
+from bertine.core.errors import BertineError
+from bertine.families.bert import BertConfig, mimic_trained_attention
+from bertine.hub.export import INPUTS, ExportModule, exported_program
+from bertine.inference.compute import Engine, run_features
 from bertine.inference.embedding.vectors import PooledTexts
-from bertine.interop.export import INPUTS, ExportModule, exported_program
-from bertine.models.backbone import Backbone
-from bertine.models.bert import BertConfig
-from bertine.models.encoded import BackboneOutput, PackedRows
-from bertine.models.mimetic import mimic_trained_attention
-from bertine.models.model import Model
-from bertine.models.pooling import Pooling
-from bertine.serving.attention import AttentionQuestion, AttentionReader
-from bertine.tasks.features import Features
+from bertine.models.encoder import Backbone, BackboneOutput, PackedRows
+from bertine.models.heads import Model
+from bertine.models.losses import Pooling
+from bertine.serving.page import AttentionQuestion, AttentionReader
+from bertine.tasks.base import Features
 
 
 class MeanLayer(nn.Module):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertine.models.recurrent.crf import LinearChainCrf
-from bertine.records.entities import may_follow
+from bertine.data.entities import may_follow
+from bertine.models.tagger import LinearChainCrf
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 LENGTHS = (4, 1, 3)

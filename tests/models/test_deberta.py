@@ -13,16 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
-from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface, family_of, read_config
-from bertine.modeldir import load_model, save_model
-from bertine.models.deberta.attention import DisentangledAttention
-from bertine.models.deberta.positions import RelativePositions, bucket, shifted
+from bertine.core.errors import BertineError
+from bertine.families.deberta import DisentangledAttention, RelativePositions, bucket, shifted
+from bertine.families.presets import preset
+from bertine.hub.modeldir import load_model, save_model
 from bertine.models.dropout import stream
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.presets import preset
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.models.family import config_to_huggingface, family_of, read_config
+from bertine.models.heads import Model, new_head
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from family.parity import close, inputs, random_batch
 from family.variants import VARIANTS, scramble
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from bertine.models.dropout import StreamDropout, dropout_add, stream
-from bertine.models.heads import ClassificationHead
+from bertine.models.heads import ClassificationHead, Model
 from bertine.models.layers import EncoderLayer, RowLayout, SelfAttention
-from bertine.models.model import Model
 from family.parity import random_batch
 from family.variants import VARIANTS, scramble
 

@@ -8,20 +8,20 @@ import pytest
 import torch
 
 import toys
-from bertine.errors import BertineError
-from bertine.models.electra.config import ElectraConfig
-from bertine.models.electra.generator import (
+from bertine.core.errors import BertineError
+from bertine.families.bert import mimic_trained_attention
+from bertine.families.electra import (
+    ElectraConfig,
     as_masked_lm,
     generator_from,
     generator_of,
     without_generator,
 )
-from bertine.models.encoded import TextInputs
-from bertine.models.mimetic import mimic_trained_attention
-from bertine.models.model import Model
+from bertine.families.presets import preset
+from bertine.models.encoder import TextInputs
+from bertine.models.heads import Model
 from bertine.objectives.rtd import Rtd
-from bertine.options.objectives import ObjectiveOptions
-from bertine.presets import preset
+from bertine.options.pretraining import ObjectiveOptions
 
 
 def both(**changes: int) -> Model:

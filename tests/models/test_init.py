@@ -9,13 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bertine.errors import BertineError
-from bertine.models.bert import BertConfig
-from bertine.models.heads import ClassificationHead, MlmHead, NspHead
-from bertine.models.initial import init_weights
-from bertine.models.layers import activation
-from bertine.models.model import Model
-from bertine.presets import PRESETS, preset
+from bertine.core.errors import BertineError
+from bertine.families.bert import BertConfig
+from bertine.families.presets import PRESETS, preset
+from bertine.models.heads import ClassificationHead, MlmHead, Model, NspHead
+from bertine.models.layers import activation, init_weights
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-import bertine.models.recurrent.lstm as ours
-from bertine.models.recurrent.lstm import run_lstm
+import bertine.models.recurrent as ours
+from bertine.models.recurrent import run_lstm
 
 LENGTHS = [[7, 3, 5], [1, 1], [4], [1, 6, 6, 2, 1]]
 

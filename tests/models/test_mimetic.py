@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertine.models.bert import BertConfig
-from bertine.models.mimetic import mimic_trained_attention
-from bertine.models.model import Model
-from bertine.models.seeding import seeded
+from bertine.families.bert import BertConfig, mimic_trained_attention
+from bertine.models.heads import Model
+from bertine.models.precision import seeded
 
 SHAPES = [(2, 256, 4), (4, 256, 4), (2, 128, 2), (1, 768, 12), (2, 75, 1)]
 

@@ -13,22 +13,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertine.errors import BertineError
-from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import evaluating
-from bertine.interop.family import config_to_huggingface, read_config
+from bertine.core.errors import BertineError
+from bertine.families.mobilebert import MobileBert, MobileBertConfig
+from bertine.families.presets import preset
+from bertine.inference.compute import Engine, evaluating
 from bertine.models import encoder
 from bertine.models.dropout import stream
-from bertine.models.encoded import TextInputs
-from bertine.models.heads import new_head
-from bertine.models.mobilebert.backbone import MobileBert
-from bertine.models.mobilebert.config import MobileBertConfig
-from bertine.models.model import Model
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import preset
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.loop.optim import row_gradients
-from bertine.training.pretraining.extend import extend_vocabulary
+from bertine.models.encoder import TextInputs
+from bertine.models.family import config_to_huggingface, read_config
+from bertine.models.heads import Model, new_head
+from bertine.objectives.losses import MlmNsp
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training.optim import row_gradients
+from bertine.training.pretraining.pretrain import extend_vocabulary
 from family.parity import close, full_labels, inputs, random_batch, same_gradients
 from family.variants import VARIANTS, scramble
 from tolerance import assert_close, network_terms

@@ -13,19 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import bertine.models.fast.backbone as packed_backbone
-import bertine.models.fast.int8 as packed_int8
-import bertine.models.fast.layers as packed_float
-from bertine.inference.compute.choosing import why_not_int8
-from bertine.models.bert import BertConfig
-from bertine.models.electra.config import ElectraConfig
+import bertine.fast.backbone as packed_backbone
+import bertine.fast.int8 as packed_int8
+import bertine.fast.layers as packed_float
+from bertine.families.bert import BertConfig
+from bertine.families.electra import ElectraConfig
+from bertine.fast import layers
+from bertine.fast.backbone import PackedBackbone
+from bertine.fast.int8 import ByteGrid, RangeObserver
+from bertine.fast.layers import PaddedRows, Recorded, UnpaddedRows, attend, attend_few
+from bertine.inference.compute import why_not_int8
 from bertine.models.encoder import Encoder
-from bertine.models.fast import recorded
-from bertine.models.fast.backbone import PackedBackbone
-from bertine.models.fast.int8 import ByteGrid, RangeObserver
-from bertine.models.fast.layers import attend, attend_few
-from bertine.models.fast.recorded import Recorded
-from bertine.models.fast.rows import PaddedRows, UnpaddedRows
 
 CONFIG = BertConfig(
     vocab_size=100,
@@ -175,7 +173,7 @@ def test_what_is_recorded_has_the_same_bits(
     lengths = [*range(1, 48), 383, 384, 385, 400]
     with torch.inference_mode():
         with monkeypatch.context() as patched:
-            patched.setattr(recorded, "_BEFORE", 10**9)
+            patched.setattr(layers, "_BEFORE", 10**9)
             eager = [outputs_of(packed, ids[:, :n], segments[:, :n]) for n in lengths]
         assert not any(each._script for each in packed._recorded.values())
         for _ in range(10):
@@ -274,7 +272,7 @@ def test_an_answer_in_8_bits_does_not_depend_on_the_neighbours() -> None:
 def test_bytes_are_refused_where_products_are_cut_at_16_bits() -> None:
     """What the processor says is not what oneDNN may use."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    program = "from bertine.inference.compute.choosing import why_not_int8; print(why_not_int8())"
+    program = "from bertine.inference.compute import why_not_int8; print(why_not_int8())"
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
     )

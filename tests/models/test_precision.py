@@ -10,20 +10,21 @@ import pytest
 import torch
 from torch import nn
 
-from bertine.errors import BertineError
-from bertine.models import precision, threads
-from bertine.models.model import Model
+from bertine.core.errors import BertineError
+from bertine.families.presets import preset
+from bertine.models import precision
+from bertine.models.heads import Model
 from bertine.models.precision import (
     Rates,
+    fastest_threads,
     measured_rates,
     precision_name,
     rates_for,
     resolve_precision,
+    seconds_by_threads,
     trained_precision,
 )
 from bertine.models.products import Product, best_of, products_of, seconds_of
-from bertine.models.threads import fastest_threads, seconds_by_threads
-from bertine.presets import preset
 
 #: GFLOP/s of a core in fp32 and bf16, and what is to be chosen.
 PROCESSORS = {
@@ -216,7 +217,7 @@ def test_no_more_threads_are_tried_than_pytorch_and_the_container_have(
     now = [of_torch]
     monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
-    monkeypatch.setattr(threads, "cores", lambda: of_container)
+    monkeypatch.setattr(precision, "cores", lambda: of_container)
     used: set[int] = set()
 
     def measure() -> float:

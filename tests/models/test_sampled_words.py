@@ -9,8 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertine.models.elmo.config import ElmoConfig
-from bertine.models.elmo.softmax import SampledWords, WordSoftmax, sample_words
+from bertine.families.elmo import ElmoConfig, SampledWords, WordSoftmax, sample_words
 
 
 @pytest.mark.slow

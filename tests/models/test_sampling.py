@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertine.models.electra import sampling
-from bertine.models.electra.sampling import sample
-from bertine.rng import generator
+from bertine.core.rng import generator
+from bertine.families import electra
+from bertine.families.electra import sample
 
 #: A chi-square of n degrees of freedom is n with a standard deviation of sqrt(2 n); beyond five of
 #: these one run in a million would be.
@@ -51,7 +51,7 @@ def test_a_draw_is_a_function_of_its_row(monkeypatch: pytest.MonkeyPatch) -> Non
     logits = torch.randn(64, 1000, generator=torch.Generator().manual_seed(0))
     draws = uniform(64)
     whole = sample(logits, draws)
-    monkeypatch.setattr(sampling, "_BLOCK", 7000)
+    monkeypatch.setattr(electra, "_BLOCK", 7000)
     assert torch.equal(sample(logits, draws), whole)
     order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
     assert torch.equal(sample(logits[order], draws[order]), whole[order])

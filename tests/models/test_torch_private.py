@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import toys
-from bertine.models.fast import torch_private
-from bertine.models.gpu.compiled import compile_parts
+from bertine.models import torch_private
+from bertine.training.step import compile_parts
 
 
 def test_what_is_missing_is_made_of_public_functions(monkeypatch: pytest.MonkeyPatch) -> None:

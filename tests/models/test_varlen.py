@@ -14,13 +14,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import toys
 from bertine import objectives
-from bertine.data.batch import Batch
-from bertine.models.gpu import varlen
-from bertine.models.gpu.varlen import reference, varlen_attention
-from bertine.models.layers import EncoderLayer, RowLayout
-from bertine.models.model import Model
-from bertine.registry import OBJECTIVES
-from bertine.training.loop.step import accumulate
+from bertine.core.names import OBJECTIVES
+from bertine.corpora.batch import Batch
+from bertine.models import layers as varlen
+from bertine.models.heads import Model
+from bertine.models.layers import EncoderLayer, RowLayout, reference, varlen_attention
+from bertine.training.step import accumulate
 
 ROWS, HEADS, SIZE = 24, 2, 8
 

@@ -12,16 +12,14 @@ import torch.nn.functional as F
 
 import bertine
 import toys
-from bertine.data.batch import Batch
-from bertine.data.split import split
-from bertine.interop.family import family_of
-from bertine.modeldir import save_model
+from bertine.corpora.batch import Batch, split
+from bertine.hub.modeldir import save_model
+from bertine.models.family import family_of
+from bertine.models.heads import Model
 from bertine.models.losses import sum_cross_entropy
-from bertine.models.model import Model
-from bertine.objectives.base import Loss, LossDefaults, Term
-from bertine.objectives.beside_task import WithNextTokens
-from bertine.tasks.texts.classification import TextClassification
-from bertine.training.loop.step import accumulate
+from bertine.objectives.losses import Loss, LossDefaults, Term, WithNextTokens
+from bertine.tasks.classification import TextClassification
+from bertine.training.step import accumulate
 from family.variants import scramble
 from tolerance import assert_close, network_terms
 

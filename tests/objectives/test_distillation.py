@@ -11,31 +11,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.split import split
-from bertine.errors import BertineError
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.objectives.base import Loss
-from bertine.objectives.distillation.around_mlm import DistilledMlm, StagedBatches, teacher_of
-from bertine.objectives.distillation.maps import (
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch, split
+from bertine.models.heads import Model, new_head
+from bertine.objectives.distillation import (
     ATTENTION,
     HIDDEN,
     MEAN,
     PROJECTIONS,
     VARIANCE,
+    DistilledMlm,
     MapLosses,
+    StagedBatches,
+    binary_divergences,
     check_maps,
+    divergences,
     new_projections,
+    sum_divergence,
+    teacher_of,
     uniform_map,
 )
-from bertine.objectives.distillation.soft_targets import (
-    binary_divergences,
-    divergences,
-    sum_divergence,
-)
-from bertine.objectives.mlm import Mlm
-from bertine.training.loop.step import accumulate
+from bertine.objectives.losses import Loss, Mlm
+from bertine.training.step import accumulate
 
 ALL_MAPS = {HIDDEN: 1.0, MEAN: 2.0, VARIANCE: 0.5, ATTENTION: 3.0}
 
@@ -157,9 +154,7 @@ def test_gradients_are_those_of_the_formulas(teacher: Model, batch: Batch) -> No
         divergences(a, wanted, temperature).sum().backward()
         b = logits.clone().requires_grad_()
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(
-                "bertine.objectives.distillation.soft_targets._SumDivergence.BLOCK", 400
-            )
+            patched.setattr("bertine.objectives.distillation._SumDivergence.BLOCK", 400)
             total, agreed = sum_divergence(b * 1.0, lambda rows: wanted[rows], temperature)
         (3 * total).backward()
         kl = F.kl_div(
@@ -322,7 +317,7 @@ def test_maps_that_cannot_be_compared(
 
 def test_projections_are_not_saved(tmp_path: Path) -> None:
     """They help in training alone."""
-    from bertine.modeldir import save_model
+    from bertine.hub.modeldir import save_model
 
     student, teacher = model_of(2, hidden_size=16), model_of(1)
     student.add_module(PROJECTIONS, new_projections([HIDDEN], student.config, teacher.config))

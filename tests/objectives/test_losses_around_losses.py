@@ -14,17 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.split import split
-from bertine.models.encoded import Encoded
-from bertine.models.heads import new_head
+from bertine.corpora.batch import Batch, split
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model, new_head
 from bertine.models.losses import sum_cross_entropy
-from bertine.models.model import Model
-from bertine.objectives.base import Loss, LossDefaults, Term
-from bertine.objectives.mlm import Mlm
-from bertine.tasks.texts.classification import TextClassification
-from bertine.training.loop.meter import Meter
-from bertine.training.loop.step import accumulate
+from bertine.objectives.losses import Loss, LossDefaults, Mlm, Term
+from bertine.tasks.classification import TextClassification
+from bertine.training.step import Meter, accumulate
 
 
 @dataclass

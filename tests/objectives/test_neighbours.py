@@ -12,14 +12,14 @@ import torch.nn.functional as F
 
 import toys
 from bertine import BertineError, pretrain
-from bertine.data.split import plan, split
-from bertine.data.store import TokenStore
-from bertine.models.model import Model
+from bertine.corpora.batch import plan, split
+from bertine.corpora.store import TokenStore
+from bertine.models.heads import Model
 from bertine.objectives import choose, objective
-from bertine.objectives.mlm_neighbours import MlmNeighbours
-from bertine.options.objectives import NeighbourOptions
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.loop.optim import AdamW
+from bertine.objectives.losses import MlmNeighbours
+from bertine.options.pretraining import NeighbourOptions
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training.optim import AdamW
 
 SUBJECTS, WORDS = 20, 40
 

@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.corruption.base import Draws
-from bertine.data.corruption.padded import Padder
-from bertine.data.instances.instance import Instance
+from bertine.corpora.batch import Batch
+from bertine.corpora.masking import Draws, Padder
+from bertine.corpora.sequences import Instance
 from bertine.inference.heldout import score_batches
-from bertine.models.encoded import Encoded
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
 from bertine.models.losses import sum_cross_entropy
-from bertine.models.model import Model
-from bertine.objectives.base import LossDefaults, Term
-from bertine.options.instances import InstanceSettings
-from bertine.text.tokenizer import Tokenizer
-from bertine.training.loop import ceiling
-from bertine.training.loop.fit import FitConfig, fit
+from bertine.objectives.losses import LossDefaults, Term
+from bertine.options.pretraining import InstanceSettings
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training import ceiling
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 
 

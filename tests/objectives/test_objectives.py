@@ -10,17 +10,16 @@ import torch
 import torch.nn.functional as F
 
 import toys
-from bertine.data.instances.formats import INPUT_FORMATS, PAIR_FORMATS
-from bertine.errors import BertineError
-from bertine.interop.family import family_of
-from bertine.modeldir import load_model, save_model
-from bertine.models.model import Model
+from bertine.core.errors import BertineError
+from bertine.core.names import FAMILIES, OBJECTIVES
+from bertine.core.terms import OBJECTIVE_TERMS, TERMS
+from bertine.corpora.formats import INPUT_FORMATS, PAIR_FORMATS
+from bertine.families.presets import preset
+from bertine.hub.modeldir import load_model, save_model
+from bertine.models.family import family_of
+from bertine.models.heads import Model
 from bertine.objectives import check_family, check_format, choose, objective, objective_of
-from bertine.objectives.mlm import Mlm
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import preset
-from bertine.registry import FAMILIES, OBJECTIVES
-from bertine.terms import OBJECTIVE_TERMS, TERMS
+from bertine.objectives.losses import Mlm, MlmNsp
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,21 @@ import transformers
 from torch import Tensor
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.split import plan, select, split
-from bertine.interop.family import config_to_huggingface, family_of
-from bertine.models.electra.config import ElectraConfig
-from bertine.models.electra.generator import as_masked_lm, generator_of, without_generator
-from bertine.models.electra.sampling import sample
-from bertine.models.model import Model
+from bertine.core.terms import TERMS, guessing
+from bertine.corpora.batch import Batch, plan, select, split
+from bertine.corpora.pretraining_data import PretrainingData
+from bertine.families.electra import (
+    ElectraConfig,
+    as_masked_lm,
+    generator_of,
+    sample,
+    without_generator,
+)
+from bertine.models.family import config_to_huggingface, family_of
+from bertine.models.heads import Model
 from bertine.objectives import objective_of
 from bertine.objectives.rtd import EncodedReplacements, Rtd
-from bertine.options.objectives import ObjectiveOptions
-from bertine.terms import TERMS, guessing
+from bertine.options.pretraining import ObjectiveOptions
 
 LENGTH = 40
 

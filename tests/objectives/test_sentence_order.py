@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import toys
-from bertine.data.store import TokenStore
-from bertine.models.model import Model
+from bertine.corpora.store import TokenStore
+from bertine.models.heads import Model
 from bertine.objectives import choose
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.loop.optim import AdamW
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training.optim import AdamW
 
 SENTENCES = 12
 

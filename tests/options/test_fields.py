@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from bertine.commands.options.arguments import Parser
-from bertine.commands.options.group import add_options
-from bertine.errors import BertineError
-from bertine.names import Masking
-from bertine.options.fields import OptionGroup, declare, declared, free_in, like, names_of
+from bertine.commands.parser import Parser, add_options
+from bertine.core.console import say, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import Masking
+from bertine.options.declare import OptionGroup, declare, declared, free_in, like, names_of
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
-from bertine.options.run import Notes
+from bertine.options.training import Notes
 from bertine.options.verbs import takes_options
-from bertine.terminal.console import say, warn
 
 
 class Cooking(OptionGroup):

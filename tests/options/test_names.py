@@ -14,8 +14,8 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.commands import COMMANDS
-from bertine.errors import BertineError
-from bertine.options.names import on_the_command_line, option, shell_option, text_option
+from bertine.core.errors import BertineError
+from bertine.core.names import on_the_command_line, option, shell_option, text_option
 
 
 def test_an_option_is_named_as_the_user_writes_it() -> None:
@@ -82,8 +82,8 @@ def test_every_option_that_a_message_names_is_one() -> None:
 #: What belongs to the command line alone, and what writes whole commands, for shells.
 _COMMAND_LINE = (
     *("commands/", "cli.py", "config_file.py", "launch.py", "reports/"),
-    *("demo/result.py", "training/rate/report.py", "training/finetuning/result.py"),
-    "training/distillation/static/result.py",
+    *("demo/result.py", "training/lr_find.py", "training/finetuning/learner.py"),
+    "training/distillation/static.py",
 )
 
 
@@ -102,7 +102,7 @@ def test_messages_name_options_as_they_are_written_where_they_are_read() -> None
     wrong = []
     for file in sorted(source.rglob("*.py")):
         name = file.relative_to(source).as_posix()
-        if name.startswith(_COMMAND_LINE) or name == "options/names.py":
+        if name.startswith(_COMMAND_LINE) or name == "core/names.py":
             continue
         tree = ast.parse(file.read_text(encoding="utf-8"))
         documents = {

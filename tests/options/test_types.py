@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bertine
-from bertine.errors import BertineError
-from bertine.options.types import check_types, resolved_signature
+from bertine.core.errors import BertineError
+from bertine.options.verbs import check_types, resolved_signature
 
 VERBS = sorted(name for name in bertine.__all__ if inspect.isfunction(getattr(bertine, name, None)))
 #: Take objects of Python in place of files and numbers, and are no command.
@@ -113,7 +113,7 @@ def test_every_verb_checks_each_argument_that_has_a_simple_type(name: str) -> No
 
 @pytest.mark.parametrize("name", sorted(set(VERBS) - UNCHECKED))
 def test_defaults_have_the_types_that_are_asked_for(name: str) -> None:
-    from bertine.options.types import _fits
+    from bertine.options.verbs import _fits
 
     for parameter in resolved_signature(getattr(bertine, name)).parameters.values():
         if parameter.default is not parameter.empty:

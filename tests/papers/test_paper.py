@@ -18,13 +18,13 @@ import glue_files
 import tagged
 import toys
 from bertine import BertineError, paper
-from bertine.modeldir import load_model
-from bertine.models.model import weights_fingerprint
-from bertine.papers import scoring
+from bertine.hub.modeldir import load_model
+from bertine.models.heads import weights_fingerprint
+from bertine.papers import steps
 from bertine.papers.result import PaperResult
 from bertine.papers.table import read_table, table_names
-from bertine.text.tokenizer import Tokenizer
-from bertine.training.search.grid import PAPER_GRID
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.search.table import PAPER_GRID
 
 #: Of 4 rows, 2 tasks and 2 seeds: 4 steps of preparing, 3 of pre-training, one that puts a BiLSTM
 #: on a model, 16 of fine-tuning.
@@ -283,7 +283,7 @@ def test_every_table_runs(
     name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scoring, "_OF_PARADIGM", 1)
+    monkeypatch.setattr(steps, "_OF_PARADIGM", 1)
     table = read_table(name)
     said = {verb for row in table.rows for verb in row.arguments}
     arguments = {**given, "name": name, "seeds": 1, "steps": 5 if table.runs else 2}

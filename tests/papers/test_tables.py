@@ -10,24 +10,21 @@ import pytest
 import torch
 
 from bertine import BertineError
-from bertine.interop.family import family_of
-from bertine.models.elmo.config import PRESETS as ELMO_PRESETS
-from bertine.models.model import Model
+from bertine.families.elmo import PRESETS as ELMO_PRESETS
+from bertine.families.presets import preset
+from bertine.models.family import family_of
+from bertine.models.heads import Model
 from bertine.objectives import choose
-from bertine.options.corpus import PrepareOptions, VocabOptions
+from bertine.options.data import PrepareOptions, VocabOptions
+from bertine.options.declare import declared
 from bertine.options.distillation import DistillOptions
-from bertine.options.elmo import ElmoOptions
-from bertine.options.feature_based import FeatureBasedOptions
-from bertine.options.fields import declared
+from bertine.options.experiments import FeatureBasedOptions
 from bertine.options.finetuning import FinetuneOptions
-from bertine.options.pretraining import PretrainOptions
-from bertine.papers.listing import paper_tables
-from bertine.papers.measures import MEASURES
+from bertine.options.pretraining import ElmoOptions, PretrainOptions
 from bertine.papers.model_steps import config_of
-from bertine.papers.order import compare_order, kendall
-from bertine.papers.result import AVERAGE, PaperResult
-from bertine.papers.table import PaperTable, read_table, table_names
-from bertine.presets import preset
+from bertine.papers.paper import paper_tables
+from bertine.papers.result import AVERAGE, PaperResult, compare_order, kendall
+from bertine.papers.table import MEASURES, PaperTable, read_table, table_names
 
 OPTIONS: dict[str, Any] = {
     "train_vocab": VocabOptions,

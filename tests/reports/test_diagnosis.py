@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.reports.checks.diagnosis import Finding, diagnose
+from bertine.reports.diagnosis import Finding, diagnose
 
 Log = list[dict[str, Any]]
 ENTROPY = 6.4

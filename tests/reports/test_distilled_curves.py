@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertine.reports.run_curves import finetuning_curves
+from bertine.reports.curves import finetuning_curves
 
 JUDGED = {"eval_loss": 0.6, "eval_accuracy": 0.75, "eval_macro_f1": 0.7}
 
@@ -58,7 +58,7 @@ def test_each_term_stands_on_one_chart(
     def drawn(*_: Any, overlay: Any = None, **__: Any) -> bytes:
         return b"<svg>two</svg>" if overlay else b"<svg>one</svg>"
 
-    monkeypatch.setattr("bertine.reports.run_curves.curve", drawn)
+    monkeypatch.setattr("bertine.reports.curves.curve", drawn)
     facts = {"distillation": {"label_weight": label_weight}, "task": "text"}
     figures = finetuning_curves(log, facts)
     assert {figure.title: b"two" in figure.picture for figure in figures} == charts

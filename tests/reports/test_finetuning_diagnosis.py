@@ -17,9 +17,9 @@ import pytest
 
 from bertine.cli import parse_arguments
 from bertine.commands import COMMANDS
-from bertine.reports.checks.diagnosis import Finding, diagnose
-from bertine.reports.checks.next_command import Asked
-from bertine.runs.log import by_step
+from bertine.reports.diagnosis import Finding, diagnose
+from bertine.reports.findings import Asked
+from bertine.reports.run_files import by_step
 
 RUNS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "finetuning_runs.json").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.intervals import wilson_interval
+from bertine.core.errors import BertineError
+from bertine.core.scores import wilson_interval
 from bertine.reports import plots
-from bertine.reports.command_markup import command_markup
+from bertine.reports.curves import term_curves
 from bertine.reports.html import (
     Block,
     Commands,
@@ -32,10 +32,10 @@ from bertine.reports.html import (
     Segment,
     TextCard,
     TextCards,
+    command_markup,
 )
 from bertine.reports.html import Page as Built
 from bertine.reports.html import PageTable as Table
-from bertine.reports.run_curves import term_curves
 
 HOSTILE = '<script>alert("x")</script>\'&"><img src=x onerror=y> $x^{ {{ 7*7 }} \x00\x1b \ud800'
 PNG = b"\x89PNG\r\n\x1a\n" + b"not looked into"

@@ -9,10 +9,10 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from bertine.intervals import wilson_interval
+from bertine.core.scores import wilson_interval
 from bertine.reports import plots
-from bertine.reports.learning_plot import Line, learning_plot, seconds_plot
-from bertine.reports.run_curves import term_curves
+from bertine.reports.curves import term_curves
+from bertine.reports.plots import Line, learning_plot, seconds_plot
 from bertine.reports.svg import Plot, Stroke, limits, number_axis
 
 

@@ -11,11 +11,11 @@ import pytest
 
 import toys
 from bertine import finetune, pretrain, report
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.core.terms import OBJECTIVE_TERMS, TERMS, TermTexts
+from bertine.reports.curves import pretraining_curves
 from bertine.reports.plots import curve
-from bertine.reports.run_curves import pretraining_curves
 from bertine.reports.run_sections import sentence
-from bertine.terms import OBJECTIVE_TERMS, TERMS, TermTexts
 from reports.run_pages import (
     SETTINGS,
     line,

@@ -12,15 +12,15 @@ import pytest
 
 import toys
 from bertine import report
-from bertine.errors import BertineError
-from bertine.records.entities import Counts
+from bertine.core.errors import BertineError
+from bertine.core.scores import score_text
+from bertine.data.entities import Counts
 from bertine.reports.plots import scatter
-from bertine.scores import score_text
+from bertine.tasks.multi_label import MultiLabelReport
 from bertine.tasks.report import ClassificationReport
-from bertine.tasks.spans.report import SpanReport
-from bertine.tasks.tagging.report import TaggingReport
-from bertine.tasks.texts.multi_label_report import MultiLabelReport
-from bertine.tasks.texts.regression import Score, TextRegression
+from bertine.tasks.span_scores import SpanReport
+from bertine.tasks.tagged_words import TaggingReport
+from bertine.tasks.whole_text import Score, TextRegression
 from reports.run_pages import (
     finetuning,
     page_of,

@@ -18,12 +18,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 import toys
-from bertine.options.serving import ServeOptions
-from bertine.serving.http.hosts import Hosts
-from bertine.serving.http.limits import Limits
-from bertine.serving.http.sockets import bound_socket
-from bertine.serving.served_table import load_served
-from bertine.serving.server import Server
+from bertine.options.inference import ServeOptions
+from bertine.serving.models import load_served
+from bertine.serving.protocol import bound_socket
+from bertine.serving.requests import Hosts, Limits
+from bertine.serving.serve import Server
 from bertine.serving.service import Service
 
 from .models import TASKS, write_task_model

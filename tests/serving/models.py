@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 import toys
-from bertine.modeldir import save_model
-from bertine.models.model import Model
+from bertine.hub.modeldir import save_model
+from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 TAGS = ("B-PET", "B-FOOD", "I-PET", "I-FOOD", "O")
 LIMITS = SpanLimits(doc_stride=8, max_question_length=10, max_answer_length=6)

@@ -16,16 +16,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import toys
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model, save_model
-from bertine.models.model import Model
-from bertine.options.serving import ServeOptions
-from bertine.serving.examples import sample_text
-from bertine.serving.http.limits import Limits
-from bertine.serving.served import Served
+from bertine.models.heads import Model
+from bertine.options.inference import ServeOptions
+from bertine.serving.models import Served
+from bertine.serving.page import sample_text
+from bertine.serving.requests import Limits
 from bertine.tasks import TASKS
 
 from .conftest import Client, running

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import toys
-from bertine.errors import BertineError
-from bertine.modeldir import load_model
-from bertine.models.model import Model
-from bertine.models.roberta import RobertaConfig
-from bertine.records.examples import Example, Examples
-from bertine.serving.attention import AttentionQuestion, AttentionReader
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples
+from bertine.families.roberta import RobertaConfig
+from bertine.hub.modeldir import load_model
+from bertine.models.heads import Model
+from bertine.serving.page import AttentionQuestion, AttentionReader
 from bertine.tasks import task_class
-from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.classification import TextClassification
 
 from .conftest import Client
 

@@ -15,9 +15,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from bertine.serving.batcher import Batcher, Closed, ComputedBatch, QueueFull
-from bertine.serving.computing import ComputingThread
-from bertine.serving.pace import Pace
+from bertine.serving.batcher import Batcher, Closed, ComputedBatch, ComputingThread, Pace, QueueFull
 
 
 class Model:

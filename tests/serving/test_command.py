@@ -21,10 +21,10 @@ import pytest
 
 import bertine.serving.serve as module
 import toys
-from bertine.errors import BertineError
-from bertine.inference.compute.choosing import why_not_int8
-from bertine.serving.http.keys import read_api_key
-from bertine.serving.http.sockets import bound_socket, listen
+from bertine.core.errors import BertineError
+from bertine.inference.compute import why_not_int8
+from bertine.serving.protocol import bound_socket, listen
+from bertine.serving.requests import read_api_key
 from bertine.serving.serve import named_models, serve
 
 SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent
@@ -148,9 +148,9 @@ GROWTH = """
 import sys
 from pathlib import Path
 import torch, toys
-from bertine.inference.compute.engine import Engine
-from bertine.system.memory import bound_kernels
-from bertine.models.model import Model
+from bertine.inference.compute import Engine
+from bertine.core.process import bound_kernels
+from bertine.models.heads import Model
 if sys.argv[1] == "bounded":
     bound_kernels()
 engine = Engine(Model(toys.config(max_position_embeddings=128), {}), precision="int8", threads=1)
@@ -275,6 +275,6 @@ def test_what_needs_no_model_is_checked_before_pytorch_is_loaded(
         command = [sys.executable, "-c", program, str(tmp_path), port]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert re.search(r"port False$", done.stdout)
-    monkeypatch.setattr("bertine.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("bertine.core.errors.find_spec", lambda name: None)
     with pytest.raises(BertineError, match=r"serving needs fastapi and .*: pip install fastapi "):
         serve(tmp_path, port=0)

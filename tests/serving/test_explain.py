@@ -9,7 +9,7 @@ import pytest
 
 import toys
 from bertine.inference.predictor import Predictor
-from bertine.options.serving import ServeOptions
+from bertine.options.inference import ServeOptions
 from bertine.serving.batcher import ComputedBatch
 
 from .conftest import Client, running

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.serving.http.errors import ApiError
-from bertine.serving.http.hosts import Hosts
+from bertine.core.errors import BertineError
+from bertine.serving.requests import ApiError, Hosts
 
 from .conftest import Client, running
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import toys
+from bertine.hub.modeldir import load_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model
 
 from .conftest import Client, running
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.serving.http.limits import Limits
+from bertine.core.errors import BertineError
+from bertine.serving.requests import Limits
 
 from .conftest import BODY, Client, Held, eventually, fine, post
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import toys
+from bertine.hub.modeldir import load_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model
 from bertine.serving.rerank import relevant_label
 
 from .conftest import Client, running

@@ -11,11 +11,11 @@ pytest.importorskip("fastapi")
 
 import bertine
 import toys
-from bertine.errors import BertineError
-from bertine.options.serving import ServeOptions
-from bertine.serving.http.limits import Limits
+from bertine.core.errors import BertineError
+from bertine.options.inference import ServeOptions
+from bertine.serving.models import ServedTable, load_served
+from bertine.serving.requests import Limits
 from bertine.serving.schemas import ModelInfo
-from bertine.serving.served_table import ServedTable, load_served
 
 from .conftest import running
 

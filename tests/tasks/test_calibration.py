@@ -18,10 +18,10 @@ import bertine
 import toys
 from bertine import BertineError
 from bertine.cli import main
-from bertine.modeldir import load_model
+from bertine.hub.modeldir import load_model
+from bertine.tasks.base import Features
 from bertine.tasks.calibration import Decisions, Reliability, calibrate, calibration_error
-from bertine.tasks.features import Features
-from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.multi_label import MultiLabel
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

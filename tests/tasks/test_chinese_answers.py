@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertine.records.span_examples import Gold
-from bertine.tasks.spans.chinese import mostly_chinese, units
-from bertine.tasks.spans.decoding import SpanPrediction
-from bertine.tasks.spans.metrics import answer_scores
-from bertine.tasks.spans.report import span_report
+from bertine.data.squad import Gold
+from bertine.tasks.span_scores import (
+    SpanPrediction,
+    answer_scores,
+    mostly_chinese,
+    span_report,
+    units,
+)
 
 
 @pytest.mark.parametrize(

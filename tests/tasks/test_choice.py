@@ -12,21 +12,18 @@ import torch
 import transformers
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.batching import FeatureBatches
-from bertine.data.split import members, plan, split
-from bertine.datasets.choice_data import read_choices
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch, FeatureBatches, members, plan, split
+from bertine.data.examples import Example, Examples, Splits
+from bertine.datasets.choices import read_choices
 from bertine.datasets.own_data import read_for, read_own
-from bertine.errors import BertineError
-from bertine.inference.files.text_report import TextReport
-from bertine.modeldir import load_model, save_model
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
-from bertine.records.splits import Splits
+from bertine.hub.modeldir import load_model, save_model
+from bertine.inference.answer_files import TextReport
+from bertine.models.heads import Model
 from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
-from bertine.tasks.options import TableOptions
-from bertine.training.loop.step import accumulate
+from bertine.tasks.labels import TableOptions
+from bertine.training.step import accumulate
 
 HEADER = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"

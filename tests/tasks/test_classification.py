@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 import toys
-from bertine.data.checks import check_batch
-from bertine.errors import BertineError
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import check_batch
+from bertine.data.examples import Example, Examples
+from bertine.families.bert import BertConfig
+from bertine.models.heads import Model
 from bertine.tasks import task_class
-from bertine.tasks.features import truncation_note
+from bertine.tasks.base import truncation_note
+from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.report import ClassificationReport, label_lines
-from bertine.tasks.texts.classification import Prediction, TextClassification
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 WORDS = ["good", "bad", "film", "very", "a", "##s"]
 TOKENIZER = Tokenizer.from_vocab([*SPECIAL_TOKENS, *WORDS])

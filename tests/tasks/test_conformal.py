@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.errors import BertineError
-from bertine.tasks.calibration import Decisions
-from bertine.tasks.conformal import COVERAGES, Conformal, coverage_line, label_sets
+from bertine.core.errors import BertineError
+from bertine.tasks.calibration import COVERAGES, Conformal, Decisions, coverage_line, label_sets
 
 LABELS = 6
 

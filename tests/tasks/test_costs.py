@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertine.errors import BertineError
-from bertine.tasks.costs import Costs
-from bertine.tasks.texts.classification import TextClassification
+from bertine.core.errors import BertineError
+from bertine.tasks.calibration import Costs
+from bertine.tasks.classification import TextClassification
 
 LABELS = ("ham", "spam")
 FILE = "true,ham,spam\nham,0,10\nspam,1,0\n"

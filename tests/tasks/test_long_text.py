@@ -9,15 +9,14 @@ import pytest
 import torch
 
 import toys
-from bertine.errors import BertineError
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
-from bertine.tasks.features import truncation_note
-from bertine.tasks.long_text import parts_of
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.text.template import Template
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples
+from bertine.models.heads import Model
+from bertine.tasks.base import parts_of, truncation_note
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.whole_text import TextRegression
+from bertine.tokenization.base import Template
 
 CLS, SEP = 900, 901
 FRAME = Template((CLS, None, SEP), (CLS, None, SEP, None, SEP)).one

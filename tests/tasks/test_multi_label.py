@@ -11,13 +11,13 @@ import torch
 import transformers
 
 import toys
-from bertine.errors import BertineError
-from bertine.modeldir import load_model, save_model
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
-from bertine.records.label_sets import joined, read_label_sets
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples
+from bertine.data.label_sets import joined, read_label_sets
+from bertine.hub.modeldir import load_model, save_model
+from bertine.models.heads import Model
 from bertine.tasks import task_class
-from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.multi_label import MultiLabel
 
 
 def examples_of(sets: list[list[str]]) -> Examples:

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import toys
-from bertine.errors import BertineError
-from bertine.models.model import Model
-from bertine.records.examples import Example, Examples
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples
+from bertine.models.heads import Model
 from bertine.tasks import task_class
-from bertine.tasks.texts.regression import Score, TextRegression
+from bertine.tasks.whole_text import Score, TextRegression
 
 
 def examples_of(scores: list[str]) -> Examples:

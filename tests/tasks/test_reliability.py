@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.records.label_sets import joined
-from bertine.records.span_examples import Gold
+from bertine.data.label_sets import joined
+from bertine.data.squad import Gold
 from bertine.reports.run_scores import _calibration, _reliability
+from bertine.tasks.base import Features
 from bertine.tasks.calibration import Calibration, Reliability, calibrate
-from bertine.tasks.features import Features
-from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
-from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.tagged_text import Tags
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
+from bertine.tasks.multi_label import LabelSet, MultiLabel
+from bertine.tasks.span_scores import SpanAnswer, SpanPrediction
+from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagged_words import Tags
+from bertine.tasks.tagging import Tagging
 
 
 def labels_of(cat: float, dog: float) -> LabelSet:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertine.rng import generator
-from bertine.tasks.seq2seq.report import text_scores
-from bertine.tasks.seq2seq.rouge import longest_common, rouge_l, rouge_n, rouge_words
+from bertine.core.rng import generator
+from bertine.tasks.seq2seq import longest_common, rouge_l, rouge_n, rouge_words, text_scores
 
 
 def texts(count: int) -> list[tuple[str, str]]:

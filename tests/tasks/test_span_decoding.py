@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.tasks.spans.decoding import NO_SPAN, SpanPrediction, answer_question, window_spans
-from bertine.tasks.spans.windows import SpanFeatures, widest_view, windows
+from bertine.tasks.span_scores import NO_SPAN, SpanPrediction, answer_question, window_spans
+from bertine.tasks.span_windows import SpanFeatures, widest_view, windows
 
 QUESTION = 3  # [CLS] a question [SEP] takes so many places
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.errors import BertineError
-from bertine.records.examples import Examples
-from bertine.records.span_examples import Question, RawQuestion, SpanExamples, span_examples
-from bertine.tasks.spans.decoding import answer_question
-from bertine.tasks.spans.windows import (
+from bertine.core.errors import BertineError
+from bertine.data.examples import Examples
+from bertine.data.squad import Question, RawQuestion, SpanExamples, span_examples
+from bertine.tasks.span_scores import answer_question
+from bertine.tasks.span_windows import (
     SpanFeatures,
     encode_spans,
     pieces_of,
@@ -19,7 +19,7 @@ from bertine.tasks.spans.windows import (
     widest_view,
     windows,
 )
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 LETTERS = "abcdefghij"
 #: Letters are pieces, at the begin of a word and inside it, so that any text of them has many.

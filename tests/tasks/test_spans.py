@@ -11,15 +11,15 @@ import torch
 import transformers
 
 import toys
-from bertine.errors import BertineError
-from bertine.interop.bert import FAMILY
-from bertine.models.model import Model
-from bertine.records.span_examples import Gold, RawQuestion, SpanExamples, span_examples
-from bertine.rng import generator
-from bertine.taskinfo import TaskInfo
+from bertine.core.errors import BertineError
+from bertine.core.rng import generator
+from bertine.core.taskinfo import TaskInfo
+from bertine.data.squad import Gold, RawQuestion, SpanExamples, span_examples
+from bertine.families.bert import FAMILY
+from bertine.models.heads import Model
 from bertine.tasks import task_class
-from bertine.tasks.spans.decoding import SpanAnswer, SpanPrediction
-from bertine.tasks.spans.task import N_BEST, SpanExtraction, SpanLimits
+from bertine.tasks.span_scores import SpanAnswer, SpanPrediction
+from bertine.tasks.spans import N_BEST, SpanExtraction, SpanLimits
 from squad_scorers import scorer
 from tolerance import assert_close, network_terms
 

@@ -13,16 +13,16 @@ import torch
 
 import bertine
 import toys
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.data.entities import Sentence, Sentences
+from bertine.hub.modeldir import save_model
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import save_model
-from bertine.models.model import Model
-from bertine.records.sentences import Sentence, Sentences
+from bertine.models.heads import Model
 from bertine.tasks.calibration import Calibration, calibrate
-from bertine.tasks.spans.task import SpanExtraction, SpanLimits
-from bertine.tasks.spans.windows import SpanFeatures
-from bertine.tasks.tagging.tagged_text import Tags, without_unsure
-from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.span_windows import SpanFeatures
+from bertine.tasks.spans import SpanExtraction, SpanLimits
+from bertine.tasks.tagged_words import Tags, without_unsure
+from bertine.tasks.tagging import Tagging
 
 TAGS = ("B-PET", "I-PET", "O")
 LIMITS = SpanLimits(doc_stride=8, max_question_length=10, max_answer_length=4)

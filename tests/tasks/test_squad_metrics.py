@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.rng import generator
-from bertine.tasks.spans.metrics import answer_scores, best_threshold, normalized
+from bertine.core.rng import generator
+from bertine.tasks.span_scores import answer_scores, best_threshold, normalized
 from squad_scorers import scorer
 
 #: Words, marks and odd characters that the rules treat differently.

@@ -12,18 +12,16 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.data.checks import check_batch
-from bertine.data.split import split
-from bertine.errors import BertineError
-from bertine.models.bert import BertConfig
-from bertine.models.model import Model
-from bertine.records.sentences import Sentence, Sentences
-from bertine.taskinfo import TaskInfo
+from bertine.core.errors import BertineError
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import check_batch, split
+from bertine.data.entities import Sentence, Sentences
+from bertine.families.bert import BertConfig
+from bertine.models.heads import Model
 from bertine.tasks import task_class
-from bertine.tasks.tagging.tagged_text import Tags
-from bertine.tasks.tagging.task import IGNORED, Tagging
-from bertine.tasks.tagging.word_windows import WordFeatures
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tasks.tagged_words import Tags, WordFeatures
+from bertine.tasks.tagging import IGNORED, Tagging
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 # A word of n letters a has n pieces.
 TOKENIZER = Tokenizer.from_vocab([*SPECIAL_TOKENS, "a", "##a", "b", "##b", "."])

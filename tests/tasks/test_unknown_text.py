@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.records.examples import Example, Examples
-from bertine.records.sentences import Sentence, Sentences
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Example, Examples
 from bertine.tasks.answer import Answer
-from bertine.tasks.base import Task
-from bertine.tasks.features import Features
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import Prediction, TextClassification
-from bertine.tasks.texts.multi_label import LabelSet, MultiLabel
-from bertine.tasks.texts.regression import Score, TextRegression
+from bertine.tasks.base import Features, Task
+from bertine.tasks.classification import Prediction, TextClassification
+from bertine.tasks.multi_label import LabelSet, MultiLabel
+from bertine.tasks.tagging import Tagging
 from bertine.tasks.unknown_text import UnknownText, empty_rows, mostly_unknown, with_flags
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tasks.whole_text import Score, TextRegression
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CHINESE = "我今天在店里买了一本书"
@@ -202,7 +201,7 @@ def test_words_with_tags_count_too() -> None:
 
 
 def answer_of(words: Sequence[str]) -> object:
-    from bertine.tasks.tagging.tagged_text import Tags
+    from bertine.tasks.tagged_words import Tags
 
     return Tags(("O",) * len(words), (1.0,) * len(words))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.tasks.tagging.word_windows import Window, cover
+from bertine.tasks.tagged_words import Window, cover
 
 
 @dataclass(frozen=True)

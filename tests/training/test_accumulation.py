@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import toys
-from bertine.data.batch import Batch
-from bertine.data.split import select, split
-from bertine.models.model import Model
-from bertine.objectives.base import Objective
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.tasks.texts.classification import TextClassification
-from bertine.training.loop.step import accumulate
+from bertine.corpora.batch import Batch, select, split
+from bertine.models.heads import Model
+from bertine.objectives.losses import MlmNsp, Objective
+from bertine.tasks.classification import TextClassification
+from bertine.training.step import accumulate
 
 #: (ids, segments, next_sentence_label, {(position, label)}) of one sequence, without padding.
 Sequence = tuple[tuple[int, ...], tuple[int, ...], int, frozenset[tuple[int, int]]]

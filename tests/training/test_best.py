@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 
 import toys
 from bertine import finetune, pretrain
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.loop.best import Best, Choice, load_best, recorded_best
-from bertine.training.loop.display import Display
-from bertine.training.loop.fit import FitConfig, fit
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.objectives.losses import MlmNsp
+from bertine.training.checkpoint import Best, Choice, load_best, recorded_best
+from bertine.training.display import Display
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 
 #: Scores after steps 2, 4, 6, …: the third evaluation is the best.

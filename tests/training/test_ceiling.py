@@ -8,22 +8,22 @@ import pytest
 import torch
 
 import toys
-from bertine.data.batch import Batch
-from bertine.models.bert import PRESETS
-from bertine.models.model import Model
+from bertine.corpora.batch import Batch
+from bertine.families.bert import PRESETS
+from bertine.families.presets import preset
+from bertine.models.heads import Model
 from bertine.objectives import choose
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.presets import preset
-from bertine.training.loop import ceiling
-from bertine.training.loop.ceiling import (
+from bertine.objectives.losses import MlmNsp
+from bertine.training import ceiling
+from bertine.training.ceiling import (
     Gauge,
     matrix_rate,
     operations,
     step_cost,
     step_products,
 )
-from bertine.training.loop.display import facts_of
-from bertine.training.loop.fit import FitConfig, fit
+from bertine.training.display import facts_of
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 
 
@@ -71,7 +71,7 @@ def test_flops_of_a_real_step_agree() -> None:
     """Counted by PyTorch while the step is computed: without padding and with all layers there."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from bertine.training.loop.step import accumulate
+    from bertine.training.step import accumulate
 
     model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ids = torch.randint(5, 20, (4, 16))

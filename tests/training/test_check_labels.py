@@ -14,9 +14,8 @@ import bertine
 import toys
 from bertine import BertineError
 from bertine.cli import main
-from bertine.records.examples import read_examples
-from bertine.training.label_check.confident import find_noise
-from bertine.training.label_check.result import LabelCheck
+from bertine.data.examples import read_examples
+from bertine.training.label_check import LabelCheck, find_noise
 
 SETTINGS: dict[str, Any] = {
     "epochs": 25,

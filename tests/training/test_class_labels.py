@@ -12,10 +12,10 @@ import pytest
 
 import bertine
 import toys
-from bertine.datasets.choice_data import read_choices
-from bertine.errors import BertineError
-from bertine.records.examples import read_examples
-from bertine.records.label_sets import labels_in, read_label_sets
+from bertine.core.errors import BertineError
+from bertine.data.examples import read_examples
+from bertine.data.label_sets import labels_in, read_label_sets
+from bertine.datasets.choices import read_choices
 
 NAMES = ["old", "new"]
 QUIET: dict[str, Any] = {"precision": "fp32", "show_progress": False}

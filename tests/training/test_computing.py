@@ -12,13 +12,13 @@ import torch
 
 import toys
 from bertine import finetune, pretrain
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.models.precision import Rates
 from bertine.models.products import Product
 from bertine.training import computing
+from bertine.training import fit as fit_module
 from bertine.training.computing import computing_of_run, measured_computing
-from bertine.training.distributed.world import World
-from bertine.training.loop import fit as fit_module
+from bertine.training.distributed import World
 
 SLOW_BF16, FAST_BF16 = Rates(190e9, 100e9), Rates(100e9, 400e9)
 #: Of a model that is worth measuring; those of the toys are not.

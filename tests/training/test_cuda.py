@@ -10,13 +10,12 @@ import torch
 
 import toys
 from bertine import pretrain
-from bertine.models.gpu.compiled import compile_parts
-from bertine.models.gpu.varlen import has_flash_attention, reference, varlen_attention
-from bertine.models.model import Model
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.loop.device import send
-from bertine.training.loop.optim import AdamW, row_gradients
-from bertine.training.loop.step import accumulate
+from bertine.models.heads import Model
+from bertine.models.layers import has_flash_attention, reference, varlen_attention
+from bertine.objectives.losses import MlmNsp
+from bertine.training.optim import AdamW, row_gradients
+from bertine.training.parallel import send
+from bertine.training.step import accumulate, compile_parts
 
 pytestmark = [
     pytest.mark.cuda,

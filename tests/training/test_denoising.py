@@ -14,10 +14,10 @@ import torch
 import bertine
 import processes
 import toys
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface
-from bertine.presets import preset
+from bertine.core.errors import BertineError
+from bertine.corpora.store import TokenStore
+from bertine.families.presets import preset
+from bertine.models.family import config_to_huggingface
 
 SETTINGS: dict[str, Any] = {
     "steps": 12,

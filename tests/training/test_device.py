@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from bertine.errors import BertineError
-from bertine.training.loop.device import Norms
-from bertine.training.loop.optim import AdamW, device_clip
+from bertine.core.errors import BertineError
+from bertine.training.optim import AdamW, device_clip
+from bertine.training.parallel import Norms
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

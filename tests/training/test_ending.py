@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import bertine
 import toys
-from bertine.training.loop.ending import ending_when
+from bertine.training.checkpoint import ending_when
 
 
 def test_a_run_ends_after_the_step_at_which_it_is_asked_to(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
-from bertine.training.loop import display as display_module
-from bertine.training.loop.best import Best
-from bertine.training.loop.display import Display
+from bertine.training import display as display_module
+from bertine.training.checkpoint import Best
+from bertine.training.display import Display
+from bertine.training.finetuning.run import EpochLines, saved_line
 
 
 def scores(accuracy: float, loss: float = 1.0) -> dict[str, float]:

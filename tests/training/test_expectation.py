@@ -9,10 +9,10 @@ import pytest
 
 import bertine
 import toys
-from bertine.presets import preset
+from bertine.families.presets import preset
 from bertine.recipes import read_recipe
-from bertine.training.pretraining import expectation
-from bertine.training.pretraining.expectation import tokens_until_context, too_short
+from bertine.training.pretraining import run
+from bertine.training.pretraining.run import tokens_until_context, too_short
 
 
 def test_runs_that_are_too_short_are_told_and_others_not() -> None:
@@ -53,7 +53,7 @@ def test_pretrain_says_it_before_the_first_step(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(expectation, "_LEAST_VOCABULARY", 10)
+    monkeypatch.setattr(run, "_LEAST_VOCABULARY", 10)
     store = toys.write_store(tmp_path / "store")
     how = {"max_seq_length": 16, "batch_size": 4, "log_every": 1}
     bertine.pretrain(store, model="bert-tiny", out=tmp_path / "run", **how, **length)  # type: ignore[arg-type]

@@ -11,12 +11,11 @@ import torch.nn.functional as F
 import toys
 from bertine import load_model, prepare, pretrain, train_vocab
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.models.roberta import RobertaConfig
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.pretraining.extend import extend_vocabulary
+from bertine.core.errors import BertineError
+from bertine.families.roberta import RobertaConfig
+from bertine.models.heads import Model, new_head
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training.pretraining.pretrain import extend_vocabulary
 
 OLD = [*SPECIAL_TOKENS, "chat", "##bot", "b", "##o", "##t", "##s", "bot"]
 

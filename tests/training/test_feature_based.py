@@ -16,17 +16,17 @@ import transformers
 import bertine
 import tagged
 from bertine.cli import main
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.data.conll import read_sentences
+from bertine.data.entities import Sentence, Sentences
+from bertine.hub.modeldir import load_model
 from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import StaticStates, word_states
-from bertine.modeldir import load_model
 from bertine.models.precision import precision_name
-from bertine.models.recurrent.bilstm import BiLstmTagger, LayerMix
-from bertine.records.conll import read_sentences
-from bertine.records.sentences import Sentence, Sentences
+from bertine.models.tagger import BiLstmTagger, LayerMix
 from bertine.tasks.report import EvaluationReport
-from bertine.tasks.tagging.task import Tagging
-from bertine.training.feature_based.table import FINE_TUNING, ROWS, FeatureBasedReport
+from bertine.tasks.tagging import Tagging
+from bertine.training.feature_based.features import FINE_TUNING, ROWS, FeatureBasedReport
 
 QUICK: dict[str, Any] = {
     "max_length": 24,

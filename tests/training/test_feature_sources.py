@@ -14,15 +14,14 @@ import bertine
 import tagged
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
-from bertine.interop.elmo.directory import save_elmo
-from bertine.models.elmo.bilm import BidirectionalLm
-from bertine.models.elmo.config import ElmoConfig
-from bertine.models.recurrent.bilstm import BiLstmClassifier, BiLstmTagger
-from bertine.records.entities import may_follow
+from bertine.core.errors import BertineError
+from bertine.data.entities import may_follow
+from bertine.families.elmo import BidirectionalLm, ElmoConfig
+from bertine.hub.elmo_files import save_elmo
+from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.models.tagger import BiLstmClassifier, BiLstmTagger
 from bertine.training.feature_based.feature_based import ANSWERS
-from bertine.word_vectors.splitting import words_of
+from bertine.word_vectors.vectors import words_of
 
 QUICK: dict[str, Any] = {
     "epochs": 25,
@@ -114,8 +113,8 @@ def test_layers_of_an_elmo_are_mixed_by_learned_weights(
 
 @pytest.mark.takes(3)
 def test_states_of_an_elmo_are_its_layers(elmo: Path, data: Path, tmp_path: Path) -> None:
-    from bertine.inference.elmo.states import elmo_states
-    from bertine.records.conll import read_sentences
+    from bertine.data.conll import read_sentences
+    from bertine.inference.elmo import elmo_states
 
     embedder = ElmoEmbedder.load(elmo)
     sentences = read_sentences(data / "dev.conll")

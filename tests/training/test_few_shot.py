@@ -17,16 +17,21 @@ import bertine
 import toys
 from bertine import BertineError
 from bertine.cli import main
-from bertine.data.batch import Batch
-from bertine.models.model import Model
-from bertine.models.modern.config import ModernBertConfig
-from bertine.presets import preset
-from bertine.runs.log import read_log
-from bertine.tasks.features import Features
-from bertine.training.few_shot.batches import LabelBatches
-from bertine.training.few_shot.contrast import contrastive_loss, likeness
-from bertine.training.few_shot.encoder import contrast_rate, steps_for, weights_for
-from bertine.training.few_shot.pairs import count_pairs
+from bertine.corpora.batch import Batch
+from bertine.families.modernbert import ModernBertConfig
+from bertine.families.presets import preset
+from bertine.models.heads import Model
+from bertine.reports.run_files import read_log
+from bertine.tasks.base import Features
+from bertine.training.contrastive import (
+    LabelBatches,
+    contrast_rate,
+    contrastive_loss,
+    count_pairs,
+    likeness,
+    steps_for,
+    weights_for,
+)
 from bertine.training.finetuning.run import _Finetuning
 
 #: The toy model's vectors know nothing yet, so that all its weights must learn.

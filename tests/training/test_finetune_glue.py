@@ -17,8 +17,8 @@ import transformers
 import bertine
 import toys
 from bertine.cli import main
-from bertine.datasets.labelled import Reading, read_labelled
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.datasets.readers import Reading, read_labelled
 from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
 

@@ -10,14 +10,13 @@ import torch
 
 import bertine
 import toys
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.loop.best import Best, Choice, recorded_best
-from bertine.training.loop.display import Display
-from bertine.training.loop.fit import FitConfig, fit
-from bertine.training.loop.optim import AdamW, parameter_groups
-from bertine.training.loop.schedule import SCHEDULES
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.objectives.losses import MlmNsp
+from bertine.training.checkpoint import Best, Choice, recorded_best
+from bertine.training.display import Display
+from bertine.training.fit import FitConfig, fit
+from bertine.training.optim import SCHEDULES, AdamW, parameter_groups
 from bertine.training.run import Run
 
 QUICK: dict[str, Any] = {

@@ -16,14 +16,14 @@ import transformers
 
 import bertine
 import toys
-from bertine import modeldir
 from bertine.cli import main
+from bertine.core.errors import BertineError
+from bertine.core.rng import generator
+from bertine.data.examples import Splits
 from bertine.datasets.own_data import read_own
-from bertine.errors import BertineError
-from bertine.records.splits import Splits
-from bertine.rng import generator
-from bertine.tasks.options import TableOptions
-from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.hub import modeldir
+from bertine.tasks.labels import TableOptions
+from bertine.tasks.multi_label import MultiLabel
 
 OPTIONS = ["--batch-size", "8", "--max-length", "32", "--precision", "fp32"]
 QUICK: dict[str, Any] = {

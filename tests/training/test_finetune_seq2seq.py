@@ -16,14 +16,14 @@ import transformers
 import bertine
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.core.rng import generator
+from bertine.data.examples import read_examples
+from bertine.families.presets import preset
 from bertine.inference.baselines.measure import measure_baselines
-from bertine.interop.family import config_to_huggingface
-from bertine.presets import preset
-from bertine.records.examples import read_examples
-from bertine.rng import generator
-from bertine.tasks.seq2seq.task import TextToText
-from bertine.text.tokenizer import Tokenizer
+from bertine.models.family import config_to_huggingface
+from bertine.tasks.seq2seq import TextToText
+from bertine.tokenization.tokenizer import Tokenizer
 
 NAMES = ("anna", "ben", "clara", "david", "emma", "felix")
 
@@ -178,7 +178,7 @@ def test_any_table_is_read(home: Path, tmp_path: Path) -> None:
 def test_a_stopped_run_goes_on_bit_for_bit(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertine.training.loop import fit
+    from bertine.training import fit
 
     given = {**GIVEN, "dropout": 0.1, "epochs": 2, "checkpoint_every": 3, "baselines": False}
 

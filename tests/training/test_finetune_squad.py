@@ -17,8 +17,8 @@ import transformers
 import bertine
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.tasks.spans.task import SpanExtraction
+from bertine.core.errors import BertineError
+from bertine.tasks.spans import SpanExtraction
 from bertine.training.finetuning.learner import Learner
 from squad_files import toy_squad, write_squad
 from squad_scorers import scorer

@@ -18,10 +18,10 @@ import bertine
 import tagged
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.files import tag_file
-from bertine.modeldir import load_model
-from bertine.tasks.tagging.tagged_text import Mention
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import load_model
+from bertine.inference import tag_file
+from bertine.tasks.tagged_words import Mention
 from bertine.training.finetuning.learner import Learner
 
 QUICK: dict[str, Any] = {

@@ -13,14 +13,14 @@ import torch
 
 import toys
 from bertine import Predictor, evaluate, finetune, pretrain
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.distributed.world import World
-from bertine.training.loop.display import Display, facts_of
-from bertine.training.loop.fit import FitConfig, fit
-from bertine.training.loop.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH, Stepper
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.objectives.losses import MlmNsp
+from bertine.training.display import Display, facts_of
+from bertine.training.distributed import World
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
+from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH, Stepper
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_tokens_are_turned_into_steps(store: Path, model: Path, tmp_path: Path) 
 def test_dropout_can_be_set_for_a_model_that_has_another(
     store: Path, model: Path, tmp_path: Path
 ) -> None:
-    from bertine.modeldir import load_config
+    from bertine.hub.modeldir import load_config
 
     given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1}
     for start in (model, "bert-tiny"):
@@ -259,7 +259,7 @@ def test_the_time_left_counts_the_work_and_the_time_that_is_given(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("bertine.training.loop.display.time.monotonic", lambda: now)
+    monkeypatch.setattr("bertine.training.display.time.monotonic", lambda: now)
 
     def lines(latest: float) -> list[str]:
         """Of nine steps of ten. The last has five times the work of another; the first takes

@@ -12,17 +12,17 @@ import torch
 import transformers
 
 import toys
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.families.fitted_heads import add_mean_layer
+from bertine.hub.modeldir import load_model
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model
-from bertine.models.mean_layer import add_mean_layer
-from bertine.options.fields import declared
+from bertine.options.declare import declared
 from bertine.options.finetuning import OF_TRAINING, FinetuneOptions
 from bertine.tasks.base import Task
-from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.classification import TextClassification
 from bertine.training.finetuning.finetune import finetune
-from bertine.training.finetuning.frozen_head import check_frozen
 from bertine.training.finetuning.learner import Learner
+from bertine.training.finetuning.linear_probe import check_frozen
 
 
 def _frozen(task: str, model: Path, data: Path, out: Path, **options: Any) -> Learner:

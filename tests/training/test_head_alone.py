@@ -20,30 +20,29 @@ from torch import Tensor, nn
 
 import bertine
 import toys
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.inference.baselines.frozen import FrozenEncoder, Scaling, pair_features
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.data.examples import Example, Examples
+from bertine.families.fitted_heads import can_be_linear, make_linear
+from bertine.families.modernbert import ModernHead
+from bertine.families.roberta import DenseClassificationHead, RobertaConfig
+from bertine.hub.modeldir import load_model
 from bertine.inference.baselines.linear import LinearModel
-from bertine.inference.compute.engine import Engine
+from bertine.inference.baselines.texts import FrozenEncoder, Scaling, pair_features
+from bertine.inference.compute import Engine
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Predictor
-from bertine.interop.family import family_of
-from bertine.modeldir import load_model
 from bertine.models.config import Config
-from bertine.models.encoded import TextInputs
-from bertine.models.heads import PairHead, shares_in_common, texts_apart
-from bertine.models.model import Model
-from bertine.models.modern.heads import ModernHead
-from bertine.models.modern.linear_head import can_be_linear, make_linear
-from bertine.models.pooling import Pooling
-from bertine.models.roberta import DenseClassificationHead, RobertaConfig
-from bertine.records.examples import Example, Examples
-from bertine.tasks.features import Features
-from bertine.tasks.texts.classification import TextClassification
-from bertine.text.template import Template
-from bertine.training.finetuning import frozen_head
-from bertine.training.finetuning.head_alone import alone_is_better, few_of_many
+from bertine.models.encoder import TextInputs
+from bertine.models.family import family_of
+from bertine.models.heads import Model, PairHead, shares_in_common, texts_apart
+from bertine.models.losses import Pooling
+from bertine.tasks.base import Features
+from bertine.tasks.classification import TextClassification
+from bertine.tokenization.base import Template
+from bertine.training.finetuning import linear_probe
 from bertine.training.finetuning.learner import Learner
+from bertine.training.finetuning.linear_probe import alone_is_better, few_of_many
 
 #: For the fixture that leaves them out elsewhere.
 WITH_BASELINES = True
@@ -145,7 +144,7 @@ def test_pieces_of_few_texts_weigh_more_and_special_ones_nothing(model: Path) ->
     tokenizer, size = loaded.tokenizer, loaded.config.vocab_size
     batch = tokenizer.encode_arrays([one for one, _ in _TEXTS], [two for _, two in _TEXTS])
     features = [Features(ids, types, row) for row, (ids, types, _) in enumerate(batch)]
-    weights = frozen_head.piece_weights(tokenizer, features, size)
+    weights = linear_probe.piece_weights(tokenizer, features, size)
     assert not weights[list(tokenizer.special_ids)].any()
     texts = [text for pair in _TEXTS for text in pair]
     seen = Counter(piece for text in texts for piece in set(tokenizer.encode_plain([text])[0]))
@@ -220,7 +219,7 @@ def test_what_stands_before_the_scores_leaves_them_linear(kind: type[nn.Module])
     scaling = Scaling(states)
     fitted = LinearModel(draw.normal(size=(config.hidden_size, 3)), draw.normal(size=3), 1.0)
     task = TextClassification(("a", "b", "c"), ("text",))
-    frozen_head._set(model, task, scaling, fitted, states, Pooling())
+    linear_probe._set(model, task, scaling, fitted, states, Pooling())
     with torch.inference_mode():
         found = model.heads["classifier"](torch.from_numpy(states))
     np.testing.assert_allclose(found.numpy(), fitted.scores(scaling(states)), atol=1e-3)

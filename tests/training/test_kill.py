@@ -18,7 +18,7 @@ import torch
 import processes
 import toys
 from bertine.cli import main
-from bertine.training.loop import checkpoint
+from bertine.training import checkpoint
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,9 @@ import torch
 import bertine
 import toys
 from bertine.cli import main
-from bertine.datasets.labelled import Labelled, read_labelled
-from bertine.datasets.reading import Reading
-from bertine.errors import BertineError
-from bertine.records.examples import Examples, read_examples
+from bertine.core.errors import BertineError
+from bertine.data.examples import Examples, read_examples
+from bertine.datasets.readers import Labelled, Reading, read_labelled
 from bertine.training.finetuning.learner import Learner
 
 TEXTS = ["the old cat sleeps in the sofa .", "a soup boils in the pot ."]

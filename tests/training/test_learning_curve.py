@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertine
-import bertine.training.learning_curve.ways as ways_module
+import bertine.training.learning_curve.learning_curve as ways_module
 import toys
 from bertine import BertineError
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.training.learning_curve.learning_curve import _Curve
-from bertine.training.learning_curve.outlook import outlook
-from bertine.training.learning_curve.result import Cell, LearningCurve, point_of
-from bertine.training.learning_curve.sizes import draw_examples, sizes_of_curve
+from bertine.tasks.multi_label import MultiLabel
+from bertine.training.learning_curve.learning_curve import _Curve, draw_examples, sizes_of_curve
+from bertine.training.learning_curve.result import Cell, LearningCurve, outlook, point_of
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60).map(
     lambda names: [[name] for name in names]

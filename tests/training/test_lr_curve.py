@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bertine.training.rate.curve import DIVERGED, Landmarks, RateCurve, advise, landmarks_of
+from bertine.training.lr_find import DIVERGED, Landmarks, RateCurve, advise, landmarks_of
 
 RATES = np.geomspace(1e-7, 1e-2, 100).tolist()
 

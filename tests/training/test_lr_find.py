@@ -16,13 +16,11 @@ import bertine
 import toys
 from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
-from bertine.datasets.labelled import read_labelled
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.datasets.readers import read_labelled
 from bertine.options.finetuning import FinetuneOptions
-from bertine.training.loop.optim import AdamW
-from bertine.training.rate.curve import RateCurve
-from bertine.training.rate.page import write_files
-from bertine.training.rate.report import LrFindReport, next_command
+from bertine.training.lr_find import LrFindReport, RateCurve, next_command, write_files
+from bertine.training.optim import AdamW
 
 SETTINGS: dict[str, Any] = {
     "batch_size": 16,

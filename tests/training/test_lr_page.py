@@ -9,10 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bertine.scores import rate_text
-from bertine.training.rate.curve import Landmarks, RateCurve
-from bertine.training.rate.page import rate_plot, write_files
-from bertine.training.rate.report import LrFindReport
+from bertine.core.scores import rate_text
+from bertine.training.lr_find import Landmarks, LrFindReport, RateCurve, rate_plot, write_files
 from reports.test_html import Page
 
 RATES = np.geomspace(1e-7, 1e-2, 100).tolist()

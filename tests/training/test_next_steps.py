@@ -11,9 +11,9 @@ import pytest
 import toys
 from bertine.cli import main, parse_arguments
 from bertine.commands import COMMANDS
-from bertine.modeldir import TASK
-from bertine.taskinfo import TaskInfo
-from bertine.training.finetuning.result import next_lines
+from bertine.core.taskinfo import TaskInfo
+from bertine.hub.modeldir import TASK
+from bertine.training.finetuning.learner import next_lines
 
 
 def test_a_run_ends_with_its_page_and_commands_that_parse(

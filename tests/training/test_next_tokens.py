@@ -16,17 +16,16 @@ import torch
 import bertine
 import processes
 import toys
-from bertine.data.corruption.base import Draws
-from bertine.data.corruption.following import FollowingTokens
-from bertine.data.instances.instance import Instance
-from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface
-from bertine.options.instances import InstanceSettings
-from bertine.presets import preset
-from bertine.text.tokenizer import Tokenizer
-from bertine.training.loop import fit
+from bertine.core.errors import BertineError
+from bertine.corpora.masking import Draws, FollowingTokens
+from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.sequences import Instance
+from bertine.corpora.store import TokenStore
+from bertine.families.presets import preset
+from bertine.models.family import config_to_huggingface
+from bertine.options.pretraining import InstanceSettings
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training import fit
 
 SETTINGS: dict[str, Any] = {
     "steps": 12,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import toys
-from bertine.models.model import Model
-from bertine.training.loop.optim import AdamW, parameter_groups, row_gradients
+from bertine.models.heads import Model
+from bertine.training.optim import AdamW, parameter_groups, row_gradients
 
 STEPS = 6
 

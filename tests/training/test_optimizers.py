@@ -15,19 +15,16 @@ from torch import Tensor, nn
 
 import bertine
 import toys
-from bertine.errors import BertineError
-from bertine.interop.family import family_of
-from bertine.interop.tensorflow.checkpoint import Checkpoint
-from bertine.modeldir import load_model
-from bertine.models.model import Model
-from bertine.names import OptimizerName
-from bertine.options.optimization import Updates
-from bertine.presets import PRESETS
-from bertine.training.loop.optim import ClippedOptimizer, device_clip, row_gradients
-from bertine.training.loop.optimizers.lamb import Lamb
-from bertine.training.loop.optimizers.muon import Muon, orthogonal
-from bertine.training.loop.optimizers.named import OPTIMIZERS, optimizer_for
-from bertine.training.loop.optimizers.parts import parts_of
+from bertine.core.errors import BertineError
+from bertine.core.names import OptimizerName
+from bertine.families.presets import PRESETS
+from bertine.hub.modeldir import load_model
+from bertine.hub.tensorflow.checkpoint import Checkpoint
+from bertine.models.family import family_of
+from bertine.models.heads import Model
+from bertine.options.training import Updates
+from bertine.training.optim import ClippedOptimizer, device_clip, row_gradients
+from bertine.training.optimizers import OPTIMIZERS, Lamb, Muon, optimizer_for, orthogonal, parts_of
 
 from .test_optim import assert_equal, give, random_gradients
 

@@ -15,16 +15,16 @@ from tests import toys
 from tests.toys import log
 
 import bertine
-from bertine.errors import BertineError
-from bertine.intervals import clearly_better
-from bertine.models.bert import BertConfig
-from bertine.names import OptimizerName
-from bertine.presets import PRESETS
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
-from bertine.training.finetuning.plan import Wishes, classes_of, epochs_for, rate_for
+from bertine.core.errors import BertineError
+from bertine.core.names import OptimizerName
+from bertine.core.scores import clearly_better
+from bertine.families.bert import BertConfig
+from bertine.families.presets import PRESETS
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
+from bertine.training.finetuning.setup import Wishes, classes_of, epochs_for, rate_for
 
 
 def config(hidden_size: int) -> BertConfig:

@@ -15,26 +15,30 @@ from safetensors.torch import load_file
 
 import bertine
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.elmo.scoring import perplexity
-from bertine.inference.elmo.words import (
+from bertine.core.errors import BertineError
+from bertine.families.elmo import (
+    BEGIN,
+    DIRECTIONS,
+    END,
+    BidirectionalLm,
+    ElmoConfig,
+    WordSoftmax,
+    character_ids,
+)
+from bertine.hub.elmo_files import load_elmo
+from bertine.inference.elmo import (
     SPECIAL,
     UNKNOWN,
     Windows,
     WordCorpus,
+    perplexity,
     read_words,
     vocabulary_of,
 )
-from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
-from bertine.interop.elmo.directory import load_elmo
-from bertine.models.elmo.bilm import DIRECTIONS, BidirectionalLm
-from bertine.models.elmo.characters import BEGIN, END, character_ids
-from bertine.models.elmo.config import ElmoConfig
-from bertine.models.elmo.softmax import WordSoftmax
-from bertine.text.corpus import Corpus
-from bertine.training.elmo import pretrain_elmo as verb
-from bertine.training.elmo.both_ways import BothWays
-from bertine.training.elmo.learner import ElmoLearner
+from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.tokenization.corpus import Corpus
+from bertine.training import elmo as verb
+from bertine.training.elmo import BothWays, ElmoLearner
 
 TINY = {
     "max_characters": 20,

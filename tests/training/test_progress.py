@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bertine.training.loop.progress import Progress
-from bertine.training.loop.schedule import linear
+from bertine.training.fit import Progress
+from bertine.training.optim import linear
 
 
 def play(

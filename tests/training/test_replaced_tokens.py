@@ -15,25 +15,23 @@ import transformers
 import toys
 from bertine import evaluate, fill_mask, load_model, pretrain
 from bertine.cli import main
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.core.terms import TERMS, guessing, main_term
+from bertine.corpora.store import TokenStore
+from bertine.families.electra import ElectraConfig, generator_of
+from bertine.families.presets import preset
+from bertine.hub.modeldir import save_model
 from bertine.inference.heldout import evaluate_pretraining
-from bertine.modeldir import save_model
-from bertine.models.electra.config import ElectraConfig
-from bertine.models.electra.generator import generator_of
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.objectives.base import Term
+from bertine.models.heads import Model, new_head
+from bertine.objectives.losses import Term
 from bertine.objectives.rtd import Rtd
 from bertine.options.pretraining import PretrainOptions
-from bertine.presets import preset
 from bertine.recipes import read_recipe
-from bertine.terms import TERMS, guessing, main_term
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.loop import fit as fit_module
-from bertine.training.loop.ceiling import operations, step_cost, step_products
-from bertine.training.loop.step import accumulate
-from bertine.training.pretraining.extend import extend_vocabulary
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.training import fit as fit_module
+from bertine.training.ceiling import operations, step_cost, step_products
+from bertine.training.pretraining.pretrain import extend_vocabulary
+from bertine.training.step import accumulate
 
 #: Batches in two micro-batches; neither lines of the log nor checkpoints fall together.
 SETTINGS: dict[str, Any] = {

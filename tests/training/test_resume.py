@@ -15,12 +15,12 @@ import torch
 
 import toys
 from bertine import finetune, pretrain
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.objectives.mlm_nsp import MlmNsp
-from bertine.training.loop import checkpoint as checkpoint_module
-from bertine.training.loop.checkpoint import checkpoints
-from bertine.training.loop.fit import FitConfig, fit
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.objectives.losses import MlmNsp
+from bertine.training import checkpoint as checkpoint_module
+from bertine.training.checkpoint import checkpoints
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run, refuse_changes
 
 STEPS = 11

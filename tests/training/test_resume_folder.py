@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from bertine import finetune, pretrain
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.training.run import Run
 
 
@@ -60,7 +60,7 @@ def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) ->
 def test_two_do_not_train_in_one_folder(
     store: Path, model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertine.files import lock_folder
+    from bertine.core.files import lock_folder
     from bertine.training import run as module
 
     monkeypatch.setattr(module, "_PATIENCE", 0.0)

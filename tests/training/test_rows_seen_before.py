@@ -12,15 +12,13 @@ import torch
 
 import bertine
 import toys
-from bertine.datasets.labelled import read_labelled
-from bertine.datasets.reading import Reading
-from bertine.inference.seen_in_training import rows_known_by
+from bertine.core.taskinfo import TaskInfo
+from bertine.data.examples import KNOWN, ROWS, count_known, row_numbers, rows_as_facts
+from bertine.datasets.readers import Reading, read_labelled
+from bertine.inference.training_rows import rows_known_by
 from bertine.options.finetuning import FinetuneOptions
-from bertine.records.known_rows import KNOWN, ROWS, count_known, row_numbers, rows_as_facts
-from bertine.taskinfo import TaskInfo
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.plan import Wishes
-from bertine.training.finetuning.setup import Start, prepare
+from bertine.training.finetuning.setup import Start, Wishes, prepare
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32", "frozen": False}
 WITH_BASELINES = True

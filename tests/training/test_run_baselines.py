@@ -11,8 +11,8 @@ import pytest
 
 import bertine
 import toys
-from bertine.errors import BertineError
-from bertine.training.finetuning import run_baselines
+from bertine.core.errors import BertineError
+from bertine.training.finetuning import run as run_baselines
 from bertine.training.finetuning.learner import Learner
 
 #: For the fixture that leaves them out elsewhere.

@@ -10,9 +10,9 @@ import torch
 
 import toys
 from bertine import fill_mask
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.modeldir import load_model
+from bertine.core.errors import BertineError
+from bertine.corpora.store import TokenStore
+from bertine.hub.modeldir import load_model
 from bertine.training.pretraining.samples import MaskSamples, write_samples
 
 

@@ -10,11 +10,11 @@ from typing import get_args
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.names import ScheduleName
-from bertine.system.memory import keep_freed_memory
-from bertine.training.loop.fit import FitConfig
-from bertine.training.loop.schedule import (
+from bertine.core.errors import BertineError
+from bertine.core.names import ScheduleName
+from bertine.core.process import keep_freed_memory
+from bertine.training.fit import FitConfig
+from bertine.training.optim import (
     SCHEDULES,
     WARMUP_RATIO,
     constant,

@@ -16,7 +16,7 @@ import bertine
 import processes
 import tagged
 import toys
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.search.table import SearchResult
 from glue_files import write_glue

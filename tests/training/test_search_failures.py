@@ -11,11 +11,11 @@ import pytest
 
 import toys
 from bertine.cli import main
-from bertine.datasets.labelled import read_labelled
-from bertine.errors import BertineError
-from bertine.system import workers
+from bertine.core import workers
+from bertine.core.errors import BertineError
+from bertine.datasets.readers import read_labelled
 from bertine.training.finetuning.finetune import finetune
-from bertine.training.search import runs as search_runs
+from bertine.training.search import runs
 from bertine.training.search.table import SearchResult
 from glue_files import write_glue
 from searches import NAMES, WEIGHTS, copied, searched
@@ -32,7 +32,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, seed: int, error: Exception) -> None
             raise error
         return finetune(*args, **given)
 
-    monkeypatch.setattr(search_runs, "finetune", failing)
+    monkeypatch.setattr(runs, "finetune", failing)
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_two_searches_do_not_mix(
         seen.append(job["arguments"]["out"])
         return {"error": "enough", "mistake": True}
 
-    monkeypatch.setattr(search_runs, "run_one", second)
+    monkeypatch.setattr(runs, "run_one", second)
     with pytest.raises(BertineError, match="enough"):
         searched(model, labelled, tmp_path / "out")
     assert len(seen) == 1

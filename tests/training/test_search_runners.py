@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from bertine.errors import BertineError
-from bertine.system import workers
-from bertine.training.search import runs as search_runs
+from bertine.core import workers
+from bertine.core.errors import BertineError
+from bertine.training.search import runs
 from bertine.training.search.table import SearchResult
 from searches import GRID, NAMES, QUICK, WEIGHTS, scores, searched
 
@@ -52,10 +52,10 @@ def test_each_process_takes_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     jobs: list[dict[str, Any]] = [{}] * 4
-    search_runs.run_processes(jobs, lambda *_: None, 3, None)
+    runs.run_processes(jobs, lambda *_: None, 3, None)
     assert [entry["CUDA_VISIBLE_DEVICES"] for entry in given] == ["0", "1", "0"]
     given.clear()
-    search_runs.run_processes(jobs, lambda *_: None, 3, "cpu")
+    runs.run_processes(jobs, lambda *_: None, 3, "cpu")
     assert given == [{}, {}, {}]
 
 

@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.options.search import SearchOptions
-from bertine.training.finetuning.plan import TrainingPlan
-from bertine.training.search.folder import needed_weights
-from bertine.training.search.grid import PAPER_GRID, SearchGrid, Setting, Trial, grid_around
-from bertine.training.search.page import search_page
+from bertine.core.errors import BertineError
+from bertine.options.experiments import SearchOptions
+from bertine.training.finetuning.setup import TrainingPlan
 from bertine.training.search.runs import share_of
-from bertine.training.search.table import SearchResult, SearchRun
+from bertine.training.search.search import needed_weights
+from bertine.training.search.table import (
+    PAPER_GRID,
+    SearchGrid,
+    SearchResult,
+    SearchRun,
+    Setting,
+    Trial,
+    grid_around,
+    search_page,
+)
 
 LOW, HIGH = Setting(16, 2e-5, 3), Setting(16, 5e-5, 3)
 

@@ -12,8 +12,8 @@ import torch
 import toys
 from bertine import finetune, pretrain
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.training.loop.schedule import SCHEDULES
+from bertine.core.errors import BertineError
+from bertine.training.optim import SCHEDULES
 
 TUNE: dict[str, Any] = {
     "epochs": 2,

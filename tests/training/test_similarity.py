@@ -18,19 +18,23 @@ from hypothesis import strategies as st
 
 import bertine
 import toys
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.data.text_pairs import PairRow, PairRows
 from bertine.inference.embedding.embedder import Embedder
 from bertine.models.dropout import stream
-from bertine.records.text_pairs import PairRow, PairRows
-from bertine.tasks.features import Features
-from bertine.training.loop.step import accumulate
-from bertine.training.similarity import encoding
-from bertine.training.similarity.draws import PairDraws
-from bertine.training.similarity.holding_out import hold_out
-from bertine.training.similarity.mining import MinedNegatives
-from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
-from bertine.training.similarity.pair_file import PairFile
-from bertine.training.similarity.ranking import order_loss, ranking_losses, right_as_well
+from bertine.tasks.base import Features
+from bertine.training.similarity import objective
+from bertine.training.similarity.data import MinedNegatives, PairDraws, PairFile, hold_out
+from bertine.training.similarity.objective import (
+    Pair,
+    PairLoss,
+    PairObjective,
+    order_loss,
+    pair_batch,
+    ranking_losses,
+    right_as_well,
+)
+from bertine.training.step import accumulate
 
 SETTINGS: dict[str, Any] = {"learning_rate": 2e-3, "precision": "fp32", "batch_size": 8}
 
@@ -120,9 +124,9 @@ def test_parts_give_the_gradients_of_the_whole(
             with monkeypatch.context() as patch:
                 if len(found) == 1:  # the parts as one graph, without caching
                     patch.setattr(
-                        encoding._Cached,
+                        objective._Cached,
                         "apply",
-                        lambda _, encode, whole, parts: encoding._forward(
+                        lambda _, encode, whole, parts: objective._forward(
                             encode, whole, parts, stream.position
                         ),
                     )

@@ -14,13 +14,13 @@ import bertine
 import tagged
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.files import tag_file
+from bertine.core.errors import BertineError
+from bertine.data.conll import WordColumns, find_tagged, read_sentences
+from bertine.hub.modeldir import load_model
+from bertine.inference import tag_file
 from bertine.inference.predictor import Predictor
-from bertine.modeldir import load_model
-from bertine.models.model import Model
-from bertine.records.conll import WordColumns, find_tagged, read_sentences
-from bertine.tasks.tagging.task import Tagging
+from bertine.models.heads import Model
+from bertine.tasks.tagging import Tagging
 
 NAMES = ["O", "B-animal", "I-animal", "B-dish", "I-dish"]
 

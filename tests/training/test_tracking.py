@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bertine.errors import BertineError
-from bertine.runs.log import read_log
-from bertine.training.loop.fit import FitConfig
-from bertine.training.loop.tracking import Tracker
+from bertine.core.errors import BertineError
+from bertine.reports.run_files import read_log
+from bertine.training.display import Tracker
+from bertine.training.fit import FitConfig
 
 
 def write(folder: Path, steps: range, resume_step: int = 0, note: str = "") -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertine.cores import launch
-from bertine.errors import BertineError
-from bertine.training.distributed import world as world_module
-from bertine.training.distributed.world import World, join, together
+from bertine.core import cpu
+from bertine.core.errors import BertineError
+from bertine.training import distributed as world_module
+from bertine.training.distributed import World, join, together
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_only_a_launcher_makes_several(started: pytest.MonkeyPatch) -> None:
-    assert launch.launched()
-    assert not launch.is_main()
+    assert cpu.launched()
+    assert not cpu.is_main()
     started.delenv("MASTER_PORT")  # some schedulers set RANK and WORLD_SIZE for their own ends
-    assert not launch.launched()
-    assert launch.is_main()
-    assert launch.beside() == 1
+    assert not cpu.launched()
+    assert cpu.is_main()
+    assert cpu.beside() == 1
     started.setenv("MASTER_PORT", "1")
-    assert launch.beside() == 4
+    assert cpu.beside() == 4
     started.setenv("WORLD_SIZE", "1")
-    assert not launch.launched()
+    assert not cpu.launched()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_group_is_left_by_whoever_made_it(started: pytest.MonkeyPatch) -> None
     started.setattr(world_module.dist, "is_initialized", lambda: next(there))
     started.setattr(world_module.dist, "init_process_group", lambda *_, **__: None)
     started.setattr(world_module.dist, "PrefixStore", lambda *_: None)
-    started.setattr(launch, "store", lambda: None)
+    started.setattr(cpu, "store", lambda: None)
     started.setattr(world_module, "_made", False)  # and so again when the test is over
     assert verb() == 4
     assert left == ["the group"]

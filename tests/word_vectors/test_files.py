@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bertine import WordVectors
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.word_vectors.vectors import SETTINGS, TENSORS, WORDS
 
 WORDS_HERE = ["the", "naïve", "new_york", "北"]
@@ -153,7 +153,7 @@ def test_little_that_unpacks_to_much_is_not_read_to_its_end(
 
 def test_memory_is_looked_at_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertine.word_vectors.files._NUMBERS", 16)
-    monkeypatch.setattr("bertine.system.memory.memory_limit", lambda: 1000)
+    monkeypatch.setattr("bertine.core.process.memory_limit", lambda: 1000)
     path = tmp_path / "v.txt"
     path.write_text("".join(f"w{number} 1 2 3 4\n" for number in range(30)))
     assert len(WordVectors.load(path)) == 30

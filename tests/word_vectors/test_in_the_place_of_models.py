@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bertine
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 
 OF_WORDS = r"vectors of words, without layers and heads: use it with embed"
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertine.names import WordVectorModel
-from bertine.word_vectors.sampling import BREAK, BlockDraws
-from bertine.word_vectors.steps import Steps, Weights, batch_words
+from bertine.core.names import WordVectorModel
+from bertine.word_vectors.steps import BREAK, BlockDraws, Steps, Weights, batch_words
 
 SIZE, WIDTH, NEGATIVES = 11, 6, 3
 #: Words that share their negatives, by the method.

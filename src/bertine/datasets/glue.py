@@ -1,17 +1,28 @@
-"""The tasks of GLUE as data: files, columns, labels, metrics (Wang et al. 2018, arXiv 1804.07461).
-
-The layouts are those of the files that gluebenchmark.com gives out: a folder for each task,
-tab-separated, quotes never escaped. Only CoLA's training and dev files have no header.
-"""
+"""Read GLUE's official files into examples."""
 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from bertine.errors import BertineError
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples, note_empty_texts, row_texts
+from bertine.data.lines import first_numbers
+from bertine.data.tables import Table
+from bertine.tasks.base import Task
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.whole_text import TextRegression
+
+# The tasks of GLUE as data: files, columns, labels, metrics (Wang et al. 2018, arXiv 1804.07461).
+#
+# The layouts are those of the files that gluebenchmark.com gives out: a folder for each task,
+# tab-separated, quotes never escaped. Only CoLA's training and dev files have no header.
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _NOT_ENTAILMENT = ("entailment", "not_entailment")
@@ -164,3 +175,240 @@ def glue_task_of(dataset: str | None) -> GlueTask | None:
     GLUE's."""
     name = (dataset or "").removeprefix("glue/")
     return GLUE.get(name) if dataset == f"glue/{name}" else None
+
+
+def glue_folder(data: Path | str, task: GlueTask) -> Path:
+    """Find the folder of `task`: ``DATA/<its name>``, or `data` itself.
+
+    Raises:
+        BertineError: neither has one of the task's files.
+    """
+    data = Path(data)
+    if not data.exists():
+        raise BertineError(f"{data}: no such folder")
+    train = [task.train] if task.train else []
+    wanted = [*train, *task.validation.values(), *task.test.values()]
+    for folder in (*_folders(data, task), data):
+        if any((folder / name).is_file() for name in wanted):
+            return folder
+    raise BertineError(
+        f"{data}: has no files of GLUE's {task.name}; expected {task.folder}/{wanted[0]} in it, "
+        f"or {wanted[0]}"
+    )
+
+
+def _folders(data: Path | str, task: GlueTask) -> list[Path]:
+    """Name the folders in `data` that may hold the files of `task`."""
+    return [Path(data) / task.folder, Path(data) / task.name]
+
+
+def glue_tasks_in(data: Path | str) -> list[GlueTask]:
+    """Find the tasks that have a folder with a training file in `data`, in GLUE's order.
+
+    Raises:
+        BertineError: there is none.
+    """
+    tasks = [
+        task
+        for task in GLUE.values()
+        if task.train and any((folder / task.train).is_file() for folder in _folders(data, task))
+    ]
+    if not tasks:
+        raise BertineError(
+            f"{data}: has no folder of a GLUE task with a train.tsv in it, such as CoLA/train.tsv"
+        )
+    return tasks
+
+
+def read_glue(
+    data: Path | str, task: GlueTask, *, strict: bool = False
+) -> tuple[Examples, dict[str, Examples]]:
+    """Read the training examples of `task`, and its dev sets by the word before the names of their
+    metrics: "" for the first, the matched one of MNLI. There are none where the folder has none.
+
+    Raises:
+        BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
+            its dev files.
+    """
+    if task.train is None:
+        raise BertineError(
+            f"{task.name} is a test of a model for MNLI and has nothing to train on; fine-tune "
+            "MNLI, and evaluate that model on it"
+        )
+    folder = glue_folder(data, task)
+    if not (folder / task.train).is_file():
+        raise BertineError(f"{folder}: has no {task.train} to train on")
+    train = read_glue_file(folder / task.train, task, strict=strict)
+    files = {word: folder / name for word, name in task.validation.items()}
+    present = [path.name for path in files.values() if path.is_file()]
+    missing = [path.name for path in files.values() if path.name not in present]
+    if present and missing:
+        raise BertineError(
+            f"{folder}: has {present[0]}, but no {missing[0]}; {task.name} needs both"
+        )
+    sets = files if present else {}
+    return train, {word: read_glue_file(path, task, strict=strict) for word, path in sets.items()}
+
+
+def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examples:
+    """Read a labelled file of `task`. Rows with too many or too few cells, of which QQP has a few,
+    and rows without a gold label are left out, counted and named.
+
+    Raises:
+        BertineError: what :class:`~bertine.data.tables.Table` raises; it is no file of the task;
+            a label is not one of the task's.
+    """
+    texts, label = task.text_columns, task.label_column
+    examples: Examples[Example] = Examples(str(path), texts, label)
+    unlabelled: list[int] = []
+    with Table(
+        path,
+        format="tsv",
+        wanted=[*texts, label],
+        quotes=False,
+        strict=strict,
+        header=task.columns or None,
+        skip_damaged=True,
+    ) as table:
+        for row in table:
+            gold = table.label(row, label)
+            if gold == NO_LABEL and NO_LABEL not in task.labels:
+                unlabelled.append(row.line)
+                continue
+            if task.labels and gold not in task.labels:
+                raise BertineError(
+                    f"{path}:{row.line}: unknown label {gold!r} in the column {label!r}; "
+                    f"{task.name} has {', '.join(task.labels)}"
+                )
+            examples.items.append(Example(row_texts(table, row, texts), gold, row.line))
+        if not examples.items:
+            raise BertineError(
+                f"{path}: no row has the {len(table.columns)} columns and the label of GLUE's "
+                f"{task.name}; is it another task's file?"
+            )
+        examples.notes = table.stats.notes(table.name)
+    if unlabelled:
+        examples.notes.append(
+            f"{path}: {counted(len(unlabelled), 'row')} without a gold label left out "
+            f"({first_numbers(unlabelled)})"
+        )
+    note_empty_texts(examples)
+    return examples
+
+
+def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
+    """Read the indices and the texts of a test file. Every row needs a prediction, so none is left
+    out.
+
+    Raises:
+        BertineError: what :class:`~bertine.data.tables.Table` raises; an index is not a whole
+            number, or comes twice.
+    """
+    texts = task.test_text_columns or task.text_columns
+    examples: Examples[Example] = Examples(str(path), texts, None)
+    indices: list[str] = []
+    with Table(path, format="tsv", wanted=[task.index_column, *texts], quotes=False) as table:
+        for row in table:
+            index = table.text(row, task.index_column).strip()
+            if not (index.isascii() and index.isdigit()):
+                raise BertineError(
+                    f"{path}:{row.line}: the {task.index_column} is {index!r}, but must be a whole "
+                    "number"
+                )
+            indices.append(index)
+            examples.items.append(Example(row_texts(table, row, texts), None, row.line))
+        examples.notes = table.stats.notes(table.name)
+    if len(set(indices)) < len(indices):
+        twice = Counter(indices).most_common(1)[0][0]
+        raise BertineError(f"{path}: the {task.index_column} {twice} is there twice")
+    note_empty_texts(examples)
+    return indices, examples
+
+
+def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict[str, Path]] | None:
+    """Find the labelled files in `data` to score a model for `task` on, and the task they are of:
+    the dev files of a folder, by the word before their metrics; or the one file, by its name. A
+    model for MNLI is scored on AX too. None where `data` is none of GLUE's.
+    """
+    data = Path(data)
+    kinds = [task, GLUE["AX"]] if task.name == "MNLI" else [task]
+    for kind in kinds:
+        if data.is_file():
+            if data.name in (kind.train, *kind.validation.values()):
+                return kind, {"": data}
+            continue
+        for folder in (*_folders(data, kind), data):
+            files = {
+                word: folder / name
+                for word, name in kind.validation.items()
+                if (folder / name).is_file()
+            }
+            if files:
+                return kind, files
+    return None
+
+
+def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -> dict[str, Path]:
+    """Find the test files of `task`, by the names that the leaderboard wants for their predictions.
+
+    Raises:
+        BertineError: one is missing, unless not `required`; then what is there is the answer.
+    """
+    files: dict[str, Path] = {}
+    for written, name in task.test.items():
+        # Single-sentence tasks have the same columns: the folder of another one is no mistake that
+        # would show.
+        places = _folders(data, task)
+        if not _of_another(Path(data), task, name):
+            places.append(Path(data))
+        names = (name, *task.alone)
+        paths = [place / file for place in places for file in names if (place / file).is_file()]
+        path = paths[0] if paths else None
+        if path is not None:
+            files[written] = path
+        elif required:
+            raise BertineError(f"{data}: has no {task.folder}/{name}, the test file for {written}")
+    return files
+
+
+def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
+    """Tell what `data` is, where it is but AX's test file, on which a model for MNLI cannot be
+    scored.
+
+    Raises:
+        BertineError: it is that.
+    """
+    path, ax = Path(data), GLUE["AX"]
+    if task.name != "MNLI":
+        return
+    if path.is_file():
+        files = [path] if path.name in (*ax.test.values(), *ax.alone) else []
+    else:
+        files = list(find_glue_test(path, ax, required=False).values())
+    if files:
+        raise BertineError(
+            f"{files[0]}: is the test file of AX, which has no labels to compare with; give "
+            f"{ax.validation['']}, or have it answered by 'bertine glue-submission'"
+        )
+
+
+def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
+    """Tell whether `folder` is called like a task that is not `task` and has a test file `name`
+    too."""
+    called = folder.resolve().name
+    return any(
+        called in (other.folder, other.name) and name in other.test.values()
+        for other in GLUE.values()
+        if other is not task
+    )
+
+
+def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
+    """Make the task over its training examples: what is trained, and what a model remembers of
+    it."""
+    built: TextRegression | TextClassification
+    if task.regression:
+        built = TextRegression.from_examples(train, max_length=max_length)
+    else:
+        built = TextClassification.from_examples(train, max_length=max_length, labels=task.labels)
+    return replace(built, metric_names=task.metrics, dataset=task.dataset)

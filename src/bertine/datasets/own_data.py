@@ -7,23 +7,29 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from bertine.datasets.choice_data import SWAG, read_choices, read_trained_choices, refuse_added
-from bertine.errors import BertineError
-from bertine.options.names import option
-from bertine.records.examples import LABEL_COLUMNS, Examples, SoftExample, as_columns, read_examples
-from bertine.records.label_sets import labels_in, read_label_sets
-from bertine.records.probabilities import PREFIX, columns_of_labels, read_soft_examples
-from bertine.records.splits import Splits
-from bertine.tables.given import Source, reads_again
-from bertine.tables.layout import quotes_for
-from bertine.tables.table import Table
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.data.examples import (
+    LABEL_COLUMNS,
+    Examples,
+    SoftExample,
+    Splits,
+    as_columns,
+    read_examples,
+)
+from bertine.data.in_memory import Source, reads_again
+from bertine.data.label_sets import labels_in, read_label_sets
+from bertine.data.lines import quotes_for
+from bertine.data.soft_labels import PREFIX, columns_of_labels, read_soft_examples
+from bertine.data.tables import Table
+from bertine.datasets.choices import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.options import TableOptions
-from bertine.tasks.seq2seq.task import TextToText
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.labels import TableOptions
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.seq2seq import TextToText
+from bertine.tasks.whole_text import TextRegression
 
 #: Held out of the training file where the data has no validation file.
 HOLD_OUT = 0.1
@@ -50,8 +56,8 @@ def read_own(
         kind: the class of the task.
         swag: multiple choice with the columns of SWAG.
         known: the numbers of rows that are not held out
-            (:meth:`~bertine.records.examples.Examples.hold_out`).
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.tables.table.Table`; `quotes`
+            (:meth:`~bertine.data.examples.Examples.hold_out`).
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`; `quotes`
             of the files that may have some.
 
     Raises:

@@ -1,37 +1,172 @@
 """One reader for each kind of data: to train on, and to judge a trained model on.
 
 Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged words, GLUE's files.
-:mod:`bertine.datasets.labelled` says which one a task takes.
+:mod:`bertine.datasets.readers` says which one a task takes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from bertine.datasets.glue import glue_task, glue_task_of
-from bertine.datasets.glue_data import (
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.data.conll import WordColumns, find_tagged, named_columns, read_sentences
+from bertine.data.examples import (
+    Examples,
+    columns_of_training,
+    find_splits,
+    judged_table,
+    unused_note,
+)
+from bertine.data.in_memory import Data, GivenParts, GivenTable
+from bertine.data.spans import read_span_evaluation, read_span_splits, span_files
+from bertine.datasets.choices import SWAG
+from bertine.datasets.glue import (
     find_glue_labelled,
     glue_built,
     glue_folder,
+    glue_task,
+    glue_task_of,
     read_glue,
     read_glue_file,
     refuse_unlabelled,
 )
 from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
-from bertine.datasets.reading import Labelled, Reading
-from bertine.errors import BertineError
-from bertine.records.conll import WordColumns, find_tagged, named_columns, read_sentences
-from bertine.records.examples import Examples, columns_of_training
-from bertine.records.span_data import read_span_evaluation, read_span_splits, span_files
-from bertine.records.splits import find_splits, judged_table
-from bertine.tables.given import Data, GivenParts, GivenTable
+from bertine.options.data import (
+    DocumentContext,
+    GlueChoice,
+    SplitSeed,
+    TableColumns,
+    TableReading,
+    TaggedColumns,
+)
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
-from bertine.tasks.spans.task import MAX_LENGTH, SpanExtraction
-from bertine.tasks.tagging.task import Tagging
+from bertine.tasks.labels import TableOptions
+from bertine.tasks.spans import MAX_LENGTH, SpanExtraction, SpanLimits
+from bertine.tasks.tagging import Tagging
+
+# How labelled data are read, and what is read: what every kind of data has in common.
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The examples that a run is trained and judged on.
+
+    Attributes:
+        build: (the longest input) → the task that the training examples describe.
+        train: the training examples.
+        validation: what the model is judged on after each epoch; of none it is not judged.
+        others: further validation sets, by the word before the names of their metrics.
+        max_length: the longest input, in pieces, where nobody says.
+    """
+
+    build: Callable[[int], Task[Any]]
+    train: Examples[Any]
+    validation: Examples[Any]
+    others: dict[str, Examples[Any]] = field(default_factory=dict)
+    max_length: int = 128
+
+    def whole(self) -> Labelled:
+        """Return the same with the examples that were held out of one file back in their places."""
+        items = sorted([*self.train.items, *self.validation.items], key=lambda item: item.line)
+        return replace(
+            self,
+            train=replace(self.train, items=items),
+            validation=replace(self.validation, items=[]),
+        )
+
+
+#: What only tagged words have.
+_TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
+
+
+class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
+    """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
+    attributes are: `options` those of own tables, `limits` those of questions and contexts. Where
+    there is no validation file, `whole` says that no examples are held out, and rows whose numbers
+    are `known` (:mod:`~bertine.data.examples`) are not, as a model was trained on them."""
+
+    options: TableOptions = field(default_factory=TableOptions)
+    limits: SpanLimits | None = None
+    whole: bool = False
+    known: frozenset[int] = frozenset()
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The options of a table: columns, format, quotes, strictness, by name."""
+        return {
+            "text_columns": self.text_columns,
+            "label_column": self.label_column,
+            "format": self.format,
+            "quotes": self.quotes,
+            "strict": self.strict,
+        }
+
+    @property
+    def named(self) -> bool:
+        """Whether columns, format or quotes are said, which the official files have of their
+        own."""
+        return any(value is not None for name, value in self.table.items() if name != "strict")
+
+    def refuse(self, task: str) -> None:
+        """Raise a :class:`BertineError` if anything is given that is for other tasks."""
+        if self.limits is not None and task not in ("squad", SpanExtraction.name):
+            raise BertineError(
+                "doc_stride, max_question_length and max_answer_length are for spans, but the "
+                f"task is {task!r}"
+            )
+        self.refuse_tagging(task)
+        self.options.refuse("choice" if task == SWAG else task)
+
+    def refuse_tagging(self, task: str) -> None:
+        """Raise a :class:`BertineError` if anything is given that is for tagging, which `task` is
+        not."""
+        for name in _TAGGED:
+            value = getattr(self, name)
+            if task != Tagging.name and value is not None and value is not False:
+                raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
+
+    def given(self) -> dict[str, Any]:
+        """Return what is said at all, by name; the limits of spans under that of the first."""
+        said = _said(self, ("options", "limits", "known")) | _said(self.options)
+        return said if self.limits is None else {**said, "doc_stride": self.limits}
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what is said at all, as JSON; :meth:`from_facts` takes it back. Limits of spans
+        are left out, which say nothing of how a file is read."""
+        return {name: value for name, value in self.given().items() if name != "doc_stride"}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
+        """Take back what :meth:`to_facts` returned; unknown names are left out."""
+        own = {field.name for field in fields(cls)} - {"options", "limits", "known"}
+        options = {field.name for field in fields(TableOptions)} & facts.keys()
+        return cls(
+            **{name: facts[name] for name in own & facts.keys()},
+            options=TableOptions(**{name: facts[name] for name in options}),
+        )
+
+    def refuse_all(self) -> None:
+        """Raise a :class:`BertineError` if anything is given at all: for examples that are read
+        already, and describe their task."""
+        for name in self.given():
+            raise BertineError(
+                f"{name} is given, but the data are examples that are read already; leave it out, "
+                "or give a file or a folder"
+            )
+
+
+def _said(group: Any, but: Container[str] = ()) -> dict[str, Any]:
+    """Return the fields of a dataclass that are not as usual, by name, all but some."""
+    values = {field: getattr(group, field.name) for field in fields(group) if field.name not in but}
+    return {field.name: value for field, value in values.items() if value != field.default}
+
 
 #: Labelled sets, by the word before the names of their metrics; "" is before those of the first.
 Sets = dict[str, Examples[Any]]
@@ -264,3 +399,86 @@ def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[Non
         () if reading.text_columns else task.text_columns,
         None if reading.label_column else task.label_column,
     )
+
+
+# Read the labelled examples of a fine-tuning run, or to judge a model on, by the reader of their
+# kind.
+#
+# A new kind of data is a reader in :mod:`bertine.datasets.readers` and a line here.
+
+__all__ = ["Labelled", "Reading", "has_validation", "read_evaluation", "read_labelled"]
+
+#: The kinds of data, by the tasks and data sets that are not read from tables of one's own.
+_READERS: dict[str, Reader] = {
+    "glue": GlueReader(),
+    "squad": SpanReader(official=True),
+    "spans": SpanReader(official=False),
+    "swag": SwagReader(),
+    "tagging": TaggedReader(),
+}
+
+#: The tasks whose data have files of known names, beside which there may be others.
+_OFFICIAL = ("glue", "squad", "swag")
+
+
+def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None = None) -> Labelled:
+    """Read the examples of `data` for `task`; see :func:`bertine.finetune`. Where
+    there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
+
+    Raises:
+        BertineError: no such task; options of other tasks are given; a task of GLUE is named for
+            another data set, or not named for GLUE; columns are named for GLUE or SWAG, which
+            have their own; there is a `split_seed`, and a validation file; what reading the files
+            raises.
+    """
+    reading = reading or Reading()
+    reading.refuse(task)
+    if task in ("glue", "squad") and isinstance(data, GivenTable | GivenParts):
+        raise BertineError(
+            f"{data}: the task {task!r} reads official files, not tables in memory; give their "
+            "path, or fine-tune on the table as your own data"
+        )
+    if task not in _READERS:
+        task_class(task)  # which knows the nearest name
+    if task != "glue" and reading.glue_task is not None:
+        raise BertineError(
+            f"{reading.glue_task!r} is named as a task of GLUE, but the task is {task!r}"
+        )
+    if reading.split_seed is not None and has_validation(task, data, reading):
+        raise BertineError(
+            f"{data}: has validation examples of its own, so that {option('split_seed')} holds "
+            "none out; leave it out"
+        )
+    labelled = _READERS.get(task, TableReader()).training(
+        task, data, seed if reading.split_seed is None else reading.split_seed, reading
+    )
+    if task not in _OFFICIAL:
+        used = {labelled.train.source, labelled.validation.source}
+        labelled.train.notes += unused_note(data, used)
+    held_out = reading.whole and not has_validation(task, data, reading)
+    return labelled.whole() if held_out else labelled
+
+
+def has_validation(task: str, data: Data, reading: Reading) -> bool:
+    """Tell whether `data` have a validation file for `task`, so that nothing is held out.
+
+    Raises:
+        BertineError: there is no such file or folder, or it is not clear which file is meant.
+    """
+    return _READERS.get(task, TableReader()).has_validation(data, reading)
+
+
+def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None) -> Sets:
+    """Read the examples of `data` to judge the trained `task` on, by the word before the names of
+    their metrics; see :func:`bertine.evaluate`. Of a model that was trained
+    on a task of GLUE its official files are known.
+
+    Raises:
+        BertineError: options of tagging, or of texts with one label, are given for another task;
+            what reading the files raises.
+    """
+    reading = reading or Reading()
+    reading.refuse_tagging(task.name)
+    reading.options.refuse(task.name)
+    kind = "glue" if glue_task_of(task.task_info().dataset) else task.name
+    return _READERS.get(kind, TableReader()).evaluation(task, data, reading)

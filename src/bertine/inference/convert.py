@@ -10,23 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.errors import BertineError
-from bertine.files import check_replaceable, os_errors, read_json_object, write_json
-from bertine.inference.embedding.opened import holds_word_vectors
-from bertine.interop.directory import settings_file
-from bertine.interop.elmo.directory import WORDS as ELMO_WORDS
-from bertine.interop.elmo.directory import elmo_folder, load_elmo, save_elmo
-from bertine.interop.elmo.published import published_files
-from bertine.interop.generation_config import GENERATION_CONFIG
-from bertine.interop.weights import weight_files
-from bertine.modeldir import CONFIG, TASK, load_model, model_folder, only_here, save_model
+from bertine.core.console import Shown, visible_list
+from bertine.core.errors import BertineError
+from bertine.core.files import check_replaceable, os_errors, read_json_object, write_json
+from bertine.core.names import ActivationName, option
+from bertine.families.bart import GENERATION_CONFIG
+from bertine.hub.elmo_files import WORDS as ELMO_WORDS
+from bertine.hub.elmo_files import elmo_folder, load_elmo, published_files, save_elmo
+from bertine.hub.modeldir import CONFIG, TASK, load_model, model_folder, only_here, save_model
+from bertine.hub.weights import settings_file, weight_files
+from bertine.inference.embedding.other_embedders import holds_word_vectors
 from bertine.models.layers import ACTIVATIONS
-from bertine.names import ActivationName
-from bertine.options.names import option
 from bertine.options.verbs import takes_options
-from bertine.terminal.console import visible_list
-from bertine.terminal.shown import Shown
-from bertine.text.kinds import FILES
+from bertine.tokenization.tokenizer import FILES
 from bertine.word_vectors.vectors import WordVectors
 
 

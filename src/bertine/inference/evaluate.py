@@ -2,51 +2,132 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from bertine.data.store import is_store
-from bertine.datasets.labelled import read_evaluation
-from bertine.datasets.readers import Sets
-from bertine.datasets.reading import Reading
-from bertine.errors import BertineError
-from bertine.inference.answering import Answering
-from bertine.inference.compute.running import Computing
-from bertine.inference.elmo.evaluate_text import evaluate_text
+from bertine.core.console import progress
+from bertine.core.errors import BertineError
+from bertine.core.files import write_json
+from bertine.core.names import option
+from bertine.corpora.store import is_store
+from bertine.data.examples import Examples
+from bertine.data.in_memory import TableLike, as_data
+from bertine.datasets.readers import Reading, Sets, read_evaluation
+from bertine.hub.elmo_files import word_model_of
+from bertine.hub.modeldir import load_model
+from bertine.inference.compute import Computing
+from bertine.inference.elmo import evaluate_text
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.scoring.evaluate_vectors import (
+from bertine.inference.embedding.evaluate_vectors import (
     evaluate_vectors,
     gives_vectors,
     holds_text_pairs,
 )
 from bertine.inference.heldout import evaluate_store
-from bertine.inference.losses import worst_of
-from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs
-from bertine.inference.minimal_pairs.pairs import holds_pairs
-from bertine.inference.predictor import Predictor
-from bertine.inference.seen_in_training import seen_note
-from bertine.interop.word_models import word_model_of
-from bertine.modeldir import load_model
-from bertine.options.answering import EvaluateOptions
-from bertine.options.names import option
+from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs, holds_pairs
+from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.ranking import ranked
+from bertine.inference.training_rows import seen_note
+from bertine.options.inference import EvaluateOptions
 from bertine.options.verbs import takes_options
-from bertine.records.examples import Examples
-from bertine.tables.given import TableLike, as_data
 from bertine.tasks import TASKS
-from bertine.tasks.base import Task
-from bertine.tasks.baseline_scores import baseline_lines
-from bertine.tasks.features import Features
-from bertine.tasks.options import TableOptions
-from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
+from bertine.tasks.answer import WorstExample, WorstExamples
+from bertine.tasks.base import Features, Task
+from bertine.tasks.labels import TableOptions
+from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport, baseline_lines
 from bertine.tasks.unknown_text import UnknownText
-from bertine.tasks.worst import WorstExamples
-from bertine.terminal.console import progress
-from bertine.text.tokenizer import Tokenizer
+from bertine.tokenization.tokenizer import Tokenizer
+
+# Find the examples that a model has the highest loss on.
+#
+# A loss is the one that the task trains with, without dropout and class weights, so the numbers
+# mean what those of the training log mean; the highest ones are what has not been learned. Wrong
+# labels are often among them, where the model has not learned these by heart.
+#
+# In nats: cross-entropy of a text's class, of a choice among those of its example; binary cross-
+# entropy, the mean over the labels; of tags, the mean over the words; of spans the mean of start
+# and end. Of a regression the squared error in standard deviations of the training scores. An
+# example that is read in several windows has their mean; a question the smallest of the windows
+# that hold its answer, or, where none does, the mean of all.
+
+#: The file of the worst examples in a run's folder, and how many it holds.
+WORST = "worst.json"
+_KEPT = 20
+
+
+def worst_examples(
+    model: Computing,
+    task: Task[Any],
+    examples: Examples[Any],
+    tokenizer: Tokenizer,
+    n: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    features: Sequence[Features] | None = None,
+) -> tuple[list[WorstExample], list[float]]:
+    """Compute the `n` labelled examples with the highest loss, highest first (of equals the first),
+    and the losses of all of them, highest first.
+
+    Args:
+        model: on any device, or an engine; put into evaluation mode and back into the mode it was
+            in.
+        dtype: to compute in: bf16 (by autocast) or fp32.
+        features: of the examples, when they have been made before; None: they are made here.
+
+    Raises:
+        BertineError: an unknown label, or an input that does not fit the model.
+    """
+    answering = Answering(model, task, tokenizer, dtype)
+    features = answering.prepare(examples, features).features
+    return worst_of(task, examples, features, answering.compute(features), n)
+
+
+def write_worst(
+    folder: Path,
+    task: Task[Any],
+    examples: Examples[Any],
+    features: Sequence[Features],
+    outputs: Sequence[np.ndarray],
+) -> list[WorstExample]:
+    """Write the worst examples into a run's `folder`, as ``worst.json``: ``mean_loss`` and
+    ``num_examples`` of all, and at most 20 under ``examples``, their texts cut at 400 characters.
+    Nothing where there are no labelled examples.
+
+    The other arguments are those of :func:`worst_of`.
+
+    Returns:
+        What was written, the texts whole.
+    """
+    worst, losses = worst_of(task, examples, features, outputs, _KEPT)
+    if not worst:
+        return []
+    shown = [each.to_dict() for each in worst]
+    mean = math.fsum(losses) / len(losses)
+    write_json(folder / WORST, {"num_examples": len(losses), "mean_loss": mean, "examples": shown})
+    return worst
+
+
+def worst_of(
+    task: Task[Any],
+    examples: Examples[Any],
+    features: Sequence[Features],
+    outputs: Sequence[np.ndarray],
+    n: int,
+) -> tuple[list[WorstExample], list[float]]:
+    """Rank labelled examples by the model's `outputs` for their `features`: the `n` worst, and the
+    losses of all of them, highest first."""
+    answers = task.decode(outputs, features)
+    # The first column of a file of predictions is the answer itself.
+    value, *_ = task.output_columns(False).values()
+    values = [value(answer) for answer in answers]
+    return ranked(task.name, examples, task.losses(outputs, features), answers, values, n)
+
 
 Prediction = TypeVar("Prediction")
 
@@ -156,7 +237,7 @@ def _baseline_notes(
 ) -> list[str]:
     """Return the table of the baselines beside the model's scores, or why there is none. Where it
     is not `fair` to compare, as the model has seen the examples, none wins."""
-    from bertine.inference.baselines.again import baselines_again
+    from bertine.inference.baselines.measure import baselines_again
 
     dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
     packed = predictor.engine is not None  # computes on a CPU
@@ -174,7 +255,7 @@ def evaluate_sets(
     predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
 ) -> EvaluationReport:
     """Score a fine-tuned model on the sets of examples that
-    :func:`~bertine.datasets.labelled.read_evaluation` has read: the report on the first, with the
+    :func:`~bertine.datasets.readers.read_evaluation` has read: the report on the first, with the
     metrics of the others. `worst` as for :func:`evaluate`, of the first.
 
     Raises:
@@ -232,7 +313,7 @@ def evaluate_examples(
             None: they are made here.
         outputs: of the features, when they have been computed before.
 
-    The other arguments are those of :meth:`~bertine.inference.answering.Answering.compute`.
+    The other arguments are those of :meth:`~bertine.inference.predictor.Answering.compute`.
 
     Raises:
         BertineError: an unknown label, an input that does not fit the model, or no examples.

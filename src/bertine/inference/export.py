@@ -1,22 +1,349 @@
-"""Write a model directory as a folder that runs without Bertine: ``export``.
-
-What can be wrong without a model (the format, the packages) is checked before PyTorch
-is loaded, which takes seconds; so the module that needs it is imported in between.
-"""
+"""Make the graph of a model, compare it with the model, and write the folder."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bertine.errors import BertineError
-from bertine.inference.export_report import ExportReport
-from bertine.names import ExportFormat
-from bertine.options.answering import ExportOptions
-from bertine.options.names import option
+import numpy as np
+import tokenizers
+
+from bertine.core.console import Shown, say, visible_list
+from bertine.core.errors import BertineError, require_packages
+from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
+from bertine.core.names import ExportFormat, __version__, option
+from bertine.core.taskinfo import TaskInfo
+from bertine.data.in_memory import TableLike
+from bertine.datasets.readers import Reading
+from bertine.hub.elmo_files import word_model_of
+from bertine.hub.export import (
+    ABOUT,
+    INPUTS,
+    OPSET,
+    ExportModule,
+    compare,
+    example_inputs,
+    exported_program,
+    onnx_runner,
+    output_names,
+    quantize_onnx,
+    task_head,
+    torch_runner,
+    write_onnx,
+    write_torch,
+)
+from bertine.hub.modeldir import CONFIG, load_model, model_folder
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.export_scores import GraphScorer
+from bertine.models.config_file import read_sentence_modules
+from bertine.models.family import config_to_huggingface
+from bertine.models.heads import Model
+from bertine.models.losses import Pooling
+from bertine.options.inference import ExportOptions
 from bertine.options.vectors import AnyVectors
 from bertine.options.verbs import takes_options
-from bertine.packages import require_packages
-from bertine.tables.given import TableLike
+from bertine.tasks import TASKS, task_class
+from bertine.tasks.base import require_positions
+from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertine.hub.export import Difference
+    from bertine.inference.export_scores import GraphScores
+
+
+# Hold what ``export`` returns, for people to read.
+
+
+@dataclass(repr=False)
+class ExportReport(Shown):
+    """The result of an export.
+
+    Attributes:
+        output: the folder.
+        what: what the graph gives, in words.
+        differences: against PyTorch in fp32, by file.
+        sizes: bytes, by file.
+        vectors: whether it gives vectors, not logits.
+        scores: of model and graphs, where labelled examples were given, by set of them.
+        notes: what else a person should know.
+    """
+
+    output: Path
+    what: str
+    differences: dict[str, Difference] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    vectors: bool = False
+    scores: list[GraphScores] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """List what the command prints."""
+        lines = [f"exported to {self.output}: {self.what}"]
+        for name, difference in self.differences.items():
+            size = self.sizes[name] / 1e6
+            lines.append(f"{name}: {size:.1f} MB; {difference.text(self.vectors)}")
+        for scores in self.scores:
+            lines += scores.lines()
+        return lines + self.notes
+
+
+#: What the folder holds.
+ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
+
+#: The largest difference to PyTorch in fp32, of the largest number, that is rounding.
+_TOLERANCE = 1e-3
+
+
+def export_graph(
+    model: Path | str,
+    output: Path,
+    *,
+    format: ExportFormat,
+    int8: bool,
+    vectors: AnyVectors,
+    normalize: bool | None,
+    data: Path | str | TableLike | None,
+    reading: Reading,
+    show_progress: bool,
+) -> ExportReport:
+    """Do what :func:`bertine.export` says, once its packages are known to be there.
+
+    Raises:
+        BertineError: as there.
+    """
+    check_replaceable(
+        output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
+    )
+    source = _open(model, vectors, normalize)
+    scorer = None if data is None else _scorer(source, data, reading)
+    about = _about(source)
+    report = ExportReport(output, _what(source), vectors=source.pooling is not None)
+    if source.prompt:
+        report.notes.append(f"the graph sees no texts: put {source.prompt!r} before each")
+    if (long_text := _long_text(source)) not in ("head", "tail"):
+        report.notes.append(
+            f"longer texts were read by {long_text!r} (long_text), but tokenizer.json keeps their "
+            f"first {source.max_length} pieces"
+        )
+    graph = ExportModule(source.model, source.pooling).eval()
+    program = exported_program(graph, source.model.config.longest_input)
+    tokenizer = source.tokenizer
+    around = tokenizer.template.one
+    ends = (around.before, around.after)
+    batches = example_inputs(source.model, ends, tokenizer.special_ids, source.max_length)
+    with atomic_dir(output) as folder:
+        if format == "torch":
+            write_torch(program, folder / TORCH)
+            runners = {TORCH: torch_runner(folder / TORCH)}
+            about["file"] = TORCH
+        else:
+            write_onnx(program, folder / ONNX, output_names(source.model, source.pooling))
+            runners = {ONNX: onnx_runner(folder / ONNX)}
+            about |= {"file": ONNX, "opset": OPSET}
+            if int8:
+                quantize_onnx(folder / ONNX, folder / INT8)
+                runners[INT8] = onnx_runner(folder / INT8)
+                about["int8_file"] = INT8
+        for name, runner in runners.items():
+            difference = compare(source.model, source.pooling, batches, runner)
+            report.differences[name] = difference
+            report.sizes[name] = sum(file.stat().st_size for file in folder.glob(f"{name}*"))
+            most = np.inf if name == INT8 else _TOLERANCE * difference.scale
+            if not (difference.largest <= most and np.isfinite(difference.largest)):
+                raise BertineError(
+                    f"{model}: the exported graph answers otherwise than the model "
+                    f"({difference.text(report.vectors)}); nothing was written. Please report this"
+                )
+        about["differences"] = {
+            name: {key: getattr(difference, key) for key in ("largest", "cosine", "same")}
+            for name, difference in report.differences.items()
+        }
+        if scorer is not None:
+            report.scores = scorer.score(runners, show_progress=show_progress)
+            about["scores"] = [scores.to_dict() for scores in report.scores]
+        _write_tokenizer(folder, source)
+        _write_config(folder, source)
+        write_json(folder / ABOUT, about)
+    return report
+
+
+def _write_config(folder: Path, source: _Source) -> None:
+    """Write the model's ``config.json``; a folder of Google's has none, but the same in words of
+    its own."""
+    if (source.folder / CONFIG).exists():
+        shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
+        return
+    model = source.model
+    labels = () if source.task is None else source.task.labels
+    values = config_to_huggingface(model.config, heads=model.heads.keys(), labels=labels)
+    write_json(folder / CONFIG, values)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A model that is to be exported.
+
+    Attributes:
+        folder: with the ``config.json``.
+        pooling: of vectors; None: the logits of the task.
+        max_length: pieces at which texts are cut.
+        prompt: what is to be put before every text.
+    """
+
+    folder: Path
+    model: Model
+    tokenizer: Tokenizer
+    task: TaskInfo | None
+    pooling: Pooling | None
+    max_length: int
+    prompt: str = ""
+
+
+def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Source:
+    """Load what is to be exported.
+
+    Raises:
+        BertineError: what loading raises; a model of words or pieces; a maximum length that the
+            model does not take, or that leaves no room for text.
+    """
+    if (of_words := word_model_of(path)) is not None:
+        raise BertineError(
+            f"{path}: model_type is {of_words}, whose vectors are those of words or pieces; such "
+            "are not exported: use it with embed or similar"
+        )
+    modules = read_sentence_modules(path)
+    folder = model_folder(modules.transformer if modules else path)
+    bare = vectors.pooling is None and vectors.layer is None and normalize is None
+    if modules is None and bare:
+        loaded = load_model(folder)
+        kind = None if loaded.task is None else TASKS.get(loaded.task.name)
+        if kind is not None and kind.writes:
+            raise BertineError(
+                f"{path}: writes texts by a search, which is no graph; its vectors can be "
+                f"exported with {option('pooling', 'mean')}"
+            )
+        if loaded.task is not None and task_head(loaded.model):
+            for line in loaded.report.lines():
+                say(line)
+            longest = vectors.max_length
+            if longest is None and loaded.task.max_length is None:  # what the task itself takes
+                task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
+                longest = task.max_length
+            elif longest is None:
+                longest = loaded.task.input_length(loaded.config.longest_input)
+            require_positions(longest, loaded.config)
+            if longest <= loaded.tokenizer.template.added():
+                raise BertineError(f"max_length {longest} leaves no room for text")
+            return _Source(folder, loaded.model, loaded.tokenizer, loaded.task, None, longest)
+    embedder = Embedder.opened(
+        path,
+        **vectors.values(),
+        normalize=normalize,
+        prompt=None,
+        device="cpu",
+        precision="fp32",
+    )
+    return _Source(
+        folder,
+        embedder.model,
+        embedder.tokenizer,
+        None,
+        embedder.pooling,
+        embedder.max_length,
+        embedder.prompt,
+    )
+
+
+def _scorer(source: _Source, data: Path | str | TableLike, reading: Reading) -> GraphScorer:
+    """Read the labelled examples, before anything is computed.
+
+    Raises:
+        BertineError: the graph gives vectors; what reading raises.
+    """
+    if source.task is None:
+        raise BertineError(
+            f"{source.folder}: is exported to give vectors, which have no labels to be scored on; "
+            f"leave out {option('data')}"
+        )
+    info = replace(source.task, max_length=source.max_length)
+    task = task_class(info.name).from_info(info, source.model.config)
+    return GraphScorer(source.model, source.tokenizer, task, data, reading, info.training)
+
+
+def _long_text(source: _Source) -> str:
+    """Tell what the task reads of a text that is too long (:mod:`bertine.tasks.base`)."""
+    if source.pooling is not None or source.task is None:
+        return "head"
+    return source.task.setting("long_text", "head")
+
+
+def _what(source: _Source) -> str:
+    """Say what the graph gives."""
+    if source.pooling is not None:
+        kind = "tokens" if source.pooling.tokens else "texts"
+        width = source.pooling.width(source.model.config)
+        return f"vectors of {kind} ({source.pooling.describe()}; {width} numbers)"
+    assert source.task is not None
+    labels = source.task.labels
+    names = f" of {len(labels)} labels ({visible_list(labels[:8])}{', …' * (len(labels) > 8)})"
+    return f"the logits of the task {source.task.name!r}" + (names if labels else "")
+
+
+def _about(source: _Source) -> dict[str, Any]:
+    """Write what ``export.json`` says: what goes in, what comes out, what it means."""
+    shapes = {
+        "logits": "float32 [batch, K]",
+        "vectors": "float32 [batch, D]",
+        "token_vectors": "float32 [batch, length, D]",
+        "start_logits": "float32 [batch, length]",
+        "end_logits": "float32 [batch, length]",
+    }
+    if source.pooling is None and "token_classifier" in source.model.heads:
+        shapes["logits"] = "float32 [batch, length, K]"
+    about: dict[str, Any] = {
+        "bertine": __version__,
+        "inputs": dict.fromkeys(INPUTS, "int64 [batch, length]"),
+        "outputs": {name: shapes[name] for name in output_names(source.model, source.pooling)},
+        "max_length": source.max_length,
+        "max_positions": source.model.config.longest_input,
+    }
+    if source.pooling is not None:
+        about["pooling"] = list(source.pooling.modes)
+        about["layer"], about["normalize"] = source.pooling.layer, source.pooling.normalize
+        about["dimensions"] = source.pooling.width(source.model.config)
+        if source.prompt:
+            about["prompt"] = source.prompt
+    elif source.task is not None:
+        about["task"] = source.task.name
+        about["labels"] = list(source.task.labels)
+        about["text_columns"] = list(source.task.text_columns)
+        about["label_column"] = source.task.label_column
+        about["metrics"], about["dataset"] = list(source.task.metrics), source.task.dataset
+        about["settings"] = source.task.settings
+    return about
+
+
+def _write_tokenizer(folder: Path, source: _Source) -> None:
+    """Write the tokenizer's files; tokenizer.json cuts at the maximum length and pads to the
+    longest of a batch."""
+    source.tokenizer.save(folder, model_max_length=source.max_length)
+    backend = tokenizers.Tokenizer.from_str(source.tokenizer.backend.to_str())
+    # Of a question and its context the question is kept whole.
+    spans = source.pooling is None and "spans" in source.model.heads
+    strategy = "only_second" if spans else "longest_first"
+    direction = "left" if _long_text(source) == "tail" else "right"
+    backend.enable_truncation(source.max_length, strategy=strategy, direction=direction)
+    pad_id = source.tokenizer.pad_token_id
+    backend.enable_padding(pad_id=pad_id, pad_token=source.tokenizer.id_to_token(pad_id))
+    write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")
+
+
+# Write a model directory as a folder that runs without Bertine: ``export``.
+#
+# What can be wrong without a model (the format, the packages) is checked before PyTorch is
+# loaded, which takes seconds; so the module that needs it is imported in between.
 
 FORMATS = ("onnx", "torch")
 #: What is needed to write ONNX, and to run it for the comparison.
@@ -86,9 +413,8 @@ def export(
             ONNX_PACKAGES,
             f"export a program of PyTorch ({option('format', 'torch')})",
         )
-    from bertine.datasets.reading import Reading
-    from bertine.inference.export_graph import export_graph
-    from bertine.tasks.options import TableOptions
+    from bertine.datasets.readers import Reading
+    from bertine.tasks.labels import TableOptions
 
     return export_graph(
         model,

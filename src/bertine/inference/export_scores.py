@@ -15,25 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from bertine.data.store import is_store
-from bertine.datasets.labelled import read_evaluation
-from bertine.datasets.reading import Reading
-from bertine.errors import BertineError
-from bertine.inference.compute.running import CPU_TOKENS, in_batches, run_features
-from bertine.inference.seen_in_training import seen_note
-from bertine.interop.export import INPUTS
-from bertine.interop.export_check import Runner
-from bertine.intervals import jackknife_interval
-from bertine.models.model import Model
-from bertine.scores import is_share, score_text
-from bertine.tables.given import TableLike, as_data
-from bertine.tasks.base import Task
-from bertine.tasks.baseline_scores import shown_metrics
-from bertine.tasks.features import Features
-from bertine.tasks.report import ClassificationReport
-from bertine.terminal.console import aligned, counted, progress
-from bertine.terminal.shown import Shown
-from bertine.text.tokenizer import Tokenizer
+from bertine.core.console import Shown, aligned, counted, progress
+from bertine.core.errors import BertineError
+from bertine.core.scores import is_share, jackknife_interval, score_text
+from bertine.corpora.store import is_store
+from bertine.data.in_memory import TableLike, as_data
+from bertine.datasets.readers import Reading, read_evaluation
+from bertine.hub.export import INPUTS, Runner
+from bertine.inference.compute import CPU_TOKENS, in_batches, run_features
+from bertine.inference.training_rows import seen_note
+from bertine.models.heads import Model
+from bertine.tasks.base import Features, Task
+from bertine.tasks.report import ClassificationReport, shown_metrics
+from bertine.tokenization.tokenizer import Tokenizer
 
 #: What the model's own scores are called, beside those of files.
 MODEL = "model"

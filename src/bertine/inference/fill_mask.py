@@ -8,21 +8,20 @@ from pathlib import Path
 
 import torch
 
-from bertine.errors import BertineError
-from bertine.modeldir import LoadedModel, load_model
-from bertine.models.encoded import TextInputs
+from bertine.core.console import Shown, aligned, counted, say, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.scores import ranking
+from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.models.encoder import TextInputs
 from bertine.models.precision import finite
-from bertine.options.names import option
-from bertine.options.types import check_types
-from bertine.scores import ranking
-from bertine.terminal.console import aligned, counted, say, warn
-from bertine.terminal.shown import Shown
+from bertine.options.verbs import check_types
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A piece for a mask: its name (:mod:`bertine.text.pieces`), its probability there, the text
-    with this one mask replaced, and its number in the vocabulary."""
+    """A piece for a mask: its name (:mod:`bertine.tokenization.base`), its probability there, the
+    text with this one mask replaced, and its number in the vocabulary."""
 
     token: str
     probability: float

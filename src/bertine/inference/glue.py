@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.datasets.glue import GLUE, GlueTask, glue_task_of
-from bertine.datasets.glue_data import find_glue_test, read_glue_test
-from bertine.errors import BertineError
-from bertine.files import atomic_file
+from bertine.core.console import Shown, counted, say
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_file
+from bertine.core.names import AnswerPrecision
+from bertine.core.taskinfo import TaskInfo
+from bertine.datasets.glue import GLUE, GlueTask, find_glue_test, glue_task_of, read_glue_test
+from bertine.hub.modeldir import TASK, model_folder
+from bertine.hub.weights import is_model_directory
 from bertine.inference.predictor import Predictor
-from bertine.interop.directory import is_model_directory
-from bertine.modeldir import TASK, model_folder
-from bertine.names import AnswerPrecision
-from bertine.options.types import check_types
-from bertine.taskinfo import TaskInfo
-from bertine.tasks.features import truncation_note
+from bertine.options.verbs import check_types
+from bertine.tasks.base import truncation_note
 from bertine.tasks.unknown_text import UnknownText
-from bertine.terminal.console import counted, say
-from bertine.terminal.shown import Shown
 
 
 @dataclass(repr=False)

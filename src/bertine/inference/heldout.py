@@ -16,15 +16,16 @@ from typing import Any
 
 import torch
 
-from bertine.data.batch import Batch
-from bertine.data.checks import check_batch
-from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.split import split
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.inference.compute.running import batch_tokens, evaluating
-from bertine.modeldir import LoadedModel, load_model, model_folder
-from bertine.models.model import Model
+from bertine.core.console import Shown, progress, say
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.terms import TERMS, rarer_answers, terms_among
+from bertine.corpora.batch import Batch, check_batch, split
+from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.store import TokenStore
+from bertine.hub.modeldir import LoadedModel, load_model, model_folder
+from bertine.inference.compute import batch_tokens, evaluating
+from bertine.models.heads import Model
 from bertine.models.precision import (
     autocast,
     resolve_device,
@@ -32,16 +33,11 @@ from bertine.models.precision import (
     trained_precision,
 )
 from bertine.objectives import check_format, objective_of
-from bertine.objectives.base import Loss, Objective, Term
-from bertine.objectives.generator import read_generator
-from bertine.options.instances import InstanceSettings
-from bertine.options.names import option
-from bertine.options.objectives import ObjectiveOptions
-from bertine.tasks.worst import WorstExample
-from bertine.terminal.console import progress, say
-from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, rarer_answers, terms_among
-from bertine.text.tokenizer import Tokenizer
+from bertine.objectives.losses import Loss, Objective, Term
+from bertine.objectives.rtd import read_generator
+from bertine.options.pretraining import InstanceSettings, ObjectiveOptions
+from bertine.tasks.answer import WorstExample
+from bertine.tokenization.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
 #: loss is about 0.02 nats, that of the accuracy 0.3 points; and masks do not change between
@@ -184,7 +180,7 @@ def evaluate_pretraining(
     Raises:
         BertineError: the model has no masked-LM head; the tokenizer is not the store's; the
             objective cannot be had with this format; see also
-            :class:`~bertine.data.instances.pretraining.PretrainingData`.
+            :class:`~bertine.corpora.pretraining_data.PretrainingData`.
     """
     objective = objective or objective_of(model)
     if objective is None:

@@ -4,49 +4,180 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast, overload
 
+import numpy as np
 import torch
 
-from bertine.errors import BertineError
-from bertine.files import check_replaceable
-from bertine.inference.agreement import answer_agreement
-from bertine.inference.answering import Answering
-from bertine.inference.compute.choosing import PrecisionCheck, check_precision, unmeasured_choice
-from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import Computing
-from bertine.inference.compute.samples import sample_inputs
-from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
-from bertine.inference.explaining.explainer import Explainer
-from bertine.inference.explaining.explanation import Explanation
-from bertine.inference.files.given_texts import (
+from bertine.core.console import Shown, say, visible_list
+from bertine.core.errors import BertineError
+from bertine.core.files import check_replaceable
+from bertine.core.names import AnswerPrecision, ExplanationMethod, option
+from bertine.data.examples import Examples
+from bertine.hub.modeldir import CONFIG, LoadedModel, load_model, model_folder, save_model
+from bertine.inference.compute import (
+    Computing,
+    Engine,
+    PrecisionCheck,
+    check_precision,
+    run_batch,
+    run_features,
+    sample_inputs,
+    sample_texts,
+    unmeasured_choice,
+)
+from bertine.inference.explaining.explainer import Explainer, Explanation
+from bertine.inference.explaining.target import LEAVE_ONE_OUT
+from bertine.inference.rows import (
     Single,
+    Text,
     TextOrDict,
     checked_texts,
     is_one,
     several,
     with_names,
 )
-from bertine.modeldir import CONFIG, LoadedModel, load_model, model_folder, save_model
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
-from bertine.names import AnswerPrecision, ExplanationMethod
-from bertine.options.answering import Deciding
-from bertine.options.names import option
-from bertine.options.types import check_types
-from bertine.records.examples import Examples
+from bertine.options.inference import Deciding
+from bertine.options.verbs import check_types
 from bertine.tasks import TASKS, task_class
-from bertine.tasks.answer import Answers
-from bertine.tasks.base import Task
-from bertine.tasks.conformal import Conformal
-from bertine.tasks.costs import NO_ANSWER, Costs
-from bertine.tasks.features import Features
-from bertine.terminal.console import say, visible_list
-from bertine.terminal.shown import Shown
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.answer import Answer, Answers
+from bertine.tasks.base import Features, Task
+from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
+from bertine.tasks.unknown_text import with_flags
+from bertine.tokenization.tokenizer import Tokenizer
+
+# Compare a model's answers in a lower precision with those in fp32, in words for people.
+
+#: Texts → their answers.
+Answerer = Callable[[Sequence[Text]], list[Any]]
+
+
+def answer_agreement(
+    task: Task[Any], tokenizer: Tokenizer, answer: Answerer, exact: Answerer
+) -> str:
+    """Say for how many sample inputs `answer` and `exact` agree, e.g. "the same label as in fp32
+    for 20 of 20 sample texts". For a regression: how far the scores are apart at most.
+
+    Args:
+        task: of the model; says what its inputs are made of.
+        tokenizer: of the model; some samples are made of its vocabulary.
+        answer: a predictor in the lower precision.
+        exact: the same model in fp32.
+    """
+    inputs = task.sample_inputs(sample_texts(tokenizer))
+    ours, theirs = answer(inputs), exact(inputs)
+    kind: type[Answer] = type(theirs[0])
+    return kind.agreement(ours, theirs)
+
+
+# The one way from examples to answers: features, the model's outputs, predictions.
+
+
+@dataclass(frozen=True)
+class PreparedExamples:
+    """A set of examples and what a model reads of them.
+
+    Attributes:
+        examples: N of them.
+        features: one or more of each example, in their order.
+    """
+
+    examples: Examples[Any]
+    features: Sequence[Features]
+
+    @property
+    def costs(self) -> list[int]:
+        """Tokens of each feature."""
+        return [len(feature.input_ids) for feature in self.features]
+
+    @property
+    def pieces_cut(self) -> list[int]:
+        """Pieces of each example that the model does not read."""
+        cut = [0] * len(self.examples)
+        for feature in self.features:
+            cut[feature.row] += feature.num_truncated
+        return cut
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A model with a task, which answers. Training, evaluation, prediction and the server all go
+    through its three steps.
+
+    Attributes:
+        computing: the model, or an engine made of it.
+        task: says what is computed and how it is decided.
+        tokenizer: of the model.
+        dtype: that a model computes in; an engine has its own.
+        alone: whether each input is computed by itself, and its outputs have the same bits
+            whatever others there are.
+    """
+
+    computing: Computing
+    task: Task[Any]
+    tokenizer: Tokenizer
+    dtype: torch.dtype = torch.float32
+    alone: bool = False
+
+    def prepare(
+        self, examples: Examples[Any], features: Sequence[Features] | None = None
+    ) -> PreparedExamples:
+        """Tokenize examples, unless their `features` have been made before."""
+        if features is None:
+            features = self.task.featurize(examples, self.tokenizer)
+        return PreparedExamples(examples, features)
+
+    def compute(
+        self,
+        features: Sequence[Features],
+        *,
+        max_tokens: int | None = None,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> list[np.ndarray]:
+        """Compute the outputs for `features`; the arguments are those of
+        :func:`~bertine.inference.compute.run_features`."""
+        return run_features(
+            self.computing,
+            self.task,
+            features,
+            pad_id=self.tokenizer.pad_token_id,
+            dtype=self.dtype,
+            max_tokens=max_tokens,
+            alone=self.alone,
+            on_batch=on_batch,
+        )
+
+    def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
+        """Compute the outputs for features that are one batch already."""
+        pad_id = self.tokenizer.pad_token_id
+        return run_batch(
+            self.computing,
+            self.task,
+            features,
+            pad_id=pad_id,
+            dtype=self.dtype,
+            alone=self.alone,
+        )
+
+    def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
+        """Decide: outputs for the features → the answer to each example, flagged where the
+        vocabulary knows little of the text, or there is none."""
+        predictions = self.task.decode(outputs, prepared.features)
+        answers = self.task.answers(prepared.examples, predictions)
+        texts = [item.texts for item in prepared.examples.items]
+        return with_flags(answers, texts, prepared.features, self.tokenizer)
+
+    def answer(self, examples: Examples[Any]) -> tuple[list[Any], Sequence[Features]]:
+        """Prepare, compute and finish; return the answers and the features."""
+        prepared = self.prepare(examples)
+        return self.finish(prepared, self.compute(prepared.features)), prepared.features
+
 
 #: Texts that :meth:`Predictor.stream` holds: enough to sort by length.
 STREAM_TEXTS = 4096
@@ -280,12 +411,12 @@ class Predictor(Shown):
         one answer, a list of them (or a generator) a list.
 
         An answer is a
-        :class:`~bertine.tasks.texts.classification.Prediction`, of a regression a
-        :class:`~bertine.tasks.texts.regression.Score`, of many labels a
-        :class:`~bertine.tasks.texts.multi_label.LabelSet`, of multiple choice (what is given and
+        :class:`~bertine.tasks.classification.Prediction`, of a regression a
+        :class:`~bertine.tasks.whole_text.Score`, of many labels a
+        :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (what is given and
         the choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
-        question and context a :class:`~bertine.tasks.spans.decoding.SpanPrediction`, of tagging a
-        :class:`~bertine.tasks.tagging.tagged_text.TaggedText` (a text may also be a list of words
+        question and context a :class:`~bertine.tasks.span_scores.SpanPrediction`, of tagging a
+        :class:`~bertine.tasks.tagged_words.TaggedText` (a text may also be a list of words
         there).
 
         A dictionary has its texts under the names of the model's columns (``question`` and
@@ -408,7 +539,7 @@ class Predictor(Shown):
     @check_types
     def covering(self, coverage: float) -> Predictor:
         """Return the same model, which also gives sets of labels that hold the right one with the
-        probability `coverage` (:mod:`bertine.tasks.conformal`).
+        probability `coverage` (:mod:`bertine.tasks.calibration`).
 
         Raises:
             BertineError: it is not from 0.5 to 0.995; the task does not choose one of several
@@ -436,7 +567,7 @@ class Predictor(Shown):
         """Return the same model, which gives the label of least expected cost.
 
         Args:
-            file: csv with the costs (:class:`bertine.tasks.costs.Costs`).
+            file: csv with the costs (:class:`bertine.tasks.calibration.Costs`).
 
         Raises:
             BertineError: the task does not choose one label of a text; an answer abstains by its
@@ -492,7 +623,7 @@ class Predictor(Shown):
 
     def over_pairs(self, columns: tuple[str, str]) -> Predictor:
         """Return the same model over two texts: of a published one that does not say what it reads
-        (:attr:`~bertine.taskinfo.TaskInfo.text_columns`).
+        (:attr:`~bertine.core.taskinfo.TaskInfo.text_columns`).
 
         Raises:
             BertineError: it takes one text alone.

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from bertine.records.entities import entities, is_entity_tag
-from bertine.records.examples import Examples
-from bertine.records.label_sets import JOINT
-from bertine.records.sentences import Sentence
-from bertine.records.span_examples import Gold
-from bertine.scores import ranking
-from bertine.tasks.worst import Mark, WorstExample
-from bertine.text.spacing import close_up_places
+from bertine.core.scores import ranking
+from bertine.data.entities import Sentence, entities, is_entity_tag
+from bertine.data.examples import Examples
+from bertine.data.label_sets import JOINT
+from bertine.data.squad import Gold
+from bertine.tasks.answer import Mark, WorstExample
+from bertine.tokenization.sentences import close_up_places
 
 #: Decimals of a loss.
 _DIGITS = 5

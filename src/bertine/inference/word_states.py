@@ -18,23 +18,22 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertine.data.checks import check_batch
-from bertine.errors import BertineError
-from bertine.files import atomic_file
-from bertine.inference.compute.running import (
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_file
+from bertine.core.foreign_files import open_tensors
+from bertine.corpora.batch import check_batch
+from bertine.data.entities import OUTSIDE, Sentences
+from bertine.inference.compute import (
     batch_tokens,
     computing_with,
     device_of,
     in_batches,
 )
-from bertine.models.model import Model, weights_fingerprint
-from bertine.outside import open_tensors
-from bertine.records.entities import OUTSIDE
-from bertine.records.sentences import Sentences
-from bertine.tasks.features import Features
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.tagging.word_windows import WordFeatures
-from bertine.text.tokenizer import Tokenizer
+from bertine.models.heads import Model, weights_fingerprint
+from bertine.tasks.base import Features
+from bertine.tasks.tagged_words import WordFeatures
+from bertine.tasks.tagging import Tagging
+from bertine.tokenization.tokenizer import Tokenizer
 from bertine.word_vectors.vectors import WordVectors
 
 #: Version of what is in the files; another one is another hash.

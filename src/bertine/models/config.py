@@ -1,7 +1,7 @@
 """Config: the sizes and rates of an encoder, under the names that BERT's config.json has.
 
-Configs of all model types use these names in memory; :mod:`bertine.interop` renames the keys of
-other types when it reads and writes their files.
+Configs of all model types use these names in memory; `bertine.families` says which
+keys the files of other types have instead.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 
 if TYPE_CHECKING:
-    from bertine.models.backbone import Backbone
+    from bertine.models.encoder import Backbone
     from bertine.models.heads import HeadKind
 
 #: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine import rng
-from bertine.models.seeding import torch_seed
+from bertine.core import rng
+from bertine.models.precision import torch_seed
 
 #: The integer whose bits are 1.0, for the float types of 16 bits.
 _ONE_BITS = {torch.bfloat16: 0x3F80, torch.float16: 0x3C00}

@@ -7,19 +7,327 @@ that are computed.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from bertine.models.backbone import Backbone
+from bertine.core.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings, RowEmbeddings
-from bertine.models.encoded import BackboneOutput, PackedRows
-from bertine.models.initial import init_weights
-from bertine.models.layers import EncoderLayer, RowLayout
+from bertine.models.layers import EncoderLayer, RowLayout, init_weights
 from bertine.models.precision import autocast_dtype
+
+# What goes into a backbone and what comes out of it.
+#
+# Shape legend: B sequences, T tokens of the longest, H hidden size, P places.
+
+
+class PackedRows(Protocol):
+    """Which rows a GPU computes, worked out on the host: :class:`bertine.corpora.batch.Packing`."""
+
+    @property
+    def real(self) -> Tensor: ...
+    @property
+    def ends(self) -> Tensor: ...
+    @property
+    def longest(self) -> int: ...
+
+
+class Inputs(Protocol):
+    """The part of a batch that a model reads: :class:`bertine.corpora.batch.Batch`."""
+
+    @property
+    def input_ids(self) -> Tensor: ...
+    @property
+    def attention_mask(self) -> Tensor | None: ...
+    @property
+    def token_type_ids(self) -> Tensor | None: ...
+    @property
+    def packing(self) -> PackedRows | None: ...
+
+
+@dataclass
+class TextInputs:
+    """The inputs of a model without targets.
+
+    Attributes:
+        input_ids: int64 [B, T].
+        attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+        token_type_ids: int64 [B, T]; None: all 0.
+        packing: where the real tokens stand, for a GPU.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor | None = None
+    token_type_ids: Tensor | None = None
+    packing: PackedRows | None = None
+
+
+class Encoded(Protocol):
+    """The output of a backbone, under the names of transformers. A backbone for answers may
+    compute the last layer only when it is asked for."""
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        """[B, T, H]; what stands at padding has no meaning. T may be smaller than that of the
+        inputs where columns are padding alone."""
+        ...
+
+    @property
+    def pooler_output(self) -> Tensor | None:
+        """[B, H], what the family pools for tasks over whole inputs; None without a pooler."""
+        ...
+
+    @property
+    def hidden_states(self) -> tuple[Tensor, ...] | None:
+        """The embedding output and that of each layer that is gone through
+        (``config.passes``), one tensor more than those, [B, T, H]; None unless asked for."""
+        ...
+
+    @property
+    def first_token(self) -> Tensor:
+        """[B, H], the last state of each sequence's first token."""
+        ...
+
+    def rows(self, places: Tensor) -> Tensor:
+        """Return the last states at `places`, int64 [P], indices among the B * T tokens of the
+        inputs: [P, H]."""
+        ...
+
+
+@dataclass
+class BackboneOutput:
+    """The output of a backbone, all of it at hand; see :class:`Encoded`."""
+
+    last_hidden_state: Tensor
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+    @property
+    def first_token(self) -> Tensor:
+        return self.last_hidden_state[:, 0]
+
+    def rows(self, places: Tensor) -> Tensor:
+        return self.last_hidden_state.flatten(0, 1).index_select(0, places)
+
+
+def last_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the states of the last real token of each sequence.
+
+    Args:
+        states: [B, T, H].
+        mask: bool or 0/1 [B, T], true at real tokens; T may be larger than that of the states by
+            columns of padding. None: there is no padding.
+
+    Returns:
+        [B, H].
+    """
+    if mask is None:
+        return states[:, -1]
+    length = states.shape[1]
+    places = torch.arange(1, length + 1, device=states.device)
+    last = (mask[:, :length].long() * places).argmax(1)
+    return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1]))[:, 0]
+
+
+def with_types(inputs: Inputs) -> Tensor:
+    """Return the token types of `inputs`; zeros where it has none."""
+    types = inputs.token_type_ids
+    return torch.zeros_like(inputs.input_ids) if types is None else types
+
+
+# Keys and values of tokens that were read, kept for those that follow.
+#
+# Shape legend: R rows, A attention heads, D size of a head, T tokens that are read now, K tokens
+# that are kept, those among them.
+
+#: Places are made for so many tokens at once, or for a quarter of what is there.
+_AHEAD = 32
+
+
+class KeyValues:
+    """The keys and values of one layer's attention, for rows that go on."""
+
+    def __init__(self) -> None:
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+        self._kept = 0
+
+    def add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep more tokens, [R, A, T, D] each; return those of all, [R, A, K, D]."""
+        end = self._kept + keys.shape[2]
+        self._keys = _placed(self._keys, keys, self._kept)
+        self._values = _placed(self._values, values, self._kept)
+        self._kept = end
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+    def choose(self, rows: Tensor) -> None:
+        """Let the rows be those of these numbers, int64 [R]."""
+        if self._keys is not None and self._values is not None:
+            self._keys = self._keys.index_select(0, rows)
+            self._values = self._values.index_select(0, rows)
+
+
+def _placed(room: Tensor | None, new: Tensor, start: int) -> Tensor:
+    """Write `new` [R, A, T, D] behind the `start` tokens in `room`, which is made larger where it
+    has no place."""
+    r, a, t, d = new.shape
+    end = start + t
+    if room is None or room.shape[2] < end:
+        larger = new.new_empty(r, a, end + max(_AHEAD, end // 4), d)
+        if room is not None:
+            larger[:, :, :start] = room[:, :, :start]
+        room = larger
+    room[:, :, start:end] = new
+    return room
+
+
+def same_rows(rows: Tensor, count: int) -> bool:
+    """Tell whether `rows` are all of `count` rows in their order, so that nothing has to move."""
+    return len(rows) == count and bool((rows == torch.arange(count, device=rows.device)).all())
+
+
+# What a backbone is to the rest of Bertine: how it is called, and which of its parts others take.
+#
+# Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, V
+# vocabulary size, E width of the embeddings.
+
+
+class Backbone(nn.Module):
+    """Ids to states; the base of every model type's, which fills in what is here.
+
+    The names of the attributes are also those of weights: ``backbone.layers.0.…``.
+
+    Attributes:
+        config: its sizes.
+        embeddings: what stands before the layers, with the ``word_embeddings``. Trained at the
+            lowest rate under ``layer_decay``, not at all under ``freeze_embeddings``.
+        layers: those with weights of their own, in their order. Frozen, compiled, sharded, and
+            given rates one by one. ``config.passes`` says in which order they are gone through.
+        pooler: of the first token's state; None: there is none.
+        takes_packing: whether `packing` may be given, so that a GPU computes no padding.
+        reads_padding: whether padding beside a real token changes its states (MobileBERT, whose
+            tokens are read with their neighbours; its weights were made so). Where that is set to
+            False, each text is computed as if it stood alone: so are answers, which must not
+            depend on what other texts are in a batch, and graphs.
+        shows_attention: whether :meth:`attention_scores` is there.
+    """
+
+    takes_packing: ClassVar[bool] = False
+    shows_attention: ClassVar[bool] = False
+    reads_padding: bool = False
+
+    config: Config
+    embeddings: nn.Module
+    layers: nn.ModuleList
+    pooler: nn.Linear | None
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        packing: PackedRows | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> BackboneOutput:
+        """Encode a batch.
+
+        Args:
+            input_ids: int64 [B, T], T at most ``config.longest_input``.
+            attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
+            token_type_ids: int64 [B, T]; None: all 0.
+            output_hidden_states: also return every layer's output.
+            packing: where the real tokens stand, in place of `attention_mask`: what lies at
+                others is not computed (rows that make a round number excepted).
+            word_vectors: [B, T, E], read in place of the embeddings of `input_ids`, to see what
+                an answer owes to them; for batches without padding.
+        """
+        raise NotImplementedError
+
+    def weights_of_passes(self) -> int:
+        """Count the weights of the layers that each token meets: of those that layers share, as
+        often as it meets them."""
+        passes = list(self.config.passes)
+        own = [sum(p.numel() for p in layer.parameters()) for layer in self.layers]
+        for name, owner in self.config.tied_modules.items():
+            lent = self.get_submodule(owner).parameters()
+            own[int(name.split(".")[1])] += sum(p.numel() for p in lent)
+        return sum(own[number] for number in passes)
+
+    @property
+    def word_weights(self) -> Tensor:
+        """The word embeddings, [V, E]: a tied decoder multiplies with them."""
+        raise NotImplementedError
+
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return what the heads of a layer score each pair of tokens with: before the softmax, in
+        which padding is not left out yet, and without dropout.
+
+        Args:
+            layer: its number, from 0 on.
+            states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
+            token_type_ids: int64 [B, T], for a backbone whose attention asks for them; None: all
+                0.
+
+        Returns:
+            [B, A, T, T], the looking token first; differentiable.
+
+        Raises:
+            BertineError: a backbone of this type cannot tell.
+        """
+        raise BertineError(f"the attention of {self.config.title} cannot be shown")
+
+    def writer(
+        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
+    ) -> tuple[Any, Sequence[Sequence[int]]]:
+        """Make what writes texts; for models whose config says ``writes_with``.
+
+        Args:
+            scores: turns states [R, H] into those of the next token, [R, V].
+            texts: ids of N texts: to go on with, or where an encoder reads them to answer.
+
+        Returns:
+            What scores next tokens (:class:`bertine.models.generation.NextTokens`) for one search,
+            and the N prompts that the search begins with.
+
+        Raises:
+            BertineError: a backbone of this type writes no texts.
+        """
+        raise BertineError(f"{self.config.title} writes no texts")
+
+    def traced(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None,
+        output_hidden_states: bool = False,
+    ) -> BackboneOutput:
+        """Encode a batch in operators that a graph for export can hold: without a decision that
+        looks at the numbers. The arguments are those of :meth:`forward`."""
+        return self(input_ids, attention_mask, token_type_ids, output_hidden_states)
+
+
+@contextlib.contextmanager
+def each_text_alone(module: nn.Module) -> Iterator[None]:
+    """Let the backbones in `module` read no padding while it is entered."""
+    backbones = [part for part in module.modules() if isinstance(part, Backbone)]
+    before = [backbone.reads_padding for backbone in backbones]
+    for backbone in backbones:
+        backbone.reads_padding = False
+    try:
+        yield
+    finally:
+        for backbone, reads in zip(backbones, before, strict=True):
+            backbone.reads_padding = reads
+
 
 #: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
 #: them into place for the attention and back.
@@ -50,7 +358,7 @@ class RowBackbone(Backbone):
         packing: PackedRows | None = None,
         word_vectors: Tensor | None = None,
     ) -> BackboneOutput:
-        """Encode a batch; see :class:`bertine.models.backbone.Backbone`.
+        """Encode a batch; see :class:`bertine.models.encoder.Backbone`.
 
         Raises:
             ValueError: `word_vectors` for a batch with padding.
@@ -194,7 +502,7 @@ class Encoder(RowBackbone):
     def attention_scores(
         self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the scores of a layer's heads; see :class:`bertine.models.backbone.Backbone`."""
+        """Return the scores of a layer's heads; see :class:`bertine.models.encoder.Backbone`."""
         chosen = self.layers[self.config.passes[layer]]
         assert isinstance(chosen, EncoderLayer)
         return chosen.attention.scores(states)

@@ -14,11 +14,146 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.dropout import dropout_add, stream
-from bertine.models.fast.torch_private import gelu_backward, softmax_backward
-from bertine.models.gpu.varlen import varlen_attention
+from bertine.models.torch_private import (
+    flash_attention,
+    gelu_backward,
+    has_flash_forward,
+    softmax_backward,
+)
+
+# Initial weights as the published code of BERT draws them.
+
+
+@torch.no_grad()
+def init_weights(module: nn.Module, std: float) -> None:
+    """Initialize as the published code does: matrices and embeddings from a normal of standard
+    deviation `std` cut off at two deviations (not rescaled), biases 0, layer norms 1 and 0. What
+    has other parameters or constants of its own sets them in its ``reset_parameters``, and a matrix
+    may have a deviation of its own (:func:`set_initial_std`).
+
+    Raises:
+        TypeError: a part has parameters of its own and no ``reset_parameters``: read from a file
+            without them, they would be what stands in memory.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            truncated_normal_(part.weight, getattr(part, "initial_std", std))
+            if isinstance(part, nn.Linear) and part.bias is not None:
+                part.bias.zero_()
+        elif isinstance(part, nn.LayerNorm):
+            part.weight.fill_(1.0)
+            if part.bias is not None:
+                part.bias.zero_()
+        elif any(True for _ in part.parameters(recurse=False)):
+            reset: Callable[[], None] | None = getattr(part, "reset_parameters", None)
+            if reset is None:
+                raise TypeError(f"{type(part).__name__} has no reset_parameters")
+            reset()
+        elif any(True for _ in part.buffers(recurse=False)):
+            constants: Callable[[], None] | None = getattr(part, "reset_parameters", None)
+            if constants is not None:
+                constants()
+
+
+def truncated_normal_(tensor: Tensor, std: float) -> None:
+    """Fill `tensor` from a normal of deviation `std` cut off at two deviations.
+
+    What falls beyond is drawn again: ten times as fast on a CPU as inverting the distribution
+    function, which is what ``trunc_normal_`` does.
+    """
+    if tensor.is_meta:
+        return
+    flat = tensor.view(-1).normal_()
+    while (outside := (flat.abs() > 2).nonzero()[:, 0]).numel():
+        flat[outside] = torch.randn(outside.numel(), dtype=flat.dtype, device=flat.device)
+    flat.mul_(std)
+
+
+def set_initial_std(layer: nn.Linear | nn.Embedding, std: float) -> None:
+    """Have :func:`init_weights` draw the matrix of `layer` with a deviation of its own."""
+    layer.initial_std = std  # type: ignore[assignment]
+
+
+# Attention over sequences that lie one after another without padding, for GPUs.
+#
+# Shape legend: N rows of all sequences together, S sequences, A attention heads, D head size.
+
+#: What flash attention takes, of the shapes a BERT may have.
+_HEAD_SIZES = range(8, 257, 8)
+
+
+def has_flash_attention(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+    """Tell whether PyTorch's flash attention runs there: a GPU of NVIDIA's Ampere generation or
+    newer, 16-bit numbers, a head size that is a multiple of 8 and at most 256."""
+    return (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_size in _HEAD_SIZES
+        and torch.version.cuda is not None
+        and has_flash_forward()
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
+
+
+def varlen_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ends: Tensor,
+    longest: int,
+    p: float = 0.0,
+    window: int | None = None,
+) -> Tensor:
+    """Compute softmax(q k' / sqrt(D)) v of each sequence by itself, with dropout on the
+    probabilities.
+
+    On a GPU, flash attention; ask :func:`has_flash_attention` before. PyTorch's public
+    ``varlen_attn`` (2.13) has no dropout, but the operator that it calls has, and draws the mask
+    inside the kernel from the GPU's generator, so that neither mask nor probabilities ever lie in
+    memory; it is therefore called directly. In its backward pass sums are added in no fixed
+    order, unless ``torch.use_deterministic_algorithms(True)`` asks for one.
+
+    On a CPU, :func:`reference`.
+
+    Args:
+        q, k, v: [N, A, D].
+        ends: int32 [S + 1], where each sequence begins and the last ends: 0, …, N. Sequences may
+            be empty.
+        longest: at least as long as each of them.
+        p: dropout rate of the probabilities.
+        window: how many rows to either side of its own a row looks at; None: at the whole sequence.
+
+    Returns:
+        [N, A, D].
+    """
+    if q.device.type == "cpu":
+        return reference(q, k, v, ends, p, window)
+    return flash_attention(q, k, v, ends, longest, p, window)
+
+
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ends: Tensor,
+    p: float = 0.0,
+    window: int | None = None,
+) -> Tensor:
+    """Return what :func:`varlen_attention` computes, as plain products over all N x N pairs with
+    those of different sequences, or beyond the window, left out: what tests compare with."""
+    row = torch.arange(q.shape[0], device=q.device)
+    sequence = torch.searchsorted(ends[1:].contiguous(), row, right=True)
+    other = sequence[:, None] != sequence[None, :]
+    if window is not None:
+        other = other | ((row[:, None] - row[None, :]).abs() > window)
+    scores = torch.einsum("iad,jad->aij", q, k).float() * q.shape[-1] ** -0.5
+    probs = torch.softmax(scores.masked_fill(other, float("-inf")), -1).to(v.dtype)
+    if p > 0.0:
+        probs = torch.nn.functional.dropout(probs, p)
+    return torch.einsum("aij,jad->iad", probs, v)
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -93,7 +228,7 @@ class RowLayout:
         bias: [B or 1, 1, T or 1, T] added to attention scores: 0 where a token may look, -inf where
             not, as at padding; None: at all tokens.
         ends: int32 [S + 1], where among the N rows the sequences begin, and N; attention is then
-            over the rows as they are (:mod:`bertine.models.gpu.varlen`). None: over [B, T].
+            over the rows as they are (:mod:`bertine.models.layers`). None: over [B, T].
         longest: where there are `ends`, a bound of the lengths.
     """
 

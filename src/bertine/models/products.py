@@ -2,7 +2,7 @@
 
 What the flags of a processor say is no measure: some that have bf16 instructions multiply fp32
 faster, and with a narrow product or busy neighbours one thread may be faster than two. So the
-choices of :mod:`bertine.models.precision` and :mod:`bertine.models.threads` are made by timing.
+choices of :mod:`bertine.models.precision` and :mod:`bertine.models.precision` are made by timing.
 """
 
 from __future__ import annotations

@@ -6,18 +6,17 @@ from importlib import import_module
 
 import torch
 
-from bertine.errors import BertineError
-from bertine.interop.family import family_of
+from bertine.core.errors import BertineError
+from bertine.core.names import OBJECTIVES, InputFormat
 from bertine.models.config import Config
-from bertine.models.model import Model
-from bertine.names import InputFormat
-from bertine.objectives.base import Objective
-from bertine.options.objectives import ObjectiveOptions
-from bertine.registry import OBJECTIVES
+from bertine.models.family import family_of
+from bertine.models.heads import Model
+from bertine.objectives.losses import Objective
+from bertine.options.pretraining import ObjectiveOptions
 
 
 def objective(name: str) -> Objective:
-    """Return the objective `name`, one of :data:`bertine.registry.OBJECTIVES`.
+    """Return the objective `name`, one of :data:`bertine.core.names.OBJECTIVES`.
 
     Raises:
         BertineError: there is no such objective.

@@ -8,30 +8,96 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.data.batch import Batch
-from bertine.data.corruption.replaced import TokenReplacing
-from bertine.data.instances.formats import PAIR_FORMATS
+from bertine.core.console import say, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import InputFormat
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import Batch
+from bertine.corpora.formats import PAIR_FORMATS
+from bertine.corpora.masking import TokenReplacing
+from bertine.families.electra import (
+    ElectraConfig,
+    Generator,
+    as_masked_lm,
+    generator_from,
+    generator_of,
+    sample,
+)
+from bertine.hub.modeldir import load_model, save_model
 from bertine.models.config import Config
-from bertine.models.electra.config import ElectraConfig
-from bertine.models.electra.generator import generator_of
-from bertine.models.electra.sampling import sample
-from bertine.models.encoded import Encoded
-from bertine.models.encoder import Encoder
-from bertine.models.heads import new_head
+from bertine.models.encoder import Encoded, Encoder
+from bertine.models.heads import Model, new_head
 from bertine.models.losses import sum_cross_entropy
-from bertine.models.model import Model
-from bertine.names import InputFormat
-from bertine.objectives.base import LossDefaults, Term
-from bertine.options.instances import InstanceSettings
-from bertine.options.objectives import ObjectiveOptions, ReplacementOptions
+from bertine.objectives.losses import LossDefaults, Term
+from bertine.options.pretraining import InstanceSettings, ObjectiveOptions, ReplacementOptions
+from bertine.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertine.text.tokenizer import Tokenizer
+    from bertine.tokenization.tokenizer import Tokenizer
+
+
+# The generator of replaced-token detection, from a model directory and into one.
+
+#: Sizes of embeddings, which a generator has in common with its discriminator.
+_SHARED = ("embedding_size", "max_position_embeddings", "type_vocab_size")
+
+
+def read_generator(
+    path: Path | str, model: Model, tokenizer: Tokenizer, dropout: float | None = None
+) -> Generator:
+    """Read the generator in the model directory `path`, to be trained on with `model`, whose
+    embeddings take the place of its own.
+
+    Args:
+        tokenizer: of the model, as it was loaded.
+        dropout: on hidden states and attention, in place of the generator's own rates.
+
+    Raises:
+        BertineError: there is no model, or it is of another type, without an MLM head, of another
+            vocabulary, or of embeddings of other sizes.
+    """
+    loaded = load_model(path, dropout=dropout)
+    for line in loaded.report.lines():
+        say(f"generator: {line}")
+    if "mlm" not in loaded.model.heads:
+        raise BertineError(
+            f"{path}: has no MLM head, so it is no generator; give one that "
+            "transformers opens as ElectraForMaskedLM"
+        )
+    if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
+        raise BertineError(
+            f"{path}: its vocabulary is not that of the model; a generator and a discriminator "
+            "are trained together, and go on together"
+        )
+    theirs, ours = loaded.config, model.config
+    for name in ("model_type", "vocab_size", *_SHARED):
+        wanted, held = getattr(ours, name), getattr(theirs, name)
+        if held != wanted:
+            raise BertineError(
+                f"{path}: its {name} is {held}, but the model's is {wanted}; a generator shares "
+                "the model's embeddings"
+            )
+    if not torch.equal(loaded.model.backbone.word_weights, model.backbone.word_weights):
+        warn(f"{path}: its embeddings are not the model's; the model's take their place")
+    return generator_from(loaded.model)
+
+
+def write_generator(out: Path, model: Model, tokenizer: Tokenizer, task: TaskInfo) -> None:
+    """Write the generator of `model` as a model directory, which fills masks.
+
+    Raises:
+        BertineError: the folder cannot be written.
+    """
+    alone = as_masked_lm(model)
+    assert alone is not None
+    save_model(out, alone, tokenizer, task=task)
 
 
 @dataclass
@@ -73,7 +139,7 @@ class Rtd(LossDefaults):
     token, whether the generator put it there.
 
     The generator is one of the model's heads, with layers of its own over the model's embeddings
-    (:class:`bertine.models.electra.generator.Generator`), so the optimizer, checkpoints and
+    (:class:`bertine.families.electra.Generator`), so the optimizer, checkpoints and
     clipping cover both; the discriminator is the model that is kept. No gradient goes through the
     drawing of tokens. A drawn token that is the original counts as original. All real tokens
     are classified, special ones among them, as in the published code; 15% of the chosen tokens stay

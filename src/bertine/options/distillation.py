@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertine.names import (
+from bertine.core.names import (
     MapKind,
     ObjectiveName,
     SoftTokens,
@@ -14,14 +14,22 @@ from bertine.names import (
     TeacherTask,
     TokenTypesOfTeacher,
 )
-from bertine.options.fields import OptionGroup, declare, like
+from bertine.options.data import OwnTable, SplitSeed, TableColumns, TableReading, TaggedColumns
+from bertine.options.declare import OptionGroup, declare, like
 from bertine.options.finetuning import Calibrating, FinetuneRecipe, InputLength
-from bertine.options.instances import InstanceOptions
-from bertine.options.machine import Machine
-from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
-from bertine.options.pretraining import Learning, Length, SecondPhase
-from bertine.options.reading import OwnTable, SplitSeed, TableColumns, TableReading, TaggedColumns
-from bertine.options.run import Loading, Resuming, RunOutput, Saving
+from bertine.options.pretraining import InstanceOptions, Learning, Length, SecondPhase
+from bertine.options.training import (
+    DropoutRate,
+    Loading,
+    Machine,
+    Patience,
+    Rate,
+    Resuming,
+    RunOutput,
+    Saving,
+    Updates,
+    WarmUp,
+)
 
 _STORE = "on a token store"
 _TASK = "on texts of a task"
@@ -126,7 +134,7 @@ class StoreTerms(OptionGroup):
         "choose rarer tokens for prediction more often: in proportion to their count in the store "
         "to minus this; 0: all alike",
         more="As in the published code, but within each sequence "
-        "(:func:`~bertine.data.corruption.masked.rarer_first`).",
+        "(:func:`~bertine.corpora.masking.rarer_first`).",
         least=0,
     )
     freeze_positions: bool = declare(False, "do not train the position embeddings")
@@ -149,7 +157,7 @@ class TaskTerms(OptionGroup):
 
 class MapTerms(OptionGroup):
     """Options of the terms on hidden maps and attention maps, layer by layer
-    (:mod:`bertine.objectives.distillation.maps`)."""
+    (:mod:`bertine.objectives.distillation`)."""
 
     title = "layer by layer"
 

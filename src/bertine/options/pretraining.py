@@ -1,17 +1,314 @@
-"""Options of pre-training."""
+"""Options of how pre-training sequences are made of a token store."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from bertine.names import Initialization, ObjectiveName
-from bertine.options.fields import OptionGroup, declare, like
-from bertine.options.instances import InstanceOptions
-from bertine.options.machine import Machine, Sharding
-from bertine.options.objectives import ObjectiveOptions
-from bertine.options.optimization import DropoutRate, Patience, Rate, Updates, WarmUp
-from bertine.options.run import Loading, Notes, Resuming, RunOutput
+from bertine.core.errors import BertineError
+from bertine.core.names import (
+    Initialization,
+    InputFormat,
+    Masking,
+    ObjectiveName,
+    SoftmaxName,
+    WordSplitting,
+)
+from bertine.options.data import CorpusReading
+from bertine.options.declare import OptionGroup, declare, like
+from bertine.options.training import (
+    DropoutRate,
+    Loading,
+    Machine,
+    Notes,
+    Patience,
+    Rate,
+    Resuming,
+    RunOutput,
+    Seed,
+    Sharding,
+    Updates,
+    WarmUp,
+)
+
+
+class InstanceForm(OptionGroup):
+    """Options that say what a sequence is, and which of its tokens may be hidden together."""
+
+    title = "instances (the paper's: --config paper)"
+
+    max_seq_length: int = declare(
+        128, "tokens of a sequence with its special tokens, at the most", least=8
+    )
+    input_format: InputFormat | None = declare(
+        None,
+        "what a sequence is made of; full and doc sentences need objective mlm, rtd, clm, "
+        "denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm",
+        otherwise="as in the model's paper: segment pairs for BERT and XLNet, sentence order for "
+        "ALBERT, running text for GPT-1, full sentences for the others",
+        more="One of segment-pair, sentence-pair, full-sentences, doc-sentences, "
+        "sentence-order, neighbours and running-text (:mod:`bertine.corpora.formats`).",
+    )
+    whole_word_mask: bool = declare(False, "choose whole words for prediction")
+    ngrams: int = declare(
+        1,
+        "choose runs of up to so many tokens, or whole words, shorter ones more often; ALBERT's "
+        "paper has 3",
+        more="A run of n comes with a probability proportional to 1/n "
+        "(:mod:`bertine.corpora.masking`).",
+        least=1,
+        most=10,
+    )
+    masking: Masking = declare(
+        "dynamic",
+        "of the tokens to predict: anew at every step, or static, in the same `dupe_factor` ways "
+        "again",
+        more="See :class:`~bertine.corpora.pretraining_data.PretrainingData`.",
+    )
+
+
+class InstanceOptions(InstanceForm, Seed):
+    """Options that say how batches of sequences are made, with what the model decides still
+    open."""
+
+    title = "instances (the paper's: --config paper)"
+
+    batch_size: int = declare(32, "sequences in an update", least=1)
+    masked_lm_prob: float = declare(
+        0.15, "share of the tokens that are predicted", above=0, below=1
+    )
+    max_predictions_per_seq: int | None = declare(
+        None,
+        "at most so many of them in a sequence",
+        otherwise="as many as their share asks for in a full one",
+        least=1,
+    )
+    mask_split: Sequence[float] | None = declare(
+        None,
+        "of the predicted tokens, the shares that become the mask, become a random token, stay",
+        otherwise="as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15",
+        values=3,
+        least=0,
+        most=1,
+    )
+    short_seq_prob: float = declare(
+        0.1, "share of segment pairs that are made shorter at random", least=0, most=1
+    )
+    dupe_factor: int = declare(
+        10, "with static masking, in how many ways; the paper's is ten", least=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        split = self.mask_split
+        if split is None:
+            return
+        if len(split) != 3:
+            raise BertineError(
+                f"mask_split is {list(split)}, but must be three shares: masked, random, kept"
+            )
+        if min(split) < 0 or abs(sum(split) - 1) > 1e-6:
+            raise BertineError(
+                f"mask_split is {tuple(split)}, but must be three shares (masked, random, kept) "
+                "that add up to 1"
+            )
+
+
+class InstanceSettings(InstanceOptions):
+    """Options that say how batches of sequences are made, all that they depend on but store and
+    tokenizer."""
+
+    input_format: InputFormat = like(
+        InstanceForm, "input_format", default="segment-pair", otherwise=""
+    )
+    mask_split: Sequence[float] = like(
+        InstanceOptions, "mask_split", default=(0.8, 0.1, 0.1), otherwise=""
+    )
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Of the predicted tokens, those masked, replaced at random, kept."""
+        masked, random, kept = self.mask_split
+        return (masked, random, kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values, for the settings of a run; what does nothing is None."""
+        values = self.values() | {"mask_split": list(self.mask_split)}
+        if self.input_format not in ("segment-pair", "sentence-order"):
+            values["short_seq_prob"] = None
+        if self.ngrams == 1:  # as runs were recorded before there was the option
+            del values["ngrams"]
+        if self.masking != "static":
+            values["dupe_factor"] = None
+        return values
+
+
+class InspectionOptions(InstanceForm):
+    """Options that say which instances of a store are shown."""
+
+    title = "of a store"
+
+    input_format: InputFormat = like(
+        InstanceForm, "input_format", default="segment-pair", otherwise="", title="of a store"
+    )
+
+    num_instances: int = declare(3, "instances to show", least=0)
+    seed: int = like(
+        Seed,
+        "seed",
+        help="of the instances",
+        more="The same as in ``pretrain`` shows its first ones.",
+        title="of a store",
+    )
+    html: Path | str | None = declare(
+        None, "write the same to a page for the browser", metavar="FILE"
+    )
+
+
+# Options of single objectives of pre-training.
+
+
+class DenoisingOptions(OptionGroup):
+    """Options of the objective denoising: what is done to a text that the model is to restore
+    (:mod:`bertine.corpora.corruption`)."""
+
+    title = "corrupted texts (objective denoising)"
+
+    infill_share: float = declare(
+        0.3, "share of the tokens in spans that one mask takes the place of", least=0, below=1
+    )
+    infill_length: float = declare(
+        3.0,
+        "mean length of these spans, in tokens or whole words",
+        more="Lengths are drawn from a Poisson distribution; one of length 0 is a mask that is put "
+        "in.",
+        above=0,
+        most=100,
+    )
+    permute_share: float = declare(
+        1.0, "share of the sequences whose sentences change their order", least=0, most=1
+    )
+    mask_share: float = declare(
+        0.0, "share of the tokens that become the mask one by one", least=0, below=1
+    )
+    delete_share: float = declare(
+        0.0, "share of the tokens that are left out without a trace", least=0, below=1
+    )
+    rotate_share: float = declare(
+        0.0,
+        "share of the sequences whose texts begin with any of their tokens, what stood before it "
+        "behind the end",
+        least=0,
+        most=1,
+    )
+
+
+class PermutationOptions(OptionGroup):
+    """Options of the objective plm: tokens are guessed in any order
+    (:mod:`bertine.objectives.losses`)."""
+
+    title = "guessing in any order (objective plm)"
+
+    guessed_share: float = declare(
+        1 / 6,
+        "share of the tokens that are guessed; the others are known from the beginning",
+        more="1/6 is the paper's K of 6.",
+        above=0,
+        below=1,
+    )
+    longest_span: int = declare(
+        5, "guess runs of up to so many words, shorter ones more often", least=1, most=50
+    )
+    span_context: int = declare(
+        6, "tokens that are not guessed around a run, for each word of it", least=0, most=1000
+    )
+    permuted_length: int | None = declare(
+        None,
+        "permute stretches of so many tokens, each of which is guessed before the next",
+        otherwise="a sequence as a whole",
+        least=1,
+    )
+    both_directions: bool = declare(
+        False, "read the second half of every batch from the end of the text to its beginning"
+    )
+    memory_length: int = declare(
+        0,
+        "look at so many tokens of the text before a sequence too, of one that is read from its "
+        "end of the text behind it; needs input_format full-sentences",
+        more="Their states are computed anew at every step, and no gradient leads into them.",
+        least=0,
+        most=10_000,
+    )
+
+
+class NeighbourOptions(OptionGroup):
+    """Options of the objective mlm-neighbours: texts are recognized as neighbours
+    (:mod:`bertine.objectives.losses`)."""
+
+    title = "neighbouring texts (objective mlm-neighbours)"
+
+    neighbours_weight: float = declare(
+        0.5, "of the loss of neighbouring texts in the sum", least=0, most=1000
+    )
+    similarity_temperature: float = declare(
+        0.05, "that the cosines of texts are divided by before they are compared", above=0, most=10
+    )
+
+
+class ReplacementOptions(OptionGroup):
+    """Options of the objective rtd: a generator replaces tokens, and the model detects
+    them (:mod:`bertine.objectives.rtd`)."""
+
+    title = "replaced tokens (objective rtd)"
+
+    generator: Path | str | None = declare(
+        None,
+        "model directory of a generator to go on with, as it was trained with the model",
+        otherwise="a new one",
+        more="It opens in transformers as ``ElectraForMaskedLM``; of its embeddings the model's "
+        "take the place.",
+        metavar="MODEL",
+    )
+    generator_size: float = declare(
+        0.25,
+        "share of the model's width that a new generator has; the paper's are 0.25, of the base "
+        "size 0.33333",
+        above=0,
+        most=2,
+    )
+    generator_layers: float = declare(
+        1.0, "share of the model's layers that a new generator has", above=0, most=2
+    )
+    generator_weight: float = declare(1.0, "of the generator's MLM loss in the sum", least=0)
+    discriminator_weight: float = declare(
+        50.0, "of the loss of replaced tokens in the sum", least=0
+    )
+    sampling_temperature: float = declare(
+        1.0, "that the generator's logits are divided by before a token is drawn", above=0
+    )
+    save_generator: bool = declare(
+        False,
+        "write the generator too, to ``out/generator``",
+        more="It fills masks; the model has no head for them.",
+        free="run",
+    )
+
+
+class ObjectiveOptions(NeighbourOptions, ReplacementOptions, DenoisingOptions, PermutationOptions):
+    """Options of single objectives."""
+
+
+#: The options of each objective that has any.
+OPTIONS_OF: Mapping[str, type[OptionGroup]] = {
+    "mlm-neighbours": NeighbourOptions,
+    "rtd": ReplacementOptions,
+    "denoising": DenoisingOptions,
+    "plm": PermutationOptions,
+}
+
+
+# Options of pre-training.
 
 
 class Length(OptionGroup):
@@ -33,7 +330,7 @@ class Length(OptionGroup):
         "wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the most "
         "in it",
         more="Evaluations and checkpoints count. The speed is measured first, to plan with "
-        "(:mod:`bertine.training.loop.progress`).",
+        "(:mod:`bertine.training.fit`).",
         above=0,
         most=100_000,
     )
@@ -56,7 +353,7 @@ class Learning(OptionGroup):
         "normal",
         "of new weights: all random, or with heads that look at neighbours and at like tokens from "
         "the first step on, which learns sooner",
-        more="See :mod:`bertine.models.mimetic`.",
+        more="See :mod:`bertine.families.bert`.",
     )
     initializer_range: float | None = declare(
         None,
@@ -143,3 +440,66 @@ class PretrainOptions(
         title="run",
         free="run",
     )
+
+
+# Options of training ELMo.
+
+
+class ElmoOptions(CorpusReading, Machine, Seed, RunOutput, Resuming):
+    """All options of ``pretrain_elmo``."""
+
+    steps: int | None = declare(
+        None, "updates of the weights", otherwise="as many as `epochs` has", least=1, title="length"
+    )
+    epochs: float = declare(
+        10.0, "passes over the corpus, where `steps` is not given", above=0, title="length"
+    )
+    word_splitting: WordSplitting = declare(
+        "punctuation",
+        "how text becomes words: punctuation apart, or what stands between spaces, each line being "
+        "a sentence",
+        title="reading",
+    )
+    language: str = declare("en", "of the text, for where sentences end", title="reading")
+    min_count: int = declare(
+        2, "rarer words are unknown to the softmax, not to the model", least=1, title="vocabulary"
+    )
+    vocab_size: int | None = declare(
+        None, "words of the softmax at most", otherwise="all", least=4, title="vocabulary"
+    )
+    softmax: SoftmaxName = declare(
+        "auto",
+        "full: every word is compared with all others; sampled: with `negatives` of them; auto: "
+        "full where there are not four times as many words as these",
+        title="recipe",
+    )
+    negatives: int = declare(
+        8192, "words that a sampled softmax compares with, drawn anew each step", least=1,
+        title="recipe",
+    )  # fmt: skip
+    batch_size: int = declare(128, "rows that are read at once", least=1, title="recipe")
+    window: int = declare(
+        20, "words of a row in a step; the state goes on, gradients do not", least=1, title="recipe"
+    )
+    learning_rate: float = declare(0.2, "of Adagrad", above=0, title="recipe")
+    max_grad_norm: float = declare(
+        10.0,
+        "gradients are scaled down to this norm; 0 does not clip",
+        more="They are those of the loss times `window`, as published.",
+        least=0,
+        title="recipe",
+    )
+    dropout: float | None = declare(
+        None, "on what goes into each LSTM and comes out of the last",
+        otherwise="0.1", least=0, below=1, title="recipe",
+    )  # fmt: skip
+    held_out: Path | str | None = declare(
+        None, "text to score along the way and at the end", metavar="PATH", title="run"
+    )
+    evaluate_every: int | None = declare(
+        None, "steps between scores of `held_out`", otherwise="at the end", least=1, title="run"
+    )
+    checkpoint_every: int | None = like(
+        RunOutput, "checkpoint_every", default=500, otherwise="none", more=""
+    )
+    log_every: int = like(RunOutput, "log_every", default=20)

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.data.store import is_store
-from bertine.errors import BertineError
-from bertine.interop.family import config_to_huggingface, family_of
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.core.names import FAMILIES, option
+from bertine.corpora.store import is_store
+from bertine.families.elmo import PRESETS as ELMO_PRESETS
 from bertine.models.config import Config
-from bertine.models.elmo.config import PRESETS as ELMO_PRESETS
-from bertine.options.elmo import ElmoOptions
-from bertine.options.names import option
-from bertine.options.papers import PaperOptions
-from bertine.papers.splitting import HELD_OUT, TRAINING
+from bertine.models.family import config_to_huggingface, family_of
+from bertine.options.experiments import PaperOptions
+from bertine.options.pretraining import ElmoOptions
 from bertine.papers.steps import Step
-from bertine.papers.table import PaperTable, TableRow
-from bertine.registry import FAMILIES
-from bertine.terminal.console import counted
-from bertine.training.pretraining.initial_weights import architecture_of
+from bertine.papers.table import HELD_OUT, TRAINING, PaperTable, TableRow
+from bertine.training.pretraining.pretrain import architecture_of
 
 #: Tokens of pre-training for each row, where nobody says.
 _TOKENS = 30_000_000

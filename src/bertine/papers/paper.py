@@ -6,26 +6,49 @@ import contextlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.cores.launch import launched
-from bertine.errors import BertineError
-from bertine.files import lock_folder, os_errors, read_json_object, write_json
-from bertine.options.names import option
-from bertine.options.papers import PaperOptions, PaperScale
+from bertine.core import workers
+from bertine.core.console import Shown, aligned, counted, human_count, human_time, say, warn
+from bertine.core.cpu import launched
+from bertine.core.errors import BertineError
+from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.core.names import option
+from bertine.options.experiments import PaperOptions, PaperScale
 from bertine.options.verbs import takes_options
-from bertine.papers.measures import MEASURES
 from bertine.papers.model_steps import elmo_size, sizes_of
-from bertine.papers.page import paper_page
 from bertine.papers.plan import Plan, plan_of
-from bertine.papers.result import PAGE, TABLE, PaperResult
+from bertine.papers.result import PAGE, TABLE, PaperResult, paper_page
 from bertine.papers.steps import Step, do_on_ray, do_step, read_record
-from bertine.papers.table import PaperTable, read_table, with_weights
-from bertine.runs.log import read_log
-from bertine.system import workers
-from bertine.terminal.console import counted, human_count, human_time, say, warn
+from bertine.papers.table import MEASURES, PaperTable, read_table, table_names, with_weights
+from bertine.reports.run_files import read_log
 from bertine.training.run import refuse_changes
+
+# List the tables that there are.
+
+
+@dataclass(repr=False)
+class PaperTables(Shown):
+    """The tables that there are.
+
+    Attributes:
+        tables: in the order of their names.
+    """
+
+    tables: list[PaperTable]
+
+    def lines(self) -> list[str]:
+        """Return a line each: name, title, number of rows, paper."""
+        rows = [[t.name, t.title, f"{len(t.rows)} rows", t.paper] for t in self.tables]
+        return aligned(rows, left=(0, 1, 3))
+
+
+def paper_tables() -> PaperTables:
+    """List the tables of the papers that :func:`~bertine.paper` runs."""
+    return PaperTables([read_table(name) for name in table_names()])
+
 
 #: Options of the scale that may change when a table is resumed: more seeds are more runs.
 _FREE = ("seeds",)

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
-from bertine.options.names import option
-from bertine.options.papers import PaperOptions
-from bertine.papers.measures import MEASURES, Measure
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.options.experiments import PaperOptions
 from bertine.papers.model_steps import Texts, grown_step, model_steps, snapshot_step
 from bertine.papers.steps import Step
-from bertine.papers.table import PaperTable, TableRow
-from bertine.training.pretraining.initial_weights import architecture_of
+from bertine.papers.table import MEASURES, Measure, PaperTable, TableRow
+from bertine.training.pretraining.pretrain import architecture_of
 
 #: What a fine-tuning run of a table has where its file says nothing.
 _FINETUNE: dict[str, Any] = {"save_best": False, "frozen": False, "calibrate": False}

@@ -9,11 +9,74 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.papers.measures import MEASURES
-from bertine.papers.order import Order, compare_order
-from bertine.papers.table import PaperTable
-from bertine.terminal.console import aligned, human_count, human_time
-from bertine.terminal.shown import Shown
+import numpy as np
+from scipy.stats import kendalltau
+
+from bertine.core.console import Shown, aligned, human_count, human_time
+from bertine.core.names import __version__
+from bertine.papers.table import MEASURES, PaperTable
+from bertine.reports import html
+from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
+from bertine.reports.plots import curves, spread
+
+# Compare the order of the rows of a table with the published one.
+
+#: Tables that are drawn from the seeds for an interval.
+_DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Order:
+    """How far two orders of the same rows agree.
+
+    Attributes:
+        tau: Kendall's τ-b: 1 where they are the same, -1 where one is the other backwards.
+        low, high: the 95% interval over the seeds; both `tau` where each row has one.
+        rows: how many were compared.
+    """
+
+    tau: float
+    low: float
+    high: float
+    rows: int
+
+
+def kendall(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Compute Kendall's τ-b of two lists of numbers; None where all numbers of one are equal."""
+    tau = float(kendalltau(ours, theirs).statistic)
+    return None if math.isnan(tau) else tau
+
+
+def compare_order(
+    ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float], seed: int = 0
+) -> Order | None:
+    """Compare the means of the scores of rows with published scores.
+
+    Args:
+        ours: the scores of each row, one a seed.
+        theirs: the published score of each row; rows that only one of the two has are left out.
+        seed: of what is drawn for the interval: as many seeds of each row as it has, with
+            replacement (the bootstrap).
+
+    Returns:
+        None of fewer than three rows, or where all of them have the same score.
+    """
+    rows = [row for row in ours if row in theirs and ours[row]]
+    if len(rows) < 3:
+        return None
+    published = [theirs[row] for row in rows]
+    tau = kendall([statistics.fmean(ours[row]) for row in rows], published)
+    if tau is None:
+        return None
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(_DRAWS if any(len(ours[row]) > 1 for row in rows) else 0):
+        means = [float(rng.choice(np.array(ours[row]), len(ours[row])).mean()) for row in rows]
+        value = kendall(means, published)
+        drawn.append(0.0 if value is None else value)
+    low, high = np.percentile(drawn, [2.5, 97.5]).tolist() if drawn else (tau, tau)
+    return Order(tau, low, high, len(rows))
+
 
 #: In the folder of the table: its scores, and the same as a page.
 TABLE, PAGE = "paper.json", "paper.html"
@@ -176,3 +239,105 @@ def _cell(values: Sequence[float], published: float | None, *, percent: bool) ->
         if len(values) > 1:
             text += f" ± {factor * statistics.stdev(values):.{digits}f}"
     return text if published is None else f"{text} ({round(published, 2):g})"
+
+
+# Make the page of a table: its scores beside the published ones, their spread, the curves.
+
+
+def paper_page(result: PaperResult) -> html.Page:
+    """Make the page of a table."""
+    table = result.table
+    orders = result.orders()
+    headline = [Fact("rows", str(len(result.scores)))]
+    if AVERAGE in orders:
+        order = orders[AVERAGE]
+        note = f"{order.low:.2f} to {order.high:.2f} over the seeds"
+        headline.insert(0, Fact("Kendall's τ of the averages", f"{order.tau:.2f}", note))
+    head, *rows = result.cells()
+    notes: list[html.Block] = []
+    if orders:
+        shown = [
+            [name, f"{o.tau:.2f}", f"{o.low:.2f} to {o.high:.2f}"] for name, o in orders.items()
+        ]
+        below = "1: the rows are in the published order; -1: in the opposite one."
+        columns = ["", "Kendall's τ", "over the seeds"]
+        notes.append(
+            PageTable(columns, shown, numeric=(1, 2), caption=f"The order of rows. {below}")
+        )
+    if result.left_out:
+        reasons = "; ".join(f"{name} ({why})" for name, why in result.left_out.items())
+        notes.append(Note(f"Left out: {reasons}."))
+    notes += [Note(f"{name} failed: {why}", "fault") for name, why in result.failed.items()]
+    caption = result.caption()
+    caption = f"{caption[0].upper()}{caption[1:]}."
+    blocks = [PageTable(head, rows, numeric=range(1, len(head)), caption=caption), *notes]
+    lead = f"{result.scale[0].upper()}{result.scale[1:]}. {table.note}".strip()
+    sections = [Section("Scores", blocks, lead=lead)]
+    if result.table.runs:
+        sections.append(Section("Along the way", [Figures(_along(result), columns=2)]))
+    elif pictures := _spreads(result):
+        lead = "A point a run, a line their mean; the first row stands out."
+        sections.append(Section("Spread", [Figures(pictures, columns=2)], lead=lead))
+    if result.curves:
+        sections.append(Section("Pre-training", [Figures([_curves(result)], columns=1)]))
+    return html.Page(
+        title=table.title,
+        lead=f"{table.paper}, {table.url}",
+        headline=headline,
+        sections=sections,
+        footer=f"Made by bertine {__version__} with 'bertine paper {table.name}'.",
+    )
+
+
+def _spreads(result: PaperResult) -> list[Figure]:
+    """Draw the scores of the rows for each column."""
+    figures = []
+    titles = {row.name: row.title for row in result.table.rows}
+    for column in result.columns:
+        if not MEASURES[column].percent:
+            continue
+        rows = [(titles[row], list(by.get(column, ()))) for row, by in result.scores.items()]
+        rows = [(title, values) for title, values in rows if values]
+        if not rows:
+            continue
+        alt = "; ".join(f"{title}: {100 * statistics.fmean(values):.1f}" for title, values in rows)
+        picture = spread([title for title, _ in rows], [values for _, values in rows])
+        figures.append(Figure(f"{column}, times 100", picture, alt))
+    return figures
+
+
+def _along(result: PaperResult) -> list[Figure]:
+    """Draw the scores of a curve for each column, over the share of the steps."""
+    figures = []
+    for column in result.columns:
+        factor = 100 if MEASURES[column].percent else 1
+        lines, names = [], []
+        for run in result.table.runs:
+            points = [
+                (100 * row.share, factor * statistics.fmean(values))
+                for row in result.table.rows
+                if row.snapshot_of == run.name
+                and (values := result.scores.get(row.name, {}).get(column))
+            ]
+            if points:
+                names.append(run.title)
+                lines.append(([x for x, _ in points], [y for _, y in points]))
+        if not lines:
+            continue
+        alt = "; ".join(
+            f"{name}: {', '.join(f'{y:.1f} after {x:.0f}%' for x, y in zip(*line, strict=True))}"
+            for name, line in zip(names, lines, strict=True)
+        )
+        picture = curves(names, lines, label="% of the steps")
+        figures.append(Figure(f"{column}, times 100" if factor > 1 else column, picture, alt))
+    return figures
+
+
+def _curves(result: PaperResult) -> Figure:
+    names = [result.table.row(name).title for name in result.curves]
+    ends = (
+        f"{name}: {line[1][-1]:.2f}"
+        for name, line in zip(names, result.curves.values(), strict=True)
+    )
+    caption = "The loss that is minimized; rows of different objectives have different losses."
+    return Figure("Loss", curves(names, list(result.curves.values())), "; ".join(ends), caption)

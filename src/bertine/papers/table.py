@@ -11,7 +11,7 @@ Keys:
   being published scores alone.
 - ``snapshots``: of a table that is a curve, how many times along the way of pre-training each
   model is fine-tuned; each row is then as many rows.
-- ``columns``: names of :data:`bertine.papers.measures.MEASURES`, those of the published table
+- ``columns``: names of :data:`bertine.papers.table.MEASURES`, those of the published table
   first, then others that show the same where the data of those cannot be had.
 - ``common``: what all rows have, as ``pretrain``, ``finetune``, ``distill``, … (arguments of these
   verbs under their names) and ``sizes``.
@@ -28,16 +28,22 @@ Keys:
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TextIO
 
 import yaml
+import zstandard
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_dir, os_errors
+from bertine.tokenization.corpus import Corpus
 
 _FOLDER = Path(__file__).with_name("tables")
 #: The verbs whose arguments a row may have.
@@ -203,3 +209,152 @@ def _row(entry: dict[str, Any], common: dict[str, Any]) -> TableRow:
     }
     sizes = joined.pop("sizes", {})
     return TableRow(arguments=joined, sizes=sizes, **entry)
+
+
+# The columns of the tables: how a model is scored for each.
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A way to score a model.
+
+    Attributes:
+        verb: what is run: ``finetune``, or ``feature_based`` on frozen states, for every seed;
+            ``pairs`` answers pairs of held-out text; ``blimp`` tells right sentences from wrong
+            ones; ``time`` measures how long answering takes; ``pretrain`` is nothing more, since
+            that has scored its held-out text.
+        score: the name of the score among those of the verb.
+        arguments: of the verb, beside data and model.
+        data: where its data stand in the folder of all data, the first that is there.
+        percent: whether the score is a share, written times 100.
+    """
+
+    verb: Literal["finetune", "feature_based", "pairs", "blimp", "time", "pretrain"]
+    score: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
+    percent: bool = True
+
+    def find(self, data: Path) -> Path | None:
+        """Return where its data are below `data`; None where they are not there."""
+        places = (data / place for place in self.data)
+        return next((place for place in places if place.exists()), None)
+
+
+def _glue(name: str, score: str = "accuracy") -> Measure:
+    arguments = {"task": "glue", "glue_task": name}
+    return Measure("finetune", score, arguments, (f"glue/{name}", name))
+
+
+def _squad(version: str, score: str) -> Measure:
+    file = f"train-v{version}.json"
+    return Measure("finetune", score, {"task": "squad"}, (f"squad/{file}", file))
+
+
+#: Folders of sentences with tagged entities.
+_ENTITIES = ("ner", "conll2003", "wnut17")
+
+
+def _texts(columns: list[str], label: str, data: tuple[str, ...]) -> Measure:
+    arguments = {"task": "text", "text_columns": columns, "label_column": label}
+    return Measure("finetune", "accuracy", arguments, data)
+
+
+def _held_out(score: str, **more: Any) -> Measure:
+    return Measure("pretrain", score, **more)
+
+
+#: By their names in the tables. Accuracies of sentence pairs are of the pairs of held-out text;
+#: BLiMP asks what pre-training alone has taught, and says something of the smallest models too.
+MEASURES = {
+    "CoLA": _glue("CoLA", "matthews"),
+    "SST-2": _glue("SST-2"),
+    "MRPC": _glue("MRPC"),
+    "MRPC F1": _glue("MRPC", "f1"),
+    "STS-B": _glue("STS-B", "pearson"),
+    "STS-B Spearman": _glue("STS-B", "spearman"),
+    "QQP": _glue("QQP"),
+    "QQP F1": _glue("QQP", "f1"),
+    "MNLI-m": _glue("MNLI"),
+    "MNLI-mm": _glue("MNLI", "mismatched_accuracy"),
+    "QNLI": _glue("QNLI"),
+    "RTE": _glue("RTE"),
+    "WNLI": _glue("WNLI"),
+    "SQuAD 1.1": _squad("1.1", "f1"),
+    "SQuAD 1.1 EM": _squad("1.1", "exact_match"),
+    "SQuAD 2.0": _squad("2.0", "f1"),
+    "SQuAD 2.0 EM": _squad("2.0", "exact_match"),
+    "SWAG": Measure("finetune", "accuracy", {"task": "swag"}, ("swag", "swag-format-codah")),
+    "NER": Measure("finetune", "f1", {"task": "tagging"}, _ENTITIES),
+    "NER by features": Measure(
+        "feature_based",
+        "f1",
+        {"task": "tagging", "rows": ["concat-last-four"]},
+        _ENTITIES,
+    ),
+    "topics": _texts(["text"], "category", ("sib200", "single-sib200")),
+    "OCNLI": _texts(["sentence1", "sentence2"], "label", ("ocnli",)),
+    "LM perplexity": _held_out("perplexity", percent=False),
+    "MLM": _held_out("mlm_accuracy"),
+    "NSP": Measure("pairs", "accuracy", {"input_format": "segment-pair"}),
+    "SOP": Measure("pairs", "accuracy", {"input_format": "sentence-order"}),
+    "BLiMP": Measure("blimp", "paradigm_mean"),
+    "seconds": Measure("time", "seconds", {}, _glue("STS-B").data, percent=False),
+}
+
+
+# Hold text out of a corpus: most documents for training, some for scores of pre-training.
+
+#: Files in the folder that :func:`split_text` writes.
+TRAINING, HELD_OUT = "training.jsonl.zst", "held-out.jsonl.zst"
+#: Of so many documents one is held out, until there are enough characters.
+_ONE_OF = 50
+#: Characters that are held out at the most: some 300,000 tokens, of which an evaluation sees
+#: 200,000.
+_ENOUGH = 1_500_000
+
+
+def split_text(folder: Path, corpus: Sequence[str]) -> dict[str, Any]:
+    """Write the documents of a corpus into two files of `folder`, all at once.
+
+    Args:
+        folder: made; where it is there, it is taken as it is.
+        corpus: files and folders of texts.
+
+    Returns:
+        How many documents each file has.
+
+    Raises:
+        BertineError: fewer than two documents; what reading the corpus raises.
+    """
+    counts = {TRAINING: 0, HELD_OUT: 0}
+    if folder.exists():
+        return counts
+    held = 0
+    with atomic_dir(folder) as made, contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(_lines(made / name)) for name in counts}
+        for number, document in enumerate(Corpus([Path(path) for path in corpus])):
+            out = number % _ONE_OF == 1 and held < _ENOUGH
+            name = HELD_OUT if out else TRAINING
+            held += len(document.text) if out else 0
+            with os_errors(folder, "writing it"):
+                files[name].write(json.dumps({"text": document.text}) + "\n")
+            counts[name] += 1
+        if not counts[HELD_OUT]:
+            raise BertineError(
+                f"{corpus[0]}: there is a single document, so none can be held out; separate "
+                "documents with a blank line, or give a file a document"
+            )
+    return counts
+
+
+@contextlib.contextmanager
+def _lines(path: Path) -> Iterator[TextIO]:
+    """Yield a compressed file to write lines to."""
+    with (
+        os_errors(path, "writing it"),
+        open(path, "wb") as file,
+        zstandard.ZstdCompressor().stream_writer(file, closefd=False) as compressed,
+        io.TextIOWrapper(compressed, encoding="utf-8") as text,
+    ):
+        yield text

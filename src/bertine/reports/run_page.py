@@ -12,21 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
-from bertine.options.types import check_types
-from bertine.reports import html, run_scores, worst_section
-from bertine.reports import run_sections as sections_of
-from bertine.reports.checks.diagnosis import diagnose
-from bertine.reports.checks.log_view import Finding
+from bertine.core.console import Shown, counted, human_count, human_time
+from bertine.core.errors import BertineError
+from bertine.core.names import __version__
+from bertine.core.scores import score_name, score_text
+from bertine.core.terms import TERMS, guessing, main_term, word_term
+from bertine.options.verbs import check_types
+from bertine.reports import html, run_scores, run_sections
+from bertine.reports.curves import finetuning_curves, pretraining_curves
+from bertine.reports.diagnosis import diagnose
+from bertine.reports.findings import Finding
 from bertine.reports.html import Fact, Figures, Note, Section
-from bertine.reports.run_curves import finetuning_curves, pretraining_curves
-from bertine.runs.files import RunFolder
-from bertine.runs.log import series
-from bertine.scores import score_name, score_text
-from bertine.terminal.console import counted, human_count, human_time
-from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, guessing, main_term, word_term
-from bertine.version import __version__
+from bertine.reports.run_files import RunFolder, series
 
 #: Scores of the questions with an answer and of those without, which have a table of their own.
 _OF_A_PART = ("has_answer_", "no_answer_")
@@ -59,7 +56,7 @@ class RunReport(Shown):
         total = "" if self.total_steps is None else f" of {self.total_steps:,}"
         over = "; finished" if self.finished and self.steps < (self.total_steps or 0) else ""
         findings = [str(finding) for finding in self.findings]
-        findings = findings or [sections_of.nothing_found(self.logged)]
+        findings = findings or [run_sections.nothing_found(self.logged)]
         return [f"{self.steps:,}{total} steps done{over}", *findings, f"report: {self.path}"]
 
 
@@ -90,13 +87,13 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     """Make the page of a run."""
     curves = pretraining_curves if files.task is None else finetuning_curves
     figures = curves(files.log, files.facts())
-    sections: list[Section | None] = [sections_of.diagnosis(files, findings)]
+    sections: list[Section | None] = [run_sections.diagnosis(files, findings)]
     if files.task is not None:
         judging = (
             run_scores.teacher,
             run_scores.baselines,
             run_scores.validation,
-            worst_section.worst,
+            run_sections.worst,
             run_scores.data,
         )
         sections += [make(files) for make in judging]
@@ -108,9 +105,9 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
     training = Figures(figures) if figures else Note("Nothing logged yet.")
     sections.append(Section("Training", [training], lead))
     sections += [
-        sections_of.held_out(files) if files.task is None else None,
-        sections_of.samples(files),
-        sections_of.settings(files),
+        run_sections.held_out(files) if files.task is None else None,
+        run_sections.samples(files),
+        run_sections.settings(files),
     ]
     environment = files.environment
     versions = ", ".join(f"{k} {environment[k]}" for k in ("bertine", "torch") if k in environment)
@@ -239,5 +236,5 @@ def _last_scores(files: RunFolder) -> dict[str, float]:
     metrics = files.scores.get("final", {}).get("metrics")
     if isinstance(metrics, dict):
         return metrics
-    evaluated = sections_of.evaluations_of(files.log)
+    evaluated = run_sections.evaluations_of(files.log)
     return evaluated[-1][1] if evaluated else {}

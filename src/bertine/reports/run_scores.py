@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertine.intervals import better_baseline
+from bertine.core.scores import better_baseline, score_name, score_text
 from bertine.reports import html
-from bertine.reports.checks.finetuning_evidence import one_label
+from bertine.reports.finetuning_evidence import one_label
 from bertine.reports.html import Figure, Figures, Heat, Note, PageTable, Section
 from bertine.reports.plots import coverage, reliability, scatter
+from bertine.reports.run_files import RunFolder, naming_damage
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
-from bertine.runs.files import RunFolder, naming_damage
-from bertine.scores import score_name, score_text
 
 #: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
 _MATRIX_LIMIT = 30

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from bertine.core.scores import ranking
 from bertine.inference.embedding.embedder import empty_texts, unit
-from bertine.scores import ranking
-from bertine.serving.http.errors import ApiError
-from bertine.serving.served import Served
+from bertine.serving.compat import embedded_texts
+from bertine.serving.models import Served
+from bertine.serving.requests import ApiError
 from bertine.serving.service import Service
-from bertine.serving.vectors import embedded_texts
 
 #: Labels that mean that the second text goes with the first, as data sets write them.
 _RELEVANT = frozenset(

@@ -6,29 +6,159 @@ models are loaded, which takes seconds; so the modules that need PyTorch are imp
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import gc
 import ipaddress
+import logging
+import os
 import re
+import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from bertine.errors import BertineError
-from bertine.options.serving import ServeOptions
+import uvicorn
+
+from bertine.core.console import Shown, counted, human_time, say, warn
+from bertine.core.errors import BertineError, require_packages
+from bertine.core.names import option
+from bertine.options.inference import ServeOptions
 from bertine.options.verbs import takes_options
-from bertine.packages import require_packages
-from bertine.serving.http.keys import API_KEY, read_api_key
-from bertine.serving.http.limits import Limits
-from bertine.serving.http.sockets import bound_socket, listen
-from bertine.terminal.console import counted, human_time, say, warn
-from bertine.terminal.shown import Shown
+from bertine.serving.app import create_app
+from bertine.serving.protocol import bound_socket, bounded_protocol, listen
+from bertine.serving.requests import API_KEY, Hosts, Limits, read_api_key
+from bertine.serving.service import Service
 
 if TYPE_CHECKING:
-    from bertine.serving.http.hosts import Hosts
+    from bertine.serving.requests import Hosts
+
+
+# uvicorn with our bounds on connections, and an ordinary end after a signal.
+
+if sys.platform != "win32":
+    import resource
+
+log = logging.getLogger("bertine.serving")
+
+#: Seconds between two requests after which a connection is closed.
+_KEEP_ALIVE = 15
+#: Files that a process opens in addition to its connections: logs, pages, a module imported late;
+#: and connections that are being refused.
+_SPARE_FILES = 16
+#: What accepting a connection fails with when there is no room for another one.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: Seconds between two lines of the log that say so.
+_SAID_EVERY = 60.0
+
+
+class Server(uvicorn.Server):
+    """A uvicorn over the models of `service`, with our bounds on connections, and an ordinary end
+    after a signal.
+
+    Args:
+        service: stays open when the server ends.
+        api_key: None: no key.
+        hosts: that requests may name; None: those of a server on loopback.
+
+    Raises:
+        BertineError: the process may not open enough files for any connection.
+    """
+
+    def __init__(
+        self, service: Service, api_key: str | None = None, hosts: Hosts | None = None
+    ) -> None:
+        limits = service.limits
+        super().__init__(
+            uvicorn.Config(
+                create_app(service, api_key, hosts or Hosts()),
+                http=bounded_protocol(
+                    affordable_connections(limits.max_connections),
+                    limits.read_timeout,
+                    service.metrics.connection_refused,
+                ),
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_graceful_shutdown=int(limits.request_timeout) + 5,
+            )
+        )
+        self._said_full = -_SAID_EVERY
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_fault)
+        await super().serve(sockets)
+
+    def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say once a minute that connections wait because no file can be opened: the event loop
+        tries again every second, and would write a traceback for each that waits."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._said_full >= _SAID_EVERY:
+            self._said_full = time.monotonic()
+            log.warning("new connections wait: %s (see ulimit -n)", error.strerror)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let SIGTERM, SIGINT and SIGHUP (unless it is ignored, as under ``nohup``) end the server
+        when requests are answered. uvicorn would raise the signal again at the end, as if nobody
+        had heard it."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ending = {signal.SIGINT, signal.SIGTERM}
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            ending.add(signal.SIGHUP)
+        before = {number: signal.signal(number, self.handle_exit) for number in ending}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End; at once at the second SIGINT."""
+        super().handle_exit(sig, frame)
+        if self.force_exit:
+            raise KeyboardInterrupt
+
+
+def affordable_connections(wanted: int) -> int:
+    """Return how many connections may be open at once, at most `wanted`, within the files that this
+    process may open (``ulimit -n``); say it where these are fewer.
+
+    Raises:
+        BertineError: there is room for none.
+    """
+    if sys.platform == "win32":
+        return wanted
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = next((folder for folder in ("/proc/self/fd", "/dev/fd") if os.path.isdir(folder)), "")
+    room = limit - (len(os.listdir(opened)) if opened else 0) - _SPARE_FILES
+    if limit == resource.RLIM_INFINITY or room >= wanted:
+        return wanted
+    if room < 1:
+        raise BertineError(
+            f"this process may open {limit} files (ulimit -n), which leaves none for connections; "
+            "raise the limit"
+        )
+    say(
+        f"at most {room} connections at once ({option('max_connections')} is {wanted}): this "
+        f"process may open {limit} files (ulimit -n)"
+    )
+    return room
+
 
 #: The packages that serving needs.
 PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
@@ -76,7 +206,7 @@ def serve(models: Sequence[str | Path] | str | Path, *, options: ServeOptions) -
     paths = named_models([models] if isinstance(models, str | Path) else models)
     key = read_api_key(options.api_key_file)
     require_packages("serving", PACKAGES)
-    from bertine.serving.http.hosts import Hosts
+    from bertine.serving.requests import Hosts
 
     allowed = options.allowed_hosts or ()
     hosts = Hosts(options.host, [allowed] if isinstance(allowed, str) else allowed)
@@ -92,12 +222,10 @@ def _serve_at(
     hosts: Hosts,
 ) -> ServeReport:
     """Load the models and answer at `listener` until a signal."""
-    from bertine.serving.computing import ComputingThread
-    from bertine.serving.served import asked_of_labels
-    from bertine.serving.served_table import load_served
-    from bertine.serving.server import Server
+    from bertine.core.process import bound_kernels, keep_freed_memory
+    from bertine.serving.batcher import ComputingThread
+    from bertine.serving.models import asked_of_labels, load_served
     from bertine.serving.service import Service
-    from bertine.system.memory import bound_kernels, keep_freed_memory
 
     limits = Limits.within(options)
     bound_kernels()

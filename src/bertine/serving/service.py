@@ -9,15 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from bertine.errors import BertineError
-from bertine.inference.explaining.attribution import Unit
-from bertine.inference.explaining.explanation import Explanation
-from bertine.serving.batcher import Batcher, Closed, QueueFull
-from bertine.serving.computing import ComputingThread
-from bertine.serving.http.errors import ApiError, ending
-from bertine.serving.http.limits import Limits
-from bertine.serving.http.metrics import Metrics
-from bertine.serving.served import Served
+from bertine.core.errors import BertineError
+from bertine.inference.explaining.explainer import Explanation
+from bertine.inference.explaining.target import Unit
+from bertine.serving.batcher import Batcher, Closed, ComputingThread, QueueFull
+from bertine.serving.guard import Metrics
+from bertine.serving.models import Served
+from bertine.serving.requests import ApiError, Limits, ending
 
 Result = TypeVar("Result")
 

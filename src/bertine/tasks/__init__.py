@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.seq2seq.task import TextToText
-from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.classification import TextClassification
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.tasks.texts.regression import TextRegression
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.seq2seq import TextToText
+from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 _KINDS = (
     TextClassification,

@@ -7,13 +7,20 @@ Shape legend: N answers, K labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertine.rng import generator
+from bertine.core.console import briefly, visible_list
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.rng import generator
+from bertine.core.scores import ranking, wilson_interval
+from bertine.data.tables import Table, TableRow
+from bertine.tasks.labels import known_labels
 
 #: Bins of the expected calibration error, of equal width (Guo et al. 2017, section 2).
 BINS = 15
@@ -303,3 +310,240 @@ def _bins(probabilities: np.ndarray) -> list[np.ndarray]:
     """Return which of N probabilities are in each bin that has any, bool [N]."""
     numbers = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     return [numbers == number for number in np.unique(numbers)]
+
+
+# Sets of labels that hold the right one as often as is asked for: split conformal prediction.
+#
+# Of n labelled examples that the model was not trained on, the probability of the right label is
+# noted. A set then has every label whose probability is at least the k-th highest of these, k =
+# ⌈(n + 1) c⌉ for a coverage c: the least ambiguous sets (Sadinle, Lei and Wasserman 2019, arXiv
+# 1609.00451, section 3; LAC). For a text drawn like the examples, the right label is in its set
+# with probability c at least, whatever the model is worth; a bad model has large sets. This holds
+# over all texts together, not for each label or text.
+#
+# The most probable label is always in a set, so none is empty: that can only raise the coverage.
+#
+# What the examples are also used for weakens the promise: the epoch that is saved is chosen on
+# them, and the temperature is fitted on them. So each fifth of them is divided by the temperature
+# of the others before its probabilities are noted: no example's label has a part in its own
+# temperature.
+#
+# Shape legend: N texts, K labels.
+
+#: What stands between the labels of a set in a column.
+SEPARATOR = "|"
+#: Coverages that a bound is kept for: 0.5, 0.505, …, 0.995.
+COVERAGES = tuple(round(0.5 + 0.005 * number, 3) for number in range(100))
+
+
+@dataclass(frozen=True)
+class Conformal:
+    """The least probability of a label in a set, by the coverage of the sets.
+
+    Attributes:
+        num_examples: n, that the bounds come from.
+        least: the bound of each of :data:`COVERAGES` that so many examples are enough for.
+    """
+
+    num_examples: int
+    least: Mapping[float, float]
+
+    @classmethod
+    def of(cls, decisions: Decisions | None) -> Conformal | None:
+        """Take the bounds from decisions of which each is about one example.
+
+        Returns:
+            None where they are fewer than 50, about several labels of an example, or not finite.
+        """
+        if decisions is None:
+            return None
+        table, truth = decisions.logits, decisions.truth
+        count = len(table)
+        if count < LEAST_EXAMPLES or len(np.unique(decisions.examples)) != count:
+            return None
+        if np.isnan(table).any() or (table == np.inf).any():
+            return None
+        right = np.sort(probabilities_of(table)[np.arange(count), truth])[::-1]
+        ranks = {coverage: math.ceil((count + 1) * coverage - 1e-9) for coverage in COVERAGES}
+        return cls(count, {c: float(right[k - 1]) for c, k in ranks.items() if k <= count})
+
+    @classmethod
+    def from_facts(cls, facts: Any) -> Conformal | None:
+        """Read what :meth:`to_dict` made; None of anything else."""
+        if not isinstance(facts, dict) or not isinstance(facts.get("least"), dict):
+            return None
+        count = facts.get("num_examples")
+        least: dict[float, float] = {}
+        for coverage in COVERAGES:
+            value = facts["least"].get(str(coverage))
+            if isinstance(value, int | float) and 0 <= value <= 1:
+                least[coverage] = float(value)
+        return cls(count, least) if isinstance(count, int) and least else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "num_examples": self.num_examples,
+            "least": {str(coverage): bound for coverage, bound in self.least.items()},
+        }
+
+    def bound(self, coverage: float) -> float:
+        """Return the least probability of a label in sets of a `coverage`, from 0.5 on; between
+        two that are kept that of the higher one.
+
+        Raises:
+            BertineError: there were too few examples for it.
+        """
+        for known, bound in sorted(self.least.items()):
+            if known >= coverage - 1e-9:
+                return bound
+        most = max(self.least)
+        raise BertineError(
+            f"{option('coverage')} is {coverage:g}, but the {self.num_examples:,} validation "
+            f"examples of the fine-tuning are enough for {most:g} at most"
+        )
+
+
+def label_sets(probabilities: np.ndarray, least: float) -> list[list[int]]:
+    """Return for each row of probabilities, fp64 [N, K], the numbers of those that reach `least`,
+    and that of the highest; the most probable first."""
+    sets = []
+    for row in probabilities:
+        members = np.flatnonzero(row >= min(least, row.max()))
+        sets.append(members[ranking(row[members])].tolist())
+    return sets
+
+
+def coverage_line(
+    asked: float, sets: Sequence[Sequence[str] | None], labels: Sequence[str]
+) -> tuple[dict[str, float], str]:
+    """Compare sets with the labels of their texts: the coverage and the mean size as metrics, and
+    in words."""
+    found = [(label, label in (chosen or ())) for chosen, label in zip(sets, labels, strict=True)]
+    inside = sum(there for _, there in found)
+    sizes = [len(chosen or ()) for chosen in sets]
+    metrics = {"coverage": inside / len(found), "mean_set_size": sum(sizes) / len(sizes)}
+    low, high = wilson_interval(inside, len(found))
+    of_label: dict[str, list[bool]] = {}
+    for label, there in found:
+        of_label.setdefault(label, []).append(there)
+    rarest = min(of_label, key=lambda label: sum(of_label[label]) / len(of_label[label]))
+    members = of_label[rarest]
+    return metrics, (
+        f"sets of labels for a coverage of {asked:.1%}: the label is in {metrics['coverage']:.1%} "
+        f"of them (95% interval {low:.1%} to {high:.1%}), with {metrics['mean_set_size']:.2f} "
+        f"labels on average; least often of {rarest!r}: {sum(members) / len(members):.1%} of "
+        f"{len(members):,}"
+    )
+
+
+# Deciding by cost: the label whose expected cost, under the probabilities of all labels, is least
+# (Elkan 2001, "The foundations of cost-sensitive learning", section 1.2; leaving a text to people
+# at a cost of its own is the rule of Chow 1970, doi 10.1109/TIT.1970.1054406).
+#
+# Shape legend: N answers, K labels.
+
+#: The column with the cost of giving no answer.
+NO_ANSWER = "(no answer)"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What answers cost.
+
+    Attributes:
+        table: [K][K], by the true label and the answer, in the order of the task's labels.
+        no_answer: [K], of giving no answer, by the true label; None: every text is answered.
+        source: the file they come from, for messages.
+    """
+
+    table: tuple[tuple[float, ...], ...]
+    no_answer: tuple[float, ...] | None = None
+    source: str = ""
+
+    @classmethod
+    def read(cls, path: Path | str, labels: Sequence[str]) -> Costs:
+        """Read a csv or tsv whose header has the labels, and may have ``(no answer)``, after the
+        name of the first column, which has the true label of each row.
+
+        Raises:
+            BertineError: a label is missing, unknown or given twice, among the rows or the columns;
+                a cost is no number; what reading the table raises.
+        """
+        source = str(path)
+        rows: dict[str, TableRow] = {}
+        with Table(path) as table:
+            names = table.columns
+            if len(names) < 2:
+                raise BertineError(
+                    f"{source}: has one column; the first is to have the true label of each row, "
+                    f"the others are named as the labels: {visible_list(labels)}"
+                )
+            first, columns = names[0], names[1:]
+            _check(source, "column", columns, [*labels, NO_ANSWER], labels)
+            for row in table:
+                label = table.label(row, first)
+                if label in rows:
+                    raise BertineError(f"{source}:{row.line}: a second row of the label {label!r}")
+                rows[label] = row
+                if len(rows) > len(labels):
+                    break
+            _check(source, "row", list(rows), labels, labels)
+            numbers = {
+                label: {name: _number(source, row, name) for name in columns}
+                for label, row in rows.items()
+            }
+        return cls(
+            tuple(tuple(numbers[true][answer] for answer in labels) for true in labels),
+            tuple(numbers[true][NO_ANSWER] for true in labels) if NO_ANSWER in columns else None,
+            source,
+        )
+
+    def decide(self, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Choose the label of least expected cost for each row of probabilities, fp64 [N, K]; of
+        equal ones the most probable.
+
+        Returns:
+            The labels, int64 [N], and whether no answer would cost less, bool [N].
+        """
+        expected = probabilities @ np.array(self.table)
+        least = expected.min(1, keepdims=True)
+        cheapest = expected <= least + 1e-12 * (1 + np.abs(least))
+        best = np.where(cheapest, probabilities, -1.0).argmax(1)
+        if self.no_answer is None:
+            return best, np.zeros(len(best), dtype=bool)
+        return best, probabilities @ np.array(self.no_answer) < least[:, 0]
+
+    def mean(self, truth: np.ndarray, answers: np.ndarray, left_open: np.ndarray) -> float:
+        """Compute the mean cost of answers, int64 [N], to texts with the labels `truth`, int64
+        [N], of which some are left open, bool [N]."""
+        paid = np.array(self.table)[truth, answers]
+        if self.no_answer is not None:
+            paid = np.where(left_open, np.array(self.no_answer)[truth], paid)
+        return float(paid.mean())
+
+
+def _check(
+    source: str, what: str, names: Sequence[str], allowed: Sequence[str], wanted: Sequence[str]
+) -> None:
+    for name in names:
+        if name not in allowed:
+            hint = known_labels(name, tuple(wanted))
+            raise BertineError(f"{source}: the {what} {briefly(name)} is none of the labels{hint}")
+    for label in wanted:
+        if label not in names:
+            raise BertineError(f"{source}: there is no {what} for the label {label!r}; add one")
+
+
+def _number(source: str, row: TableRow, column: str) -> float:
+    value = row.values.get(column)
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, bool):
+        raise BertineError(
+            f"{source}:{row.line}: the cost under {column!r} is {briefly(value)}, but must be a "
+            "number"
+        )
+    return number

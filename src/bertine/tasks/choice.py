@@ -1,44 +1,373 @@
-"""Multiple choice (Devlin et al. 2018, section 4.4): which of several endings is the right one.
-
-Each choice makes a sequence of its own, a pair of what was given and the choice. The only new
-parameters are one vector (and transformers' bias) against the pooled [CLS]: its product is a
-choice's score, and the softmax of the scores of an example is their probability.
-
-Shape legend: B sequences in a batch, G examples in it, C choices of the example that has most.
-"""
+"""The columns of multiple choice: what is given, the choices, and which of them is right."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.models.encoded import Encoded
-from bertine.models.model import Model
-from bertine.objectives.base import Term
-from bertine.records.examples import Examples
-from bertine.tasks.answer import Answer
-from bertine.tasks.calibration import Decisions, Reliability
-from bertine.tasks.choice_columns import ChoiceColumns
-from bertine.tasks.conformal import SEPARATOR, coverage_line, label_sets
-from bertine.tasks.features import Features, by_example
-from bertine.tasks.input_lengths import check_room
-from bertine.tasks.losses import NONE, cross_entropy
-from bertine.tasks.metrics import mean_log_loss
-from bertine.tasks.report import ClassificationReport, require_some
-from bertine.terminal.console import visible
-from bertine.text.tokenizer import Tokenizer
+from bertine.core.console import counted, visible
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import Batch
+from bertine.data.examples import Example, Examples
+from bertine.data.lines import first_numbers
+from bertine.models.config import Config
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.objectives.losses import Term
+from bertine.tasks.answer import Answer, short
+from bertine.tasks.base import (
+    LEAST_LENGTH,
+    NONE,
+    Features,
+    Prediction,
+    Task,
+    by_example,
+    check_room,
+    cross_entropy,
+    setting,
+)
+from bertine.tasks.calibration import SEPARATOR, Decisions, Reliability, coverage_line, label_sets
+from bertine.tasks.report import ClassificationReport, mean_log_loss, require_some
+from bertine.tokenization.tokenizer import Tokenizer
+
+#: The columns of SWAG: what was seen, the beginning of what comes, and how it may go on.
+SWAG_PROMPT = ("sent1", "sent2")
+SWAG_CHOICES = ("ending0", "ending1", "ending2", "ending3")
+
+#: A letter by itself, and one at the end of a column's name.
+_LETTER = re.compile(r"\(?([A-Za-z])[).]?")
+_LAST = re.compile(r"(?:.*[^A-Za-z])?([A-Za-z])")
+#: That no label is 0 is said where it is less probable than this by chance.
+_CHANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class ChoiceColumns(Task[Prediction]):
+    """The base of multiple choice: a column or two of what is given, and one for each choice, of
+    which an example may have fewer than another.
+
+    Attributes:
+        prompt_columns: what is given: one column, or two, of which the second begins every choice
+            (SWAG's ``sent2``).
+        choice_columns: a column for each choice. Where the last ones are empty, or in JSON lines
+            and Parquet null, an example has fewer choices.
+        label_column: the column of the right choice, its number or its column's name; None when
+            not known.
+        max_length: longest input in pieces, special tokens included; longer ones are cut.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, "swag"; None for one's own.
+        named_choices: whether the columns of the choices were named, and not recognized by their
+            usual names; then no other column of a table is a choice.
+        answers_by_column: whether an answer is the name of a choice's column, as the labels of the
+            training file are, or letters, and not its number.
+        first_number: of the first choice, as the labels of the training file count: 0 or 1.
+        abstain_below: an answer with a lower probability abstains.
+        coverage, least_probability: of the sets of choices that are given too, and the probability
+            from which on a choice is in one; None: no sets are.
+
+    Raises:
+        BertineError: fewer than two columns of choices, not one or two of what is given, a column
+            that is named twice, or a maximum length that leaves no room for text.
+    """
+
+    has_choices: ClassVar[bool] = True
+
+    prompt_columns: tuple[str, ...] = SWAG_PROMPT
+    choice_columns: tuple[str, ...] = SWAG_CHOICES
+    label_column: str | None = None
+    max_length: int = 128
+    metric_names: tuple[str, ...] = ("accuracy",)
+    dataset: str | None = None
+    named_choices: bool = setting(False)
+    answers_by_column: bool = setting(False)
+    first_number: int = setting(0)
+    abstain_below: float = 0.0
+    coverage: float | None = None
+    least_probability: float | None = None
+    text_columns: tuple[str, ...] = field(init=False)  # what is given, then the choices
+
+    def __post_init__(self) -> None:
+        columns = (*self.prompt_columns, *self.choice_columns)
+        object.__setattr__(self, "text_columns", columns)
+        if len(self.prompt_columns) not in (1, 2):
+            raise BertineError(
+                "multiple choice takes one or two text columns besides the choices, not "
+                f"{len(self.prompt_columns)}"
+            )
+        if len(self.choice_columns) < 2:
+            raise BertineError(
+                "multiple choice needs at least two columns of choices; name them with "
+                f"{option('choice_columns')}"
+            )
+        for name in columns:
+            if columns.count(name) > 1:
+                raise BertineError(f"the column {name!r} is named twice")
+        if self.max_length < LEAST_LENGTH[2]:
+            raise BertineError(f"max_length {self.max_length} leaves no room for text")
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> Self:
+        """Make the task of training examples; `labels` are the columns of the choices, which are
+        the last of theirs. None: all but the first.
+
+        Raises:
+            BertineError: a label is not one of its example's choices, or an example has fewer than
+                two of them.
+        """
+        columns = examples.text_columns
+        choices = columns[1:] if labels is None else tuple(labels)
+        prompts = columns[: len(columns) - len(choices)]
+        task = cls(prompts, choices, examples.label_column, max_length)
+        task = replace(task, first_number=task._first_number(examples))
+        for example in examples.items:
+            task.right_of(example, examples.source)
+        names = {example.label for example in examples.items} - {None}
+        letters = sorted(names - {*choices}) if names else []
+        by_column = bool(names) and all(map(_letter, letters))
+        if by_column and letters and not _letters_of(choices):
+            examples.note(
+                f"{examples.source}: the label {letters[0]} is a letter, by which choices are "
+                f"counted in the order of their columns: A is {choices[0]!r}"
+            )
+        return replace(task, answers_by_column=by_column)
+
+    def _first_number(self, examples: Examples) -> int:
+        """Return the number that the labels of examples give the first choice: 1 where none is 0
+        and one is the number of choices, which is noted. Without such a one it is 0; that none is 0
+        is noted where that is hardly by chance.
+
+        Raises:
+            BertineError: what :meth:`choices_of` raises.
+        """
+        numbers: list[int] = []
+        last: list[int] = []
+        chance = 1.0
+        for example in examples.items:
+            count = len(self.choices_of(example, examples.source))
+            if example.label is None:
+                continue
+            number = whole_number(example.label)
+            if number is None or not 1 <= number <= count or example.label in self.choice_columns:
+                return 0
+            numbers.append(number)
+            last += [example.line] if number == count else []
+            chance *= 1 - 1 / count
+        if last:
+            examples.note(
+                f"{examples.source}: the choices are numbered from 1 on: no label is 0, and "
+                f"{counted(len(last), 'row')} "
+                f"({first_numbers(last, what='line' if len(last) == 1 else 'lines')}) "
+                f"{'has' if len(last) == 1 else 'have'} the number of choices there are"
+            )
+            return 1
+        if numbers and not last and chance < _CHANCE:
+            examples.note(
+                f"{examples.source}: no row has the first choice, number 0, for its label; if "
+                "numbers begin at 1 there, write numbers from 0 on"
+            )
+        return 0
+
+    def label_of(self, choice: int) -> str:
+        """Return the choice of this number, from 0 on, as the training file writes it."""
+        if self.answers_by_column and choice < len(self.choice_columns):
+            return self.choice_columns[choice]
+        return str(choice + self.first_number)
+
+    @classmethod
+    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
+        """Return the arguments that a model directory has; what its file leaves open is as in
+        SWAG."""
+        columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
+        prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
+        return super().arguments(info, config) | {
+            "prompt_columns": columns[:prompts],
+            "choice_columns": columns[prompts:],
+            "label_column": info.label_column or ("label" if not info.text_columns else None),
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of ``bertine.json``."""
+        return {"prompt_columns": len(self.prompt_columns), **super().settings()}
+
+    def choices_of(self, example: Example, source: str) -> tuple[str, ...]:
+        """Return the texts of an example's choices.
+
+        Raises:
+            BertineError: fewer than two, more than there are columns, or an empty one before
+                another.
+        """
+        where = f"{source}:{example.line}"
+        choices = list(example.texts[len(self.prompt_columns) :])
+        while choices and not choices[-1].strip():
+            choices.pop()
+        for name, text in zip(self.choice_columns, choices, strict=False):
+            if not text.strip():
+                raise BertineError(
+                    f"{where}: the choice {name!r} is empty, but one after it is not; put the "
+                    "choices of a row first"
+                )
+        if not 2 <= len(choices) <= len(self.choice_columns):
+            raise BertineError(
+                f"{where}: has {counted(len(choices), 'choice')}, but must have from 2 to "
+                f"{len(self.choice_columns)} ({', '.join(self.choice_columns)})"
+            )
+        return tuple(choices)
+
+    def right_of(self, example: Example, source: str) -> int | None:
+        """Return the number of an example's right choice, from 0 on; None where it has no label.
+
+        Raises:
+            BertineError: the label names none of its choices; what :meth:`choices_of` raises.
+        """
+        choices = len(self.choices_of(example, source))
+        if example.label is None:
+            return None
+        number = self.number_of(example.label)
+        if number is None or number >= choices:
+            raise BertineError(
+                f"{source}:{example.line}: the label is {example.label!r}, but must be the number "
+                f"of a choice, {self.first_number} to {choices - 1 + self.first_number}, its "
+                f"letter or its column's name (such as {self.choice_columns[0]!r})"
+            )
+        return number
+
+    def number_of(self, label: str) -> int | None:
+        """Return the number, from 0 on, of the choice that a label names; None where there is no
+        such column."""
+        if label in self.choice_columns:
+            return self.choice_columns.index(label)
+        number = whole_number(label)
+        if number is None:
+            return self._place(_letter(label))
+        place = number - self.first_number
+        return place if 0 <= place < len(self.choice_columns) else None
+
+    def _place(self, letter: str) -> int | None:
+        """Return the number of the choice that a letter names: whose column ends in it, where all
+        end in letters; else A is the first one."""
+        letters = _letters_of(self.choice_columns) or "ABCDEFGHIJ"[: len(self.choice_columns)]
+        place = letters.find(letter) if letter else -1
+        return place if place >= 0 else None
+
+    def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return those of `columns`, what is given and then any number of choices, that may be
+        empty.
+
+        Raises:
+            BertineError: there are fewer than two choices among them.
+        """
+        least = len(self.prompt_columns) + 2
+        if len(columns) < least:
+            raise BertineError(
+                f"{len(columns)} text columns are named ({', '.join(columns)}), but the model "
+                f"takes {least} or more: {' and '.join(self.prompt_columns)}, then the choices"
+            )
+        return tuple(columns[least:])
+
+    def over(self, columns: Sequence[str]) -> Self:
+        """Return the task for a table with these `columns` of what is given and of the choices:
+        each choice is scored by itself, so there may be more or fewer than in training. As many of
+        other names go by those that they had there.
+
+        Raises:
+            BertineError: there are fewer than two choices among them.
+        """
+        self.optional(columns)
+        count = len(self.prompt_columns)
+        prompts, choices = tuple(columns[:count]), tuple(columns[count:])
+        renamed = not set(choices) & set(self.choice_columns)
+        if (*prompts, *choices) == self.text_columns or (
+            renamed and len(choices) == len(self.choice_columns)
+        ):
+            return self
+        return replace(self, prompt_columns=prompts, choice_columns=choices)
+
+    def misfit(self, text: str | Sequence[str]) -> str | None:
+        """Say what is wrong with the number of texts, or that a choice is empty."""
+        prompts, columns = len(self.prompt_columns), self.text_columns
+        if isinstance(text, str) or not prompts + 2 <= len(text) <= len(columns):
+            return (
+                f"give a list of {prompts + 2} to {len(columns)} texts: "
+                f"{', '.join(self.prompt_columns)}, then the choices"
+            )
+        if not all(choice.strip() for choice in text[prompts:]):
+            return "has an empty choice; leave it out"
+        return None
+
+    def group(self, strings: Sequence[str]) -> list[Any]:
+        """Make all of the strings one example: what is given, then the choices.
+
+        Raises:
+            BertineError: there are fewer than two choices.
+        """
+        if len(strings) < len(self.prompt_columns) + 2:
+            raise BertineError(
+                f"{counted(len(strings), 'text')} given, but the model chooses: give "
+                f"{' and '.join(map(repr, self.prompt_columns))}, then two choices or more"
+            )
+        return [tuple(strings)]
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Return the columns, and how many choices may be missing."""
+        return self.text_columns, len(self.optional(self.text_columns))
+
+    def columns_for(self, count: int) -> tuple[str, ...]:
+        """Return columns for `count` texts: those of training, and names for further choices."""
+        known = self.text_columns[: max(count, len(self.prompt_columns) + 2)]
+        more = range(len(known), count)
+        return (*known, *(f"choice {number - len(self.prompt_columns) + 1}" for number in more))
+
+    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
+        """Return the choice with its text, and its probability."""
+        name, probability = answer.cells()
+        return f"{name}: {short(texts[len(self.prompt_columns) + answer.choice])}", probability
+
+    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
+        """Return the text of each choice with its probability."""
+        return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
+
+
+def _letter(label: str) -> str:
+    """Return the letter, as a capital, that a label such as ``B`` or ``(b)`` is; "" of another."""
+    match = _LETTER.fullmatch(label)
+    return match[1].upper() if match else ""
+
+
+def _letters_of(columns: Sequence[str]) -> str:
+    """Return the letters, as capitals, that the names of choices end in; "" where not all end in
+    one, each in another."""
+    ends = [match[1].upper() if (match := _LAST.fullmatch(name)) else "" for name in columns]
+    return "".join(ends) if all(ends) and len({*ends}) == len(ends) else ""
+
+
+def whole_number(label: str) -> int | None:
+    """Return the whole number that a label is; None of another text."""
+    label = label.removesuffix(".0")  # a column with gaps is one of floats to some programs
+    return int(label) if label.isascii() and label.isdigit() and len(label) < 10 else None
+
+
+# Multiple choice (Devlin et al. 2018, section 4.4): which of several endings is the right one.
+#
+# Each choice makes a sequence of its own, a pair of what was given and the choice. The only new
+# parameters are one vector (and transformers' bias) against the pooled [CLS]: its product is a
+# choice's score, and the softmax of the scores of an example is their probability.
+#
+# Shape legend: B sequences in a batch, G examples in it, C choices of the example that has most.
 
 #: Examples given to the tokenizer at once.
 _TOKENIZE = 1024

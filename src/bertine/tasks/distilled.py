@@ -16,13 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.data.batch import Batch
-from bertine.data.split import select
-from bertine.models.encoded import BackboneOutput, Encoded
-from bertine.models.model import Model
-from bertine.objectives.base import LossDefaults, Term
-from bertine.objectives.distillation.around_mlm import SOFT, STAGE, stage_of, train_stage
-from bertine.objectives.distillation.maps import MapLosses
+from bertine.corpora.batch import Batch, select
+from bertine.models.encoder import BackboneOutput, Encoded
+from bertine.models.heads import Model
+from bertine.objectives.distillation import SOFT, STAGE, MapLosses, stage_of, train_stage
+from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.base import Task
 
 #: The targets of a batch: what the teacher put out, and which sequences have a label.
@@ -82,7 +80,7 @@ class DistilledTask(LossDefaults):
         temperature: see :meth:`Task.soft_term`.
         maps: the terms on hidden and attention maps; None: none.
         teacher: that computes along for `maps`, with the inputs of the student; else None.
-        frozen: see :class:`~bertine.objectives.distillation.around_mlm.DistilledMlm`.
+        frozen: see :class:`~bertine.objectives.distillation.DistilledMlm`.
     """
 
     task: Task[Any]

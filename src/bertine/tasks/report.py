@@ -5,16 +5,207 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from bertine.errors import BertineError
-from bertine.intervals import wilson_interval
+import numpy as np
+
+from bertine.core.console import Shown, aligned, counted, visible
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.scores import better_baseline, score_text, wilson_interval
+from bertine.tasks.answer import WorstExample, worst_lines
 from bertine.tasks.calibration import Reliability
-from bertine.tasks.worst import WorstExample, worst_lines
-from bertine.terminal.console import aligned, counted, visible
-from bertine.terminal.shown import Shown
+
+# Scores of answers against the truth, as the field and the GLUE leaderboard compute them.
+#
+# A score that is not defined (one class only, a constant answer) is 0, without a warning. Of one
+# label of an example they are computed here, by counting: importing scikit-learn takes longer
+# than training with a few labels does, and a matrix of thousands of labels much memory.
+
+
+def classification_scores(
+    truth: Sequence[str], guesses: Sequence[str], labels: Sequence[str]
+) -> dict[str, float]:
+    """Compute accuracy, macro_f1 and matthews (the multi-class form of Gorodkin 2004 for more than
+    two classes); with two labels also f1, of the second one.
+
+    Args:
+        truth: N true labels.
+        guesses: N predicted ones.
+        labels: all there are, in the order of the head's outputs.
+    """
+    answered = sorted({*truth, *guesses})
+    ids = {label: number for number, label in enumerate(answered)}
+    true = np.array([ids[label] for label in truth], dtype=np.int64)
+    guess = np.array([ids[label] for label in guesses], dtype=np.int64)
+    right, actual, given = (
+        np.bincount(numbers, minlength=len(answered)).astype(np.float64)
+        for numbers in (true[true == guess], true, guess)
+    )
+    f1 = 2 * right / (actual + given)
+    count = len(truth)
+    scores = {"accuracy": float(right.sum() / count), "macro_f1": float(f1.mean())}
+    if len(labels) == 2:
+        second = ids.get(labels[1])
+        scores["f1"] = 0.0 if second is None else float(f1[second])
+    spread = (count**2 - actual @ actual) * (count**2 - given @ given)
+    agreement = right.sum() * count - actual @ given
+    scores["matthews"] = float(agreement / np.sqrt(spread)) if spread else 0.0
+    return scores
+
+
+def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[str, float]:
+    """Compute pearson and spearman (average ranks for ties), mean squared and mean absolute error.
+
+    A correlation with a constant is not defined; it counts as 0.
+
+    Args:
+        truth: N true scores.
+        guesses: N predicted ones.
+    """
+    from scipy import stats
+
+    true, guess = np.asarray(truth, dtype=np.float64), np.asarray(guesses, dtype=np.float64)
+    varied = len(true) > 1 and np.ptp(true) > 0 and np.ptp(guess) > 0
+    errors = guess - true
+    return {
+        "pearson": float(stats.pearsonr(true, guess).statistic) if varied else 0.0,
+        "spearman": float(stats.spearmanr(true, guess).statistic) if varied else 0.0,
+        "mean_squared_error": float(np.mean(errors**2)),
+        "mean_absolute_error": float(np.mean(np.abs(errors))),
+    }
+
+
+def mean_log_loss(probabilities: Sequence[float] | np.ndarray) -> float:
+    """Compute the mean cross-entropy, in nats, of the `probabilities` that were given to what is
+    true."""
+    return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)).mean())
+
+
+def mean_cross_entropy(wanted: np.ndarray, given: np.ndarray) -> float:
+    """Compute the mean over N of the cross-entropy, in nats, of the probabilities `given` with
+    those that are `wanted`, both fp64 [N, K]."""
+    logs = np.log(np.maximum(given, np.finfo(np.float64).tiny))
+    return float(-(wanted * logs).sum(-1).mean())
+
+
+def official_score(metrics: Mapping[str, float], names: Sequence[str]) -> float:
+    """Compute the one number of a task: the mean of its metrics called `names`, as GLUE takes it.
+
+    Raises:
+        BertineError: no names are given, or one is not among the metrics.
+    """
+    for name in names:
+        if name not in metrics:
+            raise BertineError(f"there is no score {name!r}; there are {', '.join(metrics)}")
+    if not names:
+        raise BertineError("a task without metrics has no score")
+    return sum(metrics[name] for name in names) / len(names)
+
+
+# Compare a model with cheap baselines on the same examples.
+
+#: The name of the baseline that is the head alone.
+HEAD_ALONE = "frozen vectors"
+#: Scores in a table, beside those by which a task is judged.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class BaselineScore:
+    """The scores of one baseline.
+
+    Attributes:
+        name: "majority", "tf-idf", "frozen vectors", …
+        metrics: of the task's report, under the same names.
+        seconds: that fitting and answering took.
+        num_train: examples that it was fitted on.
+        num_judged: examples that it was judged on.
+        may_win: see :func:`~bertine.core.scores.better_baseline`.
+    """
+
+    name: str
+    metrics: dict[str, float]
+    seconds: float
+    num_train: int
+    num_judged: int = 0
+    may_win: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return only JSON types; :meth:`read` takes it back."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> BaselineScore:
+        """Take back what :meth:`to_dict` returned."""
+        return cls(
+            str(values["name"]),
+            {str(name): float(value) for name, value in values["metrics"].items()},
+            float(values["seconds"]),
+            int(values.get("num_train", 0)),
+            int(values.get("num_judged", 0)),
+            bool(values.get("may_win", True)),
+        )
+
+
+def winner(
+    metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
+) -> BaselineScore | None:
+    """Return the best of the baselines where it is better than a model with these `metrics` by more
+    than chance; None where none is."""
+    values = [baseline.to_dict() for baseline in baselines]
+    name = better_baseline(metrics, judged, values, 0)
+    return next((baseline for baseline in baselines if baseline.name == name), None)
+
+
+def baseline_lines(
+    metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
+) -> list[str]:
+    """Return a table of the model beside the baselines, and above it the headline where one of them
+    wins; nothing without baselines.
+
+    Args:
+        metrics: of the model.
+        judged: the metrics by which the task is judged.
+        baselines: judged on the same examples.
+    """
+    if not baselines:
+        return []
+    names = shown_metrics(metrics, judged)
+    rows = [["", *names], ["this model", *(score_text(name, metrics.get(name)) for name in names)]]
+    for baseline in baselines:
+        rows.append(
+            [baseline.name, *(score_text(name, baseline.metrics.get(name)) for name in names)]
+        )
+    lines = aligned(rows, head=True)
+    best = winner(metrics, judged, baselines)
+    if best is not None:
+        by = " and ".join(judged)
+        lines.insert(
+            0,
+            f"a baseline wins: {best.name} is better than this model by {by}, by more than chance; "
+            + what_to_do(best.name),
+        )
+    return lines
+
+
+def what_to_do(name: str) -> str:
+    """Say what to do where the baseline of this name wins."""
+    if name == HEAD_ALONE:
+        return f"{option('frozen', True)} trains that one"
+    return "use it, or train longer, on more labels or from another model"
+
+
+def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:
+    """Return the scores that a table of baselines shows: those by which the task is judged, then
+    others, three in all, losses and errors last."""
+    order = [name for name in judged if name in metrics]
+    others = [name for name in metrics if name not in order]
+    others.sort(key=lambda name: name.endswith(("loss", "error")))
+    return [*order, *others][: max(_SHOWN, len(order))]
+
 
 #: Key of the most frequent training label among the facts of the training in a model directory.
 MAJORITY = "training_majority"
@@ -27,7 +218,7 @@ _WORST, _CONFUSED = 10, 100
 #: Scores of a classifier that are no shares of 1.
 _PLAIN = ("loss", "matthews", "mean_cost", "most_probable_mean_cost", "mean_set_size")
 #: Labels in the terminal: the rarer ones of more are in the JSON and in the report of a run.
-_SHOWN = 20
+_REPORT_SHOWN = 20
 
 
 class EvaluationReport(Protocol):
@@ -110,7 +301,7 @@ def require_some(predictions: Sequence[Any], what: str = "examples") -> None:
 def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return a table of labels with their scores, the most frequent first."""
     order = sorted(per_label, key=lambda label: -per_label[label]["support"])
-    names = [visible(label) for label in order[:_SHOWN]]
+    names = [visible(label) for label in order[:_REPORT_SHOWN]]
     rows = [["label", "precision", "recall", "f1", "support"]]
     for label, name in zip(order, names, strict=False):
         scores = per_label[label]
@@ -122,7 +313,7 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
             ]
         )
     lines = aligned(rows, head=True)
-    if len(order) > _SHOWN:
+    if len(order) > _REPORT_SHOWN:
         lines.append(f"and {counted(len(order) - _SHOWN, 'label')} more")
     return lines
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from bertine.records.examples import Examples
-from bertine.tables.lines import first_numbers
+from bertine.core.console import counted, visible
+from bertine.data.examples import Examples
+from bertine.data.lines import first_numbers
 from bertine.tasks.answer import Answer
-from bertine.tasks.features import Features
-from bertine.terminal.console import counted, visible
-from bertine.text.tokenizer import Tokenizer
-from bertine.text.unigram.layouts import SPACE
+from bertine.tasks.base import Features
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.tokenization.unigram_files import SPACE
 
 #: The share of unknown pieces from which on it is said of texts, where they are at least so many or
 #: a text is mostly unknown; and from which on that is flagged.

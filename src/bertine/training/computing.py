@@ -7,23 +7,86 @@ Bits depend on both, so a run that goes on does not measure again, however the m
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
-from bertine.cores.neighbours import OtherPrograms
-from bertine.models.precision import cpu_has_bf16, precision_name, rates_for
+from bertine.core.console import counted, say, warn
+from bertine.core.names import Precision, option
+from bertine.core.spin_count import OtherPrograms
+from bertine.core.terms import TERMS
+from bertine.datasets.readers import Reading
+from bertine.models.precision import (
+    cpu_has_bf16,
+    fastest_threads,
+    precision_name,
+    rates_for,
+    seconds_by_threads,
+    threads_are_given,
+)
 from bertine.models.products import TOKENS, Product, products_of, seconds_of
-from bertine.models.threads import fastest_threads, seconds_by_threads, threads_are_given
-from bertine.names import Precision
-from bertine.options.names import option
-from bertine.terminal.console import counted, say, warn
-from bertine.terms import TERMS
-from bertine.training.distributed.world import World
+from bertine.options.data import SpanReading
+from bertine.options.finetuning import FinetuneOptions
+from bertine.options.verbs import check_types, resolved_signature
+from bertine.tasks.labels import TableOptions
+from bertine.tasks.spans import SpanLimits
+from bertine.training.distributed import World
 from bertine.training.run import Run
+
+# What several verbs do with their arguments.
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[[Verb], Verb]:
+    """Let a verb take the keyword arguments of `other`, all `but` some, besides its own, by the
+    same names and with the same defaults: its signature shows them, the verb gets all of them in
+    its last, ``**options``, and one that neither has is a TypeError. Types are checked
+    (:func:`~bertine.options.verbs.check_types`)."""
+
+    def wrap(verb: Verb) -> Verb:
+        own = inspect.signature(verb)
+        mine = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        known = {parameter.name for parameter in mine}
+        theirs = [
+            parameter
+            for parameter in resolved_signature(other).parameters.values()
+            if parameter.name not in known | but
+        ]
+        signature = own.replace(parameters=[*mine, *theirs])
+
+        @functools.wraps(verb)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)  # refuses what neither knows
+            bound.apply_defaults()
+            return verb(*bound.args, **bound.kwargs)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return check_types(call)  # type: ignore[return-value]
+
+    return wrap
+
+
+def reading_of(options: FinetuneOptions) -> Reading:
+    """Return how data are read, from the options of a verb.
+
+    Raises:
+        BertineError: an option of tables is not known or out of range.
+    """
+    limits = SpanLimits.given(**SpanReading.of(options).values())
+    return Reading.of(
+        options, options=TableOptions.of(options), limits=limits, whole=False, known=frozenset()
+    )
+
+
+def names_one_task(task: str, glue_task: str | None) -> bool:
+    """Tell whether `task`, or of GLUE its `glue_task`, is one task and not all of GLUE."""
+    return task != "glue" if glue_task is None else glue_task.lower() != "all"
+
 
 #: How many times as fast fewer threads have to be to be taken: bits depend on their number, so that
 #: the noise of a measurement must not decide.

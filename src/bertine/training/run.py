@@ -20,22 +20,20 @@ from typing import Any
 
 import torch
 
-from bertine.errors import BertineError
-from bertine.files import lock_folder, os_errors, write_json
-from bertine.modeldir import TASK
-from bertine.models.threads import using_threads
-from bertine.options.fields import free_in, own_of_processes
+from bertine.core.console import briefly, say, warn
+from bertine.core.errors import BertineError
+from bertine.core.files import lock_folder, os_errors, write_json
+from bertine.core.names import __version__, option
+from bertine.core.taskinfo import TaskInfo
+from bertine.hub.modeldir import TASK
+from bertine.models.precision import using_threads
+from bertine.options.declare import free_in, own_of_processes
 from bertine.options.finetuning import FinetuneOptions
-from bertine.options.names import option
 from bertine.options.pretraining import PretrainOptions
-from bertine.options.similarity import SimilarityOptions
-from bertine.runs.files import read_begun
-from bertine.taskinfo import TaskInfo
-from bertine.terminal.console import say, warn
-from bertine.terminal.text import briefly
-from bertine.training.distributed.world import World
-from bertine.training.loop.checkpoint import checkpoints, remove_leftovers, remove_torn
-from bertine.version import __version__
+from bertine.options.vectors import SimilarityOptions
+from bertine.reports.run_files import read_begun
+from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
+from bertine.training.distributed import World
 
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"

@@ -18,12 +18,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bertine.errors import BertineError
-from bertine.files import atomic_file
-from bertine.system.memory import check_memory
-from bertine.tables.streams import COMPRESSIONS, EncodingCheck, open_stream, text_begin
-from bertine.terminal.console import counted
-from bertine.terminal.text import briefly
+from bertine.core.console import briefly, counted
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_file
+from bertine.core.process import check_memory
+from bertine.data.streams import COMPRESSIONS, EncodingCheck, open_stream, text_begin
 
 #: The longest word that is read, in bytes.
 MAX_WORD = 4096

@@ -3,42 +3,219 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
-from bertine.errors import BertineError
-from bertine.files import os_errors
-from bertine.names import WordVectorModel
-from bertine.options.corpus import CorpusReading
-from bertine.options.names import option
+from bertine.core.console import Shown, briefly, counted, human_count, human_time, progress, say
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_file, os_errors
+from bertine.core.foreign_files import open_tensors
+from bertine.core.names import WordVectorModel, option
+from bertine.options.data import CorpusReading
+from bertine.options.vectors import Word2VecOptions, WordVectorRecipe
 from bertine.options.verbs import takes_options
-from bertine.options.word_vectors import Word2VecOptions, WordVectorRecipe
-from bertine.terminal.console import counted, human_count, human_time, progress, say
-from bertine.terminal.shown import Shown
-from bertine.text.corpus import Corpus, CorpusStats
-from bertine.word_vectors import checkpoint
-from bertine.word_vectors.checkpoint import (
-    checkpoint_path,
-    load_checkpoint,
-    save_checkpoint,
-    text_fingerprint,
-)
-from bertine.word_vectors.counting import CountedWords, count_words, write_ids
-from bertine.word_vectors.sampling import (
+from bertine.tokenization.corpus import Corpus, CorpusStats
+from bertine.word_vectors.files import MAX_WORD
+from bertine.word_vectors.steps import (
+    BREAK,
+    CHUNK,
+    SHARED,
     Sampler,
+    Steps,
+    Weights,
+    batch_words,
     blocks,
     keep_probabilities,
     negative_probabilities,
 )
-from bertine.word_vectors.steps import CHUNK, SHARED, Steps, Weights, batch_words
-from bertine.word_vectors.vectors import WordVectors, check_target
+from bertine.word_vectors.vectors import WordVectors, check_target, words_of
+
+# Read a corpus for word2vec: count its words, then write their numbers to a file.
+
+#: Different words that are counted at a time; beyond, the rarest are forgotten.
+MAX_COUNTED = 10_000_000
+#: Numbers that are written at once.
+_WRITTEN = 1 << 20
+
+
+@dataclass(frozen=True)
+class CountedWords:
+    """The words of a corpus that get vectors.
+
+    Attributes:
+        words: V, most frequent first, of equals in the order of their characters.
+        counts: int64 [V].
+        total: words of the corpus.
+        different: different ones of them.
+        forgotten: how many were forgotten while counting, since there were too many.
+    """
+
+    words: list[str]
+    counts: np.ndarray
+    total: int
+    different: int
+    forgotten: int
+
+
+def count_words(
+    corpus: Corpus,
+    *,
+    lowercase: bool,
+    min_count: int,
+    max_words: int | None,
+    on_document: Callable[[], None],
+) -> CountedWords:
+    """Count the words of `corpus`; those seen `min_count` times or more stay, and of these the
+    `max_words` most frequent.
+
+    Raises:
+        BertineError: fewer than two words stay; what reading the corpus raises.
+    """
+    counter: Counter[str] = Counter()
+    forgotten, least = 0, 1
+    for document in corpus:
+        counter.update(words_of(document.text, lowercase=lowercase))
+        while len(counter) > MAX_COUNTED:
+            rare = [word for word, count in counter.items() if count <= least]
+            for word in rare:
+                del counter[word]
+            forgotten, least = forgotten + len(rare), least + 1
+        on_document()
+    total = sum(counter.values())
+    different = len(counter)
+    chosen = [
+        (count, word)
+        for word, count in counter.items()
+        if count >= min_count and len(word) * 4 <= MAX_WORD
+    ]
+    chosen.sort(key=lambda entry: (-entry[0], entry[1]))
+    chosen = chosen[:max_words]
+    if len(chosen) < 2:
+        raise BertineError(
+            f"{corpus.paths[0]}: {len(chosen)} of {different:,} different words come "
+            f"{min_count} times or more; give more text or a lower {option('min_count')}"
+        )
+    counts = np.array([count for count, _ in chosen], dtype=np.int64)
+    return CountedWords([word for _, word in chosen], counts, total, different, forgotten)
+
+
+def write_ids(
+    corpus: Corpus,
+    counted: CountedWords,
+    handle: IO[bytes],
+    folder: Path,
+    *,
+    lowercase: bool,
+    on_document: Callable[[], None],
+) -> np.ndarray:
+    """Write the numbers of the words that stay to a new file, int32, with `BREAK` after each
+    document.
+
+    Args:
+        corpus: that was counted.
+        counted: its words.
+        handle: of the file, open for writing and reading.
+        folder: where it is, for messages.
+        lowercase: as they were counted.
+        on_document: called after each document.
+
+    Returns:
+        The numbers, mapped from the file.
+    """
+    ids = {word: number for number, word in enumerate(counted.words)}
+    waiting: list[int] = []
+    with os_errors(folder, "writing the numbers of the words"):
+        for document in corpus:
+            words = words_of(document.text, lowercase=lowercase)
+            waiting += [ids[word] for word in words if word in ids]
+            waiting.append(BREAK)
+            if len(waiting) > _WRITTEN:
+                handle.write(np.array(waiting, dtype=np.int32).tobytes())
+                waiting.clear()
+            on_document()
+        handle.write(np.array(waiting, dtype=np.int32).tobytes())
+        handle.flush()
+    return np.memmap(handle, dtype=np.int32, mode="r")
+
+
+# Where a run of word2vec stands, in one file beside its result: ``.NAME.unfinished``.
+#
+# Both tables of vectors, how many blocks are done, and what the run is of: a run that goes on
+# reads and counts the corpus again and compares. What is drawn depends on the seed and the block
+# alone, so nothing else need be known.
+
+#: Seconds of training between two checkpoints.
+EVERY = 60.0
+
+
+def checkpoint_path(out: Path) -> Path:
+    """Return the file of the run whose result is `out`."""
+    return out.with_name(f".{out.name}.unfinished")
+
+
+def text_fingerprint(known: CountedWords, ids: np.ndarray) -> str:
+    """Return the SHA-256 of the words that have vectors and of the text, as hex digits."""
+    digest = hashlib.sha256("\n".join(known.words).encode("utf-8", "surrogatepass"))
+    digest.update(np.ascontiguousarray(ids).data)
+    return digest.hexdigest()
+
+
+def save_checkpoint(
+    path: Path, weights: Weights, blocks: int, seconds: float, settings: dict[str, Any]
+) -> None:
+    """Write the file anew.
+
+    Args:
+        blocks: that are done.
+        seconds: of training so far.
+        settings: what the run is of, as JSON.
+    """
+    told = {"blocks": str(blocks), "seconds": repr(seconds), "settings": json.dumps(settings)}
+    with atomic_file(path) as temporary:
+        save_file({"words": weights.words, "contexts": weights.contexts}, temporary, metadata=told)
+
+
+def load_checkpoint(path: Path, weights: Weights, settings: dict[str, Any]) -> tuple[int, float]:
+    """Put the vectors of the file into `weights`.
+
+    Returns:
+        How many blocks are done, and the seconds of training so far.
+
+    Raises:
+        BertineError: the file is damaged, or of a run with other settings or another text.
+    """
+    with open_tensors(path, "pt", "remove it, and begin anew") as file:
+        told = file.metadata() or {}
+        before = dict(json.loads(told["settings"]))
+        blocks, seconds = int(told["blocks"]), float(told["seconds"])
+        tensors = {name: file.get_tensor(name) for name in ("words", "contexts")}
+    for name in sorted(before.keys() | settings.keys(), key=lambda name: name == "text"):
+        if before.get(name) != settings.get(name):
+            differs = f"{name} = {briefly(before.get(name))}, not {briefly(settings.get(name))}"
+            if name == "text":
+                differs = "another text"
+            raise BertineError(
+                f"{path}: the run was started with {differs}; resume it with the same, or remove "
+                "the file"
+            )
+    for name, tensor in tensors.items():
+        own: torch.Tensor = getattr(weights, name)
+        if tensor.shape != own.shape or tensor.dtype != own.dtype:
+            raise BertineError(f"{path}: {name} are not what its settings say; remove it")
+        own.copy_(tensor)
+    return blocks, seconds
+
 
 _RATES: dict[WordVectorModel, float] = {"skip-gram": 0.025, "cbow": 0.05}
 #: The share of the learning rate below which it does not fall (word2vec.c).
@@ -107,7 +284,7 @@ def word2vec(
     for bit.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.text.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
         out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
             ``.bin``, ``.txt`` or ``.vec``. Vectors that are there are replaced.
         show_progress: on stderr.
@@ -167,7 +344,7 @@ def word2vec(
         for done in train_vectors(ids, known.counts, recipe, options.seed, weights, blocks):
             display.update(task, completed=done)
             blocks += 1
-            if time.monotonic() - saved >= checkpoint.EVERY and done < total:
+            if time.monotonic() - saved >= EVERY and done < total:
                 seconds = before + time.monotonic() - began
                 save_checkpoint(unfinished, weights, blocks, seconds, settings)
                 saved = time.monotonic()
@@ -243,7 +420,7 @@ def train_vectors(
     """Train vectors on the words of a text, with one thread.
 
     Args:
-        ids: int32 [n], numbers of words and :data:`~bertine.word_vectors.sampling.BREAK` between
+        ids: int32 [n], numbers of words and :data:`~bertine.word_vectors.steps.BREAK` between
             documents.
         counts: int64 [V].
         recipe: what is learned.

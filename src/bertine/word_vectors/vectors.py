@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from bertine.errors import BertineError
-from bertine.files import (
+from bertine.core.console import Shown, counted
+from bertine.core.errors import BertineError
+from bertine.core.files import (
     atomic_dir,
     check_regular,
     check_replaceable,
@@ -27,10 +28,8 @@ from bertine.files import (
     read_json_object,
     write_json,
 )
-from bertine.outside import open_tensors
-from bertine.scores import ranking
-from bertine.terminal.console import counted
-from bertine.terminal.shown import Shown
+from bertine.core.foreign_files import open_tensors
+from bertine.core.scores import ranking
 from bertine.word_vectors.files import (
     MAX_WORD,
     check_written,
@@ -38,7 +37,20 @@ from bertine.word_vectors.files import (
     read_vectors,
     write_vectors,
 )
-from bertine.word_vectors.splitting import words_of
+
+# Split text into the words that have vectors.
+
+#: Ideographs and kana, which are words by themselves: no spaces stand between them.
+_CHARACTERS = "\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
+_INSIDE = rf"[^\W{_CHARACTERS}]+"
+_WORD = re.compile(rf"[{_CHARACTERS}]|{_INSIDE}(?:['\u2019]{_INSIDE})*")
+
+
+def words_of(text: str, *, lowercase: bool) -> list[str]:
+    """Return the words of `text`: runs of letters, digits and ``_``, apostrophes between them
+    included; each Chinese character and each kana by itself. Marks are left out."""
+    return _WORD.findall(text.lower() if lowercase else text)
+
 
 SETTINGS, WORDS, TENSORS = "word2vec.json", "words.txt", "vectors.safetensors"
 #: Version of the layout of the folder; a reader refuses another one.

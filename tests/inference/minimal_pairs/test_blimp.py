@@ -13,14 +13,12 @@ import transformers
 
 import bertine
 from bertine.cli import main
-from bertine.inference.minimal_pairs import blimp as module
-from bertine.inference.minimal_pairs.blimp import blimp_pairs
-from bertine.inference.minimal_pairs.evaluate_pairs import open_log_probability
-from bertine.modeldir import save_model
-from bertine.models.bert import BertConfig
-from bertine.models.heads import MlmHead
-from bertine.models.model import Model
-from bertine.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.families.bert import BertConfig
+from bertine.hub.modeldir import save_model
+from bertine.inference.minimal_pairs import evaluate_pairs as module
+from bertine.inference.minimal_pairs.evaluate_pairs import blimp_pairs, open_log_probability
+from bertine.models.heads import MlmHead, Model
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
 def pair(good: str, bad: str, paradigm: str, phenomenon: str) -> str:

@@ -16,31 +16,28 @@ import bertine
 import roberta
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.elmo.scoring import perplexity
-from bertine.inference.elmo.words import read_words
-from bertine.inference.minimal_pairs import summed
+from bertine.core.errors import BertineError
+from bertine.families.bart import PRESETS as BART
+from bertine.families.electra import PRESETS as ELECTRA
+from bertine.families.elmo import BidirectionalLm, ElmoConfig, WordSoftmax
+from bertine.families.gpt import PRESETS
+from bertine.families.roberta import PRESETS as ROBERTA
+from bertine.families.xlnet import PRESETS as XLNET
+from bertine.hub.elmo_files import load_elmo, save_elmo
+from bertine.hub.modeldir import save_model
+from bertine.inference.elmo import perplexity, read_words
+from bertine.inference.minimal_pairs import scoring
 from bertine.inference.minimal_pairs.evaluate_pairs import (
     MinimalPairsReport,
+    holds_pairs,
     judge_pairs,
     open_log_probability,
+    read_pairs,
 )
-from bertine.inference.minimal_pairs.pairs import holds_pairs, read_pairs
-from bertine.interop.elmo.directory import load_elmo, save_elmo
-from bertine.modeldir import save_model
-from bertine.models.bart.config import PRESETS as BART
-from bertine.models.causal.config import PRESETS
-from bertine.models.electra.config import PRESETS as ELECTRA
-from bertine.models.elmo.bilm import BidirectionalLm
-from bertine.models.elmo.config import ElmoConfig
-from bertine.models.elmo.softmax import WordSoftmax
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.models.roberta import PRESETS as ROBERTA
-from bertine.models.xlnet.config import PRESETS as XLNET
-from bertine.objectives.clm import Clm
-from bertine.text.corpus import Corpus
-from bertine.text.tokenizer import Tokenizer
+from bertine.models.heads import Model, new_head
+from bertine.objectives.losses import Clm
+from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat.", "a dog", "very good film, very bad dogs ran", "cat"]
 
@@ -60,8 +57,8 @@ def masked_sum(twin: transformers.PreTrainedModel, words: Tokenizer, text: str) 
 def test_masked_models_as_in_transformers(
     pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summed, "_TEXTS", 3)
-    monkeypatch.setattr(summed, "_LOGITS", 200)
+    monkeypatch.setattr(scoring, "_TEXTS", 3)
+    monkeypatch.setattr(scoring, "_LOGITS", 200)
     twin = transformers.AutoModelForMaskedLM.from_pretrained(pretrained).eval()
     words = Tokenizer.load(pretrained)
     found = open_log_probability(pretrained)(TEXTS)
@@ -159,7 +156,7 @@ def test_an_xlnet_guesses_each_piece_last_as_in_transformers(xlnet: Path) -> Non
 def test_models_that_read_forward_as_in_transformers(
     gpt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summed, "_LOGITS", 200)
+    monkeypatch.setattr(scoring, "_LOGITS", 200)
     twin = transformers.OpenAIGPTLMHeadModel.from_pretrained(gpt).eval()
     words = Tokenizer.load(gpt)
     texts = ["the old cat sleeps in the sofa .", "bread", "a small dog barks in the garden ."]

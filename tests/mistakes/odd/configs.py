@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from bertine.interop.family import family_of
-from bertine.modeldir import load_model
-from bertine.models.encoded import TextInputs
+from bertine.hub.modeldir import load_model
+from bertine.models.encoder import TextInputs
+from bertine.models.family import family_of
 from mistakes.odd.config_keys import CONFIGS, GONE, OWN
 from mistakes.odd.models import IDS, TYPES, silenced, sound
 from mistakes.odd_files import Answer, Case

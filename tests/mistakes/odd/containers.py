@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertine.tables.given import Source, as_data
+from bertine.data.in_memory import Source, as_data
 from frames import FRAMES, Dataset
 
 Columns = dict[str, list[Any]]

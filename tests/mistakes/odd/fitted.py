@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils.multiclass import check_classification_targets
 
-from bertine.datasets.data_look import names_of_labels
-from bertine.errors import BertineError
-from bertine.estimators.classifier import BertClassifier
-from bertine.records.examples import Example, Examples
-from bertine.tasks.texts.classification import TextClassification
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, Examples
+from bertine.datasets.check import names_of_labels
+from bertine.estimators import BertClassifier
+from bertine.tasks.classification import TextClassification
 from mistakes.odd.label_types import NATURAL, OWN, STRAY, TYPES, alike_or_renamed
 from mistakes.odd_files import Answer, Case
 

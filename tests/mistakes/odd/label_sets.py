@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bertine.datasets.data_look import look_at
+from bertine.data.examples import Examples
+from bertine.data.label_sets import labels_in, read_label_sets
+from bertine.datasets.check import look_at
 from bertine.datasets.own_data import read_for
-from bertine.records.examples import Examples
-from bertine.records.label_sets import labels_in, read_label_sets
-from bertine.tasks.texts.multi_label import MultiLabel
+from bertine.tasks.multi_label import MultiLabel
 from mistakes.odd.containers import CONTAINERS
 from mistakes.odd_files import Answer, Case
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bertine.datasets.data_look import look_at
+from bertine.data.examples import Examples, read_examples
+from bertine.datasets.check import look_at
 from bertine.datasets.own_data import read_for
-from bertine.records.examples import Examples, read_examples
-from bertine.tasks.texts.classification import TextClassification
+from bertine.tasks.classification import TextClassification
 from mistakes.odd.containers import CONTAINERS
 from mistakes.odd.fitted import draw_fitted
 from mistakes.odd.label_sets import draw_several

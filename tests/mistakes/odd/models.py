@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from bertine.interop.family import family_of
-from bertine.modeldir import save_model
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.text.tokenizer import Tokenizer
+from bertine.hub.modeldir import save_model
+from bertine.models.family import family_of
+from bertine.models.heads import Model, new_head
+from bertine.tokenization.tokenizer import Tokenizer
 
 WORDS = (
     *("the", "cat", "a", "caf", "##e", "##é", "café", "cafe", "The", "Cat", "É", "e"),

@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bertine.inference.files.text_report import TextReport
-from bertine.records.conll import read_sentences
-from bertine.records.examples import read_examples
-from bertine.tables.table import Table
-from bertine.text.corpus import Corpus
+from bertine.data.conll import read_sentences
+from bertine.data.examples import read_examples
+from bertine.data.tables import Table
+from bertine.inference.answer_files import TextReport
+from bertine.tokenization.corpus import Corpus
 from mistakes.odd.languages import CODECS, ENGLISH, PHRASES
 from mistakes.odd_files import Answer, Case
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bertine.text.tokenizer import Tokenizer
+from bertine.tokenization.tokenizer import Tokenizer
 from mistakes.odd.models import TEXTS, silenced, sound
 from mistakes.odd.tokenizer_files import BESIDE, JSONS, VOCABULARIES, Files
 from mistakes.odd_files import Answer, Case

@@ -12,15 +12,14 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import toys
 from bertine import objectives
-from bertine.data.batch import Batch
-from bertine.data.unpadded import packing
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch, packing
+from bertine.families import modernbert_layers
+from bertine.families.modernbert import GLOBAL, LOCAL, ModernBertConfig
+from bertine.families.presets import preset
 from bertine.models.dropout import stream
-from bertine.models.model import Model
-from bertine.models.modern import layers
-from bertine.models.modern.config import GLOBAL, LOCAL, ModernBertConfig
-from bertine.presets import preset
-from bertine.training.loop.step import accumulate
+from bertine.models.heads import Model
+from bertine.training.step import accumulate
 from tolerance import assert_close, network_terms
 
 
@@ -56,8 +55,8 @@ def test_long_texts_in_blocks_are_computed_as_in_whole(monkeypatch: pytest.Monke
     ids, mask = batch(300)
     trained = model().train()
     found = []
-    for blocks_from in (layers._BLOCKS_FROM, 10**9):
-        monkeypatch.setattr(layers, "_BLOCKS_FROM", blocks_from)
+    for blocks_from in (modernbert_layers._BLOCKS_FROM, 10**9):
+        monkeypatch.setattr(modernbert_layers, "_BLOCKS_FROM", blocks_from)
         trained.zero_grad()
         states = trained.backbone(ids, mask).last_hidden_state[mask]
         states.square().sum().backward()
@@ -131,8 +130,8 @@ def test_attention_that_is_shown_is_that_of_the_layers() -> None:
             read = layer.attention_input(x)
             values = layer.attention.qkv(read)[:, 64:].view(30, 2, 16)
             mixed = torch.einsum("ats,sad->tad", weights, values).reshape(30, 32)
-            around = layers.Surroundings.of(
-                layers.RowLayout(1, 30), 16, (160_000.0, 10_000.0)[number % 2], window, x
+            around = modernbert_layers.Surroundings.of(
+                modernbert_layers.RowLayout(1, 30), 16, (160_000.0, 10_000.0)[number % 2], window, x
             )
             torch.testing.assert_close(
                 layer.attention.out(mixed), layer.attention(read, around), rtol=1e-4, atol=1e-5
@@ -193,7 +192,8 @@ def test_the_gpus_branch_of_every_kind_of_layer_is_compiled_whole() -> None:
     counter = CompileCounterWithBackend("aot_eager")
     settings = config(hidden_size=128).with_dropout(0.1)
     made = [
-        layers.ModernLayer(settings, first).to("meta", torch.bfloat16) for first in (True, False)
+        modernbert_layers.ModernLayer(settings, first).to("meta", torch.bfloat16)
+        for first in (True, False)
     ]
     for layer in made:
         layer.train().compile(backend=counter, fullgraph=True)
@@ -201,13 +201,15 @@ def test_the_gpus_branch_of_every_kind_of_layer_is_compiled_whole() -> None:
         mask = torch.arange(32) < torch.tensor(lengths)[:, None]
         rows = Batch(mask.long(), mask, mask.long()).packed().to("meta").packing
         assert rows is not None
-        layout = layers.RowLayout(len(lengths), 32, rows.real, ends=rows.ends, longest=rows.longest)
+        layout = modernbert_layers.RowLayout(
+            len(lengths), 32, rows.real, ends=rows.ends, longest=rows.longest
+        )
         x = torch.empty(
             rows.real.numel(), 128, dtype=torch.bfloat16, device="meta", requires_grad=True
         )
         out = x
         for layer, window in ((made[0], None), (made[1], 4), (made[1], None), (made[1], 4)):
-            around = layers.Surroundings.of(layout, 64, 10_000.0, window, x)
+            around = modernbert_layers.Surroundings.of(layout, 64, 10_000.0, window, x)
             out = layer(out, around)
         out.sum().backward()
         assert out.shape == x.shape

@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertine.families import modernbert_layers
+from bertine.families.modernbert_layers import Blocks, band, band_bias, block_attention
 from bertine.models.dropout import stream
-from bertine.models.gpu.varlen import reference
-from bertine.models.layers import written_attention
-from bertine.models.modern import local
-from bertine.models.modern.local import Blocks, band, band_bias, block_attention
+from bertine.models.layers import reference, written_attention
 
 B, A, D = 3, 2, 4
 
@@ -64,7 +63,7 @@ def test_blocks_of_some_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPa
     real = lengths(50)
     blocks = Blocks.of(50, 8, real, torch.float64)
     whole = block_attention(*inputs(50), blocks, 0.0)
-    monkeypatch.setattr(local, "_AT_ONCE", 1)
+    monkeypatch.setattr(modernbert_layers, "_AT_ONCE", 1)
     assert torch.equal(block_attention(*inputs(50), blocks, 0.0), whole)
 
 

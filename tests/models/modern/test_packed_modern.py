@@ -9,15 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-import bertine.models.fast.backbone as packed_backbone
-import bertine.models.fast.layers as packed_layers
-from bertine.inference.compute.choosing import choose, why_not_int8
-from bertine.models.fast import recorded
-from bertine.models.fast.int8 import RangeObserver
-from bertine.models.fast.modern import PackedModern
-from bertine.models.fast.rows import UnpaddedRows
-from bertine.models.modern.config import ModernBertConfig
-from bertine.models.modern.encoder import ModernEncoder
+import bertine.fast.backbone as packed_backbone
+import bertine.fast.layers as packed_layers
+from bertine.families.modernbert import ModernBertConfig, ModernEncoder
+from bertine.fast import layers
+from bertine.fast.int8 import RangeObserver
+from bertine.fast.layers import UnpaddedRows
+from bertine.fast.modern import PackedModern
+from bertine.inference.compute import choose, why_not_int8
 
 CONFIG = ModernBertConfig(
     vocab_size=100,
@@ -124,7 +123,7 @@ def test_what_is_recorded_has_the_same_bits(
     lengths = [*range(1, 48), 190, 191, 192, 193, 256]
     with torch.inference_mode():
         with monkeypatch.context() as patched:
-            patched.setattr(recorded, "_BEFORE", 10**9)
+            patched.setattr(layers, "_BEFORE", 10**9)
             plain = [outputs_of(packed, ids[:, :length]) for length in lengths]
         assert not any(part._script for part in packed._recorded.values())
         for _ in range(10):

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from bertine.models.modern.rotary import angles, first_angles, turn, turned_parts
+from bertine.families.modernbert_layers import angles, first_angles, turn, turned_parts
 
 
 def test_products_depend_on_the_distance_alone() -> None:

@@ -10,11 +10,10 @@ import torch
 
 import bertine
 import toys
-from bertine.errors import BertineError
-from bertine.inference.seen_in_training import rows_known_by
-from bertine.records.examples import Example
-from bertine.records.known_rows import row_numbers
-from bertine.runs.log import read_log
+from bertine.core.errors import BertineError
+from bertine.data.examples import Example, row_numbers
+from bertine.inference.training_rows import rows_known_by
+from bertine.reports.run_files import read_log
 from distilling import SHORT, rows_of, texts, write_rows
 
 

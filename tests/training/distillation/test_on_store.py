@@ -13,12 +13,11 @@ import torch
 
 import bertine
 import toys
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.modeldir import load_model
-from bertine.models.heads import new_head
-from bertine.models.model import Model
-from bertine.models.roberta import RobertaConfig
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.families.roberta import RobertaConfig
+from bertine.hub.modeldir import load_model
+from bertine.models.heads import Model, new_head
 from bertine.training.distillation.student import (
     add_projections,
     every_other,
@@ -211,9 +210,9 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step(store: Path, teacher: Pa
     """With rarer words masked more, too."""
     from functools import partial
 
-    from bertine.data.corruption.masked import rarer_first
-    from bertine.data.store import TokenStore
-    from bertine.training.distillation.on_store import _masking
+    from bertine.corpora.masking import rarer_first
+    from bertine.corpora.store import TokenStore
+    from bertine.training.distillation.distill import _masking
 
     opened = TokenStore.open(store)
     odds = rarer_first(opened.unigram_counts, 0.7)

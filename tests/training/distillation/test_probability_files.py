@@ -11,8 +11,8 @@ import pytest
 
 import bertine
 import toys
-from bertine.errors import BertineError
-from bertine.training.distillation.result import Distilled
+from bertine.core.errors import BertineError
+from bertine.training.distillation.comparison import Distilled
 from distilling import SHORT, rows_of, texts, write_rows
 
 

@@ -11,7 +11,7 @@ import pytest
 import bertine
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
+from bertine.core.errors import BertineError
 from bertine.inference.predictor import Predictor
 from bertine.tasks.report import ClassificationReport
 from distilling import SHORT, rows_of, write_rows

@@ -8,24 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import bertine
+import tokenizers
 import toys
 from bertine.cli import main
-from bertine.errors import BertineError
-from bertine.inference.static_vectors.embedder import StaticEmbedder
-from bertine.inference.static_vectors.files import load_static
-from bertine.inference.static_vectors.table import StaticTable, as_stored
-from bertine.training.distillation.static.components import Components
-from bertine.training.distillation.static.fitting import PieceTexts, fit_table
-from bertine.training.distillation.static.pieces import inputs_of
-from bertine.training.distillation.static.result import StaticResult
-from bertine.training.distillation.static.weighting import ranked_pieces
-from bertine.training.distillation.static.words import with_words
+from bertine.core.errors import BertineError
+from bertine.inference.static_vectors import StaticEmbedder, StaticTable, as_stored, load_static
+from bertine.training.distillation.static import (
+    Components,
+    PieceTexts,
+    StaticResult,
+    fit_table,
+    inputs_of,
+    ranked_pieces,
+    with_words,
+)
 
 TEXTS = ["the cat sat", "unheard-of words", "", "the dog, the dog"]
 

@@ -14,8 +14,8 @@ import glue_files
 import squad_files
 import tagged
 import toys
-from bertine.records.examples import Examples
-from bertine.training.distillation.result import Distilled
+from bertine.data.examples import Examples
+from bertine.training.distillation.comparison import Distilled
 from distilling import SHORT, rows_of, texts, write_rows
 
 
@@ -133,8 +133,8 @@ def test_the_next_command_is_one_of_distilling(
     teacher: Path, labelled: Path, tmp_path: Path
 ) -> None:
     """A finding names the user's own command, with options that it has."""
-    from bertine.reports.checks.next_command import Asked
-    from bertine.runs.files import RunFolder
+    from bertine.reports.findings import Asked
+    from bertine.reports.run_files import RunFolder
 
     bertine.distill(labelled, teacher=teacher, out=tmp_path / "run", **SHORT)
     asked = Asked.of(tmp_path / "run", RunFolder.read(tmp_path / "run").facts())

@@ -11,8 +11,8 @@ import torch
 
 import bertine
 import toys
-from bertine.errors import BertineError
-from bertine.modeldir import load_config
+from bertine.core.errors import BertineError
+from bertine.hub.modeldir import load_config
 from distilling import SHORT, rows_of, write_rows
 
 
@@ -49,10 +49,10 @@ def test_a_stopped_run_goes_on_with_the_same_answers(
     class Stop(Exception):
         pass
 
-    from bertine.training.finetuning import run as finetuning
+    from bertine.training.finetuning import run
 
     judged: list[int] = []
-    judge = finetuning._Finetuning._evaluate
+    judge = run._Finetuning._evaluate
 
     def until(self: Any, display: Any, step: int) -> dict[str, float]:
         judged.append(step)
@@ -61,7 +61,7 @@ def test_a_stopped_run_goes_on_with_the_same_answers(
         return judge(self, display, step)
 
     with monkeypatch.context() as patched:
-        patched.setattr(finetuning._Finetuning, "_evaluate", until)
+        patched.setattr(run._Finetuning, "_evaluate", until)
         with pytest.raises(Stop):
             bertine.distill(labelled, out=tmp_path / "cut", **options)
     assert (tmp_path / "cut" / "checkpoints").is_dir()

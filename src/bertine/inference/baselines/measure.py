@@ -3,32 +3,280 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
+import torch
 from threadpoolctl import threadpool_limits
 
-from bertine.errors import BertineError
-from bertine.inference.baselines import answers_in_text, choices, tags, written
-from bertine.inference.baselines.frozen import FrozenEncoder
+from bertine.core.console import say
+from bertine.core.errors import BertineError
+from bertine.core.rng import generator
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.examples import Examples
+from bertine.data.squad import SpanExamples
+from bertine.datasets.readers import Sets
+from bertine.hub.modeldir import load_model
+from bertine.inference.baselines.linear import ClassTargets, Matrix, fit_linear
 from bertine.inference.baselines.texts import (
+    VECTOR_STRENGTHS,
     Answers,
+    FrozenEncoder,
+    Scaling,
     TextTask,
+    choice_frozen_vectors,
+    choice_ngrams,
     frozen_vectors,
+    longest,
     majority,
+    most_frequent_place,
     ngrams,
+    pooling_of,
 )
-from bertine.records.examples import Examples
-from bertine.records.sentences import Sentences
-from bertine.records.span_examples import SpanExamples
-from bertine.rng import generator
+from bertine.inference.training_rows import training_examples_again
+from bertine.models.losses import Pooling
 from bertine.tasks.base import Task
-from bertine.tasks.baseline_scores import BaselineScore
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.spans.task import SpanExtraction
-from bertine.tasks.tagging.task import Tagging
-from bertine.terminal.console import say
+from bertine.tasks.report import BaselineScore
+from bertine.tasks.seq2seq import WrittenText
+from bertine.tasks.span_scores import SpanPrediction
+from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagged_words import Tags, WordFeatures
+from bertine.tasks.tagging import Tagging
+
+# Baselines of tagging: the most frequent tag of each word, a linear model on what a word looks
+# like and stands beside, and one on the states of a frozen model.
+
+#: Numbers that names of features are hashed to, and penalties that are tried.
+_HASHED = 2**17
+_STRENGTHS = (0.1, 1.0, 10.0)
+
+
+def frequent_tags(task: Tagging, train: Sentences) -> Answers:
+    """Answer with the tag that a word has most often in training; of unknown words the most
+    frequent one of all."""
+    of_word: dict[str, Counter[str]] = defaultdict(Counter)
+    of_all: Counter[str] = Counter()
+    for item in train.items:
+        for word, tag in zip(item.words, item.tags or (), strict=True):
+            of_word[word.lower()][tag] += 1
+            of_all[tag] += 1
+    usual = of_all.most_common(1)[0][0]
+    best = {word: tags.most_common(1)[0][0] for word, tags in of_word.items()}
+
+    def answers(examples: Any) -> list[Any]:
+        return [
+            Tags(
+                tuple(best.get(word.lower(), usual) for word in item.words),
+                (1.0,) * len(item.words),
+            )
+            for item in cast(Sentences, examples).items
+        ]
+
+    return answers
+
+
+def word_features(task: Tagging, train: Sentences) -> Answers:
+    """Fit logistic regression on the word, its beginning, end and shape, and on its neighbours."""
+    from sklearn.feature_extraction import FeatureHasher
+
+    hasher = FeatureHasher(_HASHED, input_type="string", dtype=np.float32, alternate_sign=False)
+
+    def features(sentences: Sentences) -> Matrix:
+        rows = (_seen(item.words, at) for item in sentences.items for at in range(len(item.words)))
+        return hasher.transform(rows).tocsr()
+
+    return _linear(task, train, features, _STRENGTHS)
+
+
+def frozen_states(task: Tagging, train: Sentences, encoder: FrozenEncoder) -> Answers:
+    """Fit logistic regression on the last state of each word's first piece."""
+    scaling: list[Scaling] = []
+
+    def features(sentences: Sentences) -> Matrix:
+        # `featurize` adds notes to the sentences, which are said once, elsewhere.
+        notes, met = list(sentences.notes), sentences.met
+        windows = cast(Sequence[WordFeatures], task.featurize(sentences, encoder.tokenizer))
+        sentences.notes[:], sentences.met = notes, met
+        starts = np.concatenate([[0], np.cumsum([len(item.words) for item in sentences.items])])
+        width = encoder.model.config.hidden_size
+        table = np.zeros((int(starts[-1]), width), np.float32)
+        states = encoder.run(windows, Pooling(("tokens",)))
+        for each, window in zip(states, windows, strict=True):
+            table[starts[window.row] + window.words] = each[window.positions]
+        if not scaling:
+            scaling.append(Scaling(table))
+        return scaling[0](table)
+
+    return _linear(task, train, features, VECTOR_STRENGTHS)
+
+
+def _linear(
+    task: Tagging,
+    train: Sentences,
+    features: Callable[[Sentences], Matrix],
+    strengths: Sequence[float],
+) -> Answers:
+    ids = [
+        task.label_id(tag, train.source, word)
+        for item in train.items
+        for word, tag in zip(item.words, item.tags or (), strict=True)
+    ]
+    targets = ClassTargets(np.array(ids, dtype=np.int64), len(task.labels))
+    model = fit_linear(features(train), targets, strengths)
+
+    def answers(examples: Any) -> list[Any]:
+        sentences = cast(Sentences, examples)
+        best = model.scores(features(sentences)).argmax(-1).tolist()
+        predictions, begin = [], 0
+        for item in sentences.items:
+            tags = tuple(task.labels[at] for at in best[begin : begin + len(item.words)])
+            predictions.append(Tags(tags, (1.0,) * len(tags)))
+            begin += len(item.words)
+        return predictions
+
+    return answers
+
+
+def _seen(words: Sequence[str], at: int) -> Iterator[str]:
+    """Name what a word looks like, and the two words on each side."""
+    word = words[at]
+    lower = word.lower()
+    yield "word " + lower
+    yield "shape " + _shape(word)
+    for length in (1, 2, 3, 4):
+        yield f"begins {lower[:length]}"
+        yield f"ends {lower[-length:]}"
+    for step in (-2, -1, 1, 2):
+        there = at + step
+        inside = 0 <= there < len(words)
+        yield f"{step} {words[there].lower() if inside else '<edge>'}"
+        if abs(step) == 1 and inside:
+            yield f"{step} shape {_shape(words[there])}"
+
+
+def _shape(word: str) -> str:
+    """Write a word as kinds of characters, repeated ones once: "McDonald's" → "XxXx'x"."""
+    shape = ""
+    for character in word[:30]:
+        kind = character
+        if character.isalpha():
+            kind = "X" if character.isupper() else "x"
+        elif character.isdigit():
+            kind = "0"
+        if not shape.endswith(kind):
+            shape += kind
+    return shape
+
+
+def fits(sentences: Sequence[Sentence], most_words: int) -> int:
+    """Count how many sentences, from the first on, have at most so many words (one at least)."""
+    words = np.cumsum([len(item.words) for item in sentences])
+    return max(1, int(np.searchsorted(words, most_words, side="right")))
+
+
+# Baselines of answers that are parts of a context: no answer at all, its first words, and the
+# words around which those of the question stand.
+
+_WORD = re.compile(r"\w+")
+#: Words on each side of an answer that are looked at.
+_AROUND = 12
+#: Lengths of answers, in words, that are tried.
+_LENGTHS = (1, 2, 3, 4)
+
+
+def no_answer(train: SpanExamples) -> Answers:
+    """Answer every question with none."""
+    return lambda examples: [SpanPrediction("", None, 1.0, None, ()) for _ in examples.items]
+
+
+def first_words(train: SpanExamples) -> Answers:
+    """Answer with as many of the context's first words as the answers in training have, in the
+    middle."""
+    lengths = [
+        len(_WORD.findall(item.label.answers[0]))
+        for item in train.items
+        if item.label is not None and item.label.answers
+    ]
+    count = max(1, int(np.median(lengths))) if lengths else 1
+
+    def choose(question: str, context: str, words: list[re.Match[str]]) -> tuple[int, int]:
+        return words[0].start(), words[min(count, len(words)) - 1].end()
+
+    return _answering(choose)
+
+
+def sliding_window(train: SpanExamples) -> Answers:
+    """Answer with the words that are not in the question, around which the question's rare words
+    stand closest (a sliding window, Richardson et al. 2013)."""
+    contexts = {item.texts[1] for item in train.items}
+    seen: Counter[str] = Counter()
+    for context in contexts:
+        seen.update({match[0].lower() for match in _WORD.finditer(context)})
+    rarity = {word: math.log(1 + len(contexts) / count) for word, count in seen.items()}
+    unseen = math.log(1 + len(contexts))
+
+    def choose(question: str, context: str, words: list[re.Match[str]]) -> tuple[int, int]:
+        asked = {match[0].lower() for match in _WORD.finditer(question)}
+        names = [match[0].lower() for match in words]
+        rare = np.array([rarity.get(name, unseen) for name in names])
+        there = np.array([name in asked for name in names])
+        shares = 1.0 / np.arange(1, _AROUND + 1)
+        kernel = np.concatenate([shares[::-1], [0.0], shares])
+        near = np.convolve(np.where(there, rare, 0.0), kernel)[_AROUND : _AROUND + len(names)]
+        # What answers is rare itself, is near what is asked, and is not in the question.
+        value = np.where(there, -10.0, near * np.sqrt(rare))
+        best = (-math.inf, 0, 0)
+        for length in _LENGTHS:
+            if length > len(names):
+                break
+            sums = np.convolve(value, np.ones(length), "valid") / length**0.9
+            at = int(sums.argmax())
+            best = max(best, (float(sums[at]), at, at + length - 1))
+        return words[best[1]].start(), words[best[2]].end()
+
+    return _answering(choose)
+
+
+def _answering(
+    choose: Callable[[str, str, list[re.Match[str]]], tuple[int, int]],
+) -> Answers:
+    """Answer with the part of each context that `choose` names; no answer where there is no
+    word."""
+
+    def answers(examples: Any) -> list[Any]:
+        predictions = []
+        for item in examples.items:
+            question, context = item.texts
+            words = list(_WORD.finditer(context))
+            if not words:
+                predictions.append(SpanPrediction("", None, 1.0, None, ()))
+                continue
+            begin, end = choose(question, context, words)
+            predictions.append(SpanPrediction(context[begin:end], begin, 1.0, None, ()))
+        return predictions
+
+    return answers
+
+
+# The baseline of texts that are written: the beginning of the text that is read.
+
+
+def lead_words(train: Examples[Any]) -> Answers:
+    """Answer with as many of the first words as the texts to write in training have, in the
+    middle."""
+    lengths = [len(item.label.split()) for item in train.items if item.label is not None]
+    count = max(1, int(statistics.median(lengths))) if lengths else 1
+    return lambda examples: [
+        WrittenText(" ".join(" ".join(item.texts).split()[:count])) for item in examples.items
+    ]
+
 
 #: Training examples of a baseline, at most: more change little, and a baseline is to take seconds.
 _MOST = 20_000
@@ -92,11 +340,11 @@ def _planned(
     elif task.reads_questions:
         spans = cast(SpanExamples, train)
         if cast(SpanExtraction, task).unanswerable:
-            yield "no answer", train, lambda: answers_in_text.no_answer(spans)
-        yield "first words", train, lambda: answers_in_text.first_words(spans)
-        yield "sliding window", train, lambda: answers_in_text.sliding_window(spans)
+            yield "no answer", train, lambda: no_answer(spans)
+        yield "first words", train, lambda: first_words(spans)
+        yield "sliding window", train, lambda: sliding_window(spans)
     elif task.writes:
-        yield "first words", train, lambda: written.first_words(train)
+        yield "first words", train, lambda: lead_words(train)
     else:
         yield from _of_texts(cast(TextTask, task), train, encoder)
 
@@ -117,24 +365,24 @@ def _of_texts(
 def _of_choices(
     task: MultipleChoice, train: Examples[Any], encoder: FrozenEncoder | None
 ) -> Iterator[_Planned]:
-    yield "majority", train, lambda: choices.most_frequent_place(task, train)
-    yield "longest", train, lambda: choices.longest(task, train)
+    yield "majority", train, lambda: most_frequent_place(task, train)
+    yield "longest", train, lambda: longest(task, train)
     some = _part(train, _MOST_CHOICES)
-    yield "tf-idf", some, lambda: choices.ngrams(task, some)
+    yield "tf-idf", some, lambda: choice_ngrams(task, some)
     if encoder is not None:
         few = _part(train, _MOST_CHOICES // 2)
         few = _part(few, encoder.affordable([(" ".join(item.texts),) for item in few.items]))
-        yield "frozen vectors", few, lambda: choices.frozen_vectors(task, few, encoder)
+        yield "frozen vectors", few, lambda: choice_frozen_vectors(task, few, encoder)
 
 
 def _of_tags(task: Tagging, train: Sentences, encoder: FrozenEncoder | None) -> Iterator[_Planned]:
-    yield "frequent tags", train, lambda: tags.frequent_tags(task, train)
-    some = cast(Sentences, _part(train, tags.fits(train.items, _MOST_WORDS)))
-    yield "word features", some, lambda: tags.word_features(task, some)
+    yield "frequent tags", train, lambda: frequent_tags(task, train)
+    some = cast(Sentences, _part(train, fits(train.items, _MOST_WORDS)))
+    yield "word features", some, lambda: word_features(task, some)
     if encoder is not None:
-        few = cast(Sentences, _part(train, tags.fits(train.items, _MOST_STATES)))
+        few = cast(Sentences, _part(train, fits(train.items, _MOST_STATES)))
         few = cast(Sentences, _part(few, encoder.affordable([item.texts for item in few.items])))
-        yield "frozen vectors", few, lambda: tags.frozen_states(task, few, encoder)
+        yield "frozen vectors", few, lambda: frozen_states(task, few, encoder)
 
 
 def _part(examples: Examples[Any], most: int) -> Examples[Any]:
@@ -143,3 +391,47 @@ def _part(examples: Examples[Any], most: int) -> Examples[Any]:
         return examples
     chosen = sorted(generator(0, "baselines").permutation(len(examples))[: max(1, most)].tolist())
     return dataclasses.replace(examples, items=[examples.items[at] for at in chosen])
+
+
+# The baselines of a trained model on other examples: fitted again on its training file, if that
+# is still there and unchanged.
+
+
+def baselines_again(
+    task: Task[Any],
+    facts: Mapping[str, Any],
+    sets: Sets,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[BaselineScore]:
+    """Return the scores of the baselines on `sets`.
+
+    Args:
+        task: of the model.
+        facts: of its training, as ``bertine.json`` tells them.
+        sets: labelled examples, by the word before the names of their metrics.
+        dtype: that vectors are computed in.
+        device: that they are computed on.
+
+    Raises:
+        BertineError: the training examples are not available: they were given in memory, their
+            file is gone or has changed since, or the model was trained elsewhere.
+    """
+    train = training_examples_again(task.name, facts)
+    return measure_baselines(task, train, sets, _encoder(task, facts, dtype, device))
+
+
+def _encoder(
+    task: Task[Any], facts: Mapping[str, Any], dtype: torch.dtype, device: torch.device
+) -> FrozenEncoder | None:
+    """Return the model that the training began with; None where it is no longer there."""
+    start = facts.get("model_path")
+    if not isinstance(start, str) or facts.get("fresh_weights"):
+        return None
+    try:
+        loaded = load_model(start, heads={})
+        return FrozenEncoder(
+            loaded.model.to(device), loaded.tokenizer, task.max_length, pooling_of(start), dtype
+        )
+    except BertineError:
+        return None

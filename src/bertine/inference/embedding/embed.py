@@ -11,34 +11,37 @@ from typing import Any
 
 import numpy as np
 
-from bertine.files import os_errors
-from bertine.inference.embedding.cosines import Cosines
+from bertine.core.console import counted
+from bertine.core.files import os_errors
+from bertine.core.names import option
+from bertine.data.in_memory import TableLike, as_source
+from bertine.data.tables import TableRow
+from bertine.inference.answer_files import TextReport, pace
 from bertine.inference.embedding.embedder import Embedder, empty_texts, unknown_text
-from bertine.inference.embedding.opened import open_embedder
+from bertine.inference.embedding.other_embedders import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
+    VectorOrigin,
     VectorPart,
     VectorWriter,
     as_dtype,
     check_vector_file,
+    hashed,
     open_vector_writer,
+    origin_path,
 )
-from bertine.inference.embedding.vector_origin import VectorOrigin, hashed, origin_path
-from bertine.inference.files.few_texts import bytes_to_come, unmeasured
-from bertine.inference.files.rows import (
+from bertine.inference.embedding.vectors import Cosines
+from bertine.inference.rows import (
     CHUNK_CHARACTERS,
+    bytes_to_come,
     open_texts,
     text_chunks,
     text_progress,
+    unmeasured,
 )
-from bertine.inference.files.text_report import TextReport, pace
-from bertine.options.answering import EmbedOptions
-from bertine.options.names import option
+from bertine.options.inference import EmbedOptions
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
-from bertine.tables.given import TableLike, as_source
-from bertine.tables.table import TableRow
-from bertine.terminal.console import counted
 
 #: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at
 #: least.
@@ -99,7 +102,7 @@ def embed(
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
     beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
     ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
-    (:class:`~bertine.inference.embedding.vector_origin.VectorOrigin`), which ``similar`` compares.
+    (:class:`~bertine.inference.embedding.vector_files.VectorOrigin`), which ``similar`` compares.
 
     Args:
         model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text

@@ -13,32 +13,22 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from bertine.errors import BertineError
-from bertine.inference.compute.choosing import unmeasured_choice
-from bertine.inference.compute.engine import Engine
-from bertine.inference.compute.running import Computing, run_batch
-from bertine.inference.compute.samples import sample_inputs
-from bertine.inference.embedding.cosines import Cosines
-from bertine.inference.embedding.prompts import Prompts
-from bertine.inference.embedding.vectors import PooledTexts
-from bertine.inference.embedding.word_in_text import word_span
-from bertine.inference.files.given_texts import Single, checked_singles, is_one, several
-from bertine.interop.sentence_modules import SentenceModules, read_sentence_modules
-from bertine.interop.word_models import word_model_of
-from bertine.modeldir import LoadedModel, load_model
-from bertine.models.model import Model
-from bertine.models.pooling import Pooling
+from bertine.core.console import Shown, say, visible, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import WORD_MODELS, AnswerPrecision, PoolingName, option
+from bertine.hub.elmo_files import word_model_of
+from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.inference.compute import Computing, Engine, run_batch, sample_inputs, unmeasured_choice
+from bertine.inference.embedding.vectors import Cosines, PooledTexts, Prompts, word_span
+from bertine.inference.rows import Single, checked_singles, is_one, several
+from bertine.models.config_file import SentenceModules, read_sentence_modules
+from bertine.models.heads import Model
+from bertine.models.losses import Pooling
 from bertine.models.precision import Rates, precision_name, rates_for, resolve_device
-from bertine.names import AnswerPrecision, PoolingName
-from bertine.options.names import option
-from bertine.options.types import check_types
-from bertine.registry import WORD_MODELS
-from bertine.tasks.features import Features
-from bertine.tasks.input_lengths import require_positions
+from bertine.options.verbs import check_types
+from bertine.tasks.base import Features, require_positions
 from bertine.tasks.unknown_text import UnknownText
-from bertine.terminal.console import say, visible, warn
-from bertine.terminal.shown import Shown
-from bertine.text.tokenizer import Tokenizer
+from bertine.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Embedder(Shown):
 
     Attributes:
         model: in fp32, in evaluation mode, on its device. On a CPU, an engine made of it at the
-            first call computes (:mod:`bertine.inference.compute.engine`).
+            first call computes (:mod:`bertine.inference.compute`).
         tokenizer: of the model.
         pooling: what becomes of the tokens' states.
         max_length: pieces of a text, special tokens included; longer ones are cut at the end.

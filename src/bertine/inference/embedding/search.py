@@ -8,31 +8,42 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.errors import BertineError
+from bertine.core.console import counted, progress, say
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.scores import COARSE_ROUNDING, ROUNDING
+from bertine.data.in_memory import GivenTable, Source, reads_again
+from bertine.data.tables import Table, TableRow
+from bertine.inference.answer_files import TextReport
 from bertine.inference.embedding.embedder import Embedder, empty_texts, unit, unknown_text
-from bertine.inference.embedding.mean_words import MeanWordEmbedder
-from bertine.inference.embedding.nearest import (
+from bertine.inference.embedding.index import (
     NO_ROWS,
     NearestRows,
     TextRow,
+    VectorIndex,
     cosines_with,
     search_all,
 )
-from bertine.inference.embedding.opened import open_embedder
-from bertine.inference.embedding.prompts import Prompts
-from bertine.inference.embedding.vector_files import open_vectors, vector_column, vectors_of
-from bertine.inference.embedding.vector_index import VectorIndex
-from bertine.inference.embedding.vector_origin import VectorOrigin, hashed, origin_path
-from bertine.inference.files.few_texts import bytes_to_come, unmeasured
-from bertine.inference.files.rows import open_texts, other_columns, text_chunks, text_progress
-from bertine.inference.files.text_report import TextReport
-from bertine.options.answering import PlainTexts, SimilarOptions
-from bertine.options.names import option
+from bertine.inference.embedding.other_embedders import MeanWordEmbedder, open_embedder
+from bertine.inference.embedding.vector_files import (
+    VectorOrigin,
+    hashed,
+    open_vectors,
+    origin_path,
+    vector_column,
+    vectors_of,
+)
+from bertine.inference.embedding.vectors import Prompts
+from bertine.inference.rows import (
+    bytes_to_come,
+    open_texts,
+    other_columns,
+    text_chunks,
+    text_progress,
+    unmeasured,
+)
+from bertine.options.inference import PlainTexts, SimilarOptions
 from bertine.options.vectors import VectorOptions
-from bertine.scores import COARSE_ROUNDING, ROUNDING
-from bertine.tables.given import GivenTable, Source, reads_again
-from bertine.tables.table import Table, TableRow
-from bertine.terminal.console import counted, progress, say
 
 #: Queries that are compared at once.
 QUERIES = 1 << 12

@@ -1,27 +1,79 @@
-"""Texts as vectors: pooling with the two methods of a task that running features needs.
-
-Shape legend: B sequences, T tokens of the longest, D width of a vector.
-"""
+"""The prompts of a model directory: texts that are put before a text, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.data.batch import Batch
-from bertine.inference.compute.running import Computing, run_features
-from bertine.models.model import Model
-from bertine.models.pooling import Pooling
-from bertine.tasks.features import Features, pad_features
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.inference.compute import Computing, run_features
+from bertine.models.config_file import SentenceModules, read_sentence_modules
+from bertine.models.heads import Model
+from bertine.models.losses import Pooling
+from bertine.tasks.base import Features, pad_features
+
+# Where a word stands in a text.
+
+
+def word_span(text: str, word: str) -> tuple[int, int] | None:
+    """Find the first place of `word` in `text` where it is not part of a longer word, in any case:
+    its begin and end, in characters; None: it is not there."""
+    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE)
+    return match.span() if match else None
+
+
+# Say how close vectors are to others of the same texts: their cosines, lowest and percentiles.
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """The cosines of pairs of vectors.
+
+    Attributes:
+        count: how many pairs were compared.
+        lowest: of all cosines.
+        percent_1, percent_5: one in a hundred, and one in twenty, is lower.
+        median: half of them are lower.
+    """
+
+    count: int
+    lowest: float
+    percent_1: float
+    percent_5: float
+    median: float
+
+    @classmethod
+    def between(cls, ours: np.ndarray, theirs: np.ndarray) -> Cosines:
+        """Compute the cosines of the rows of `ours` and `theirs`, [N, D] each, N at least 1."""
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        cosines = (a * b).sum(1) / np.where(norms > 0, norms, 1.0)
+        lowest, one, five, half = np.percentile(cosines, [0, 1, 5, 50]).tolist()
+        return cls(len(cosines), lowest, one, five, half)
+
+    def text(self) -> str:
+        """Say it in words: "lowest 0.987, 1% below 0.990, 5% below 0.991, median 0.995"."""
+        return (
+            f"lowest {self.lowest:.4f}, 1% below {self.percent_1:.4f}, 5% below "
+            f"{self.percent_5:.4f}, median {self.median:.4f}"
+        )
+
+
+# Texts as vectors: pooling with the two methods of a task that running features needs.
+#
+# Shape legend: B sequences, T tokens of the longest, D width of a vector.
 
 
 @dataclass(frozen=True)
 class PooledTexts:
-    """The part of a task that :func:`~bertine.inference.compute.running.run_features` needs, for
+    """The part of a task that :func:`~bertine.inference.compute.run_features` needs, for
     vectors.
 
     Attributes:
@@ -43,7 +95,7 @@ class PooledTexts:
         on_batch: Callable[[int], None] | None = None,
     ) -> Sequence[np.ndarray]:
         """Compute the vector [D] of each of `features`; of ``tokens`` [n, D]. The arguments are
-        those of :func:`~bertine.inference.compute.running.run_features`."""
+        those of :func:`~bertine.inference.compute.run_features`."""
         outputs = run_features(
             computing,
             self,
@@ -74,3 +126,84 @@ class PooledTexts:
         # A copy, or the padding of every batch would be kept.
         pairs = zip(outputs, features, strict=True)
         return [row[: len(feature.input_ids)].copy() for row, feature in pairs]
+
+
+#: What models call the prompt of queries, and that of the texts among which is searched, in the
+#: order in which they are tried.
+_QUERIES = ("query", "search_query")
+_DOCUMENTS = ("document", "passage", "corpus", "search_document")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts of a model directory.
+
+    Attributes:
+        where: the directory, for messages.
+        texts: by name.
+        default: the name of the one that is put before a text where none is named.
+        pooled: whether their pieces count in a vector, as they do here.
+    """
+
+    where: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    default: str | None = None
+    pooled: bool = True
+
+    @classmethod
+    def of(cls, where: Path | str, modules: SentenceModules | None) -> Prompts:
+        """Return those that the `modules` of a directory have."""
+        if modules is None:
+            return cls(str(where))
+        return cls(str(where), modules.prompts, modules.default_prompt, modules.include_prompt)
+
+    @classmethod
+    def read(cls, where: Path | str) -> Prompts:
+        """Read those of a model directory.
+
+        Raises:
+            BertineError: what its modules cannot be read for.
+        """
+        return cls.of(where, read_sentence_modules(where))
+
+    @property
+    def for_queries(self) -> str | None:
+        """The name of the prompt of queries; None: there is none, or it could not be put."""
+        return self.for_kind(_QUERIES[0])
+
+    @property
+    def for_documents(self) -> str | None:
+        """The name of the prompt of texts among which is searched; None as above."""
+        return self.for_kind(_DOCUMENTS[0])
+
+    def for_kind(self, kind: str) -> str | None:
+        """Return the name of the prompt for texts of a kind, as models, or the clients of Cohere
+        and NVIDIA, call it; None as above."""
+        names = next((names for names in (_QUERIES, _DOCUMENTS) if kind in names), (kind,))
+        return next((name for name in names if self.pooled and name in self.texts), None)
+
+    def meant(self) -> tuple[str, str]:
+        """Return what is put before documents and before queries where nothing else is said."""
+        if not self.pooled:
+            return "", ""
+        return self.text(self.for_documents), self.text(self.for_queries)
+
+    def text(self, name: str | None) -> str:
+        """Return the prompt of this name, "" for ""; None: the default one, or "".
+
+        Raises:
+            BertineError: there is none of this name, or it would be left out of the vectors.
+        """
+        name = self.default if name is None else name
+        if not name:
+            return ""
+        before = f"{self.where}: " if self.where else ""
+        if name not in self.texts:
+            known = ", ".join(self.texts) or "none"
+            raise BertineError(f"{before}there is no prompt {name!r}; there are: {known}")
+        if not self.pooled:
+            raise BertineError(
+                f"{before}its pooling leaves the prompt out (include_prompt), which is not "
+                'computed here; say prompt "" for none'
+            )
+        return self.texts[name]

@@ -8,33 +8,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.errors import BertineError
-from bertine.inference.explaining.attribution import LEAVE_ONE_OUT
-from bertine.inference.explaining.explained_text import NoWords
-from bertine.inference.explaining.explanation import Explanation
-from bertine.inference.explaining.nearest import nearest_of
-from bertine.inference.files.given_texts import TextOrDict, checked_texts, is_one, several
-from bertine.inference.files.predict_texts import grouped
-from bertine.inference.files.rows import (
+from bertine.core.console import Shown, counted, html_of, shortened, visible
+from bertine.core.errors import BertineError
+from bertine.core.files import write_json
+from bertine.core.names import ExplanationMethod, option
+from bertine.data.examples import Examples, as_columns, row_texts
+from bertine.data.lines import TableLayout, named_kind
+from bertine.data.parquet import is_parquet
+from bertine.data.squad import load_squad
+from bertine.data.writer import open_writer
+from bertine.inference.explaining.explainer import Explainer, Explanation
+from bertine.inference.explaining.nearest import NearestExamples, nearest_of
+from bertine.inference.explaining.target import LEAVE_ONE_OUT
+from bertine.inference.explaining.words import NoWords
+from bertine.inference.predict_texts import grouped
+from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.rows import (
     TaskTable,
+    TextOrDict,
+    checked_texts,
+    is_one,
     joined,
     open_task_table,
     open_texts,
+    several,
     text_progress,
     unused,
 )
-from bertine.inference.predictor import Predictor
-from bertine.names import ExplanationMethod
-from bertine.options.answering import ExplainOptions, PlainTexts
-from bertine.options.names import option
+from bertine.options.inference import ExplainOptions, PlainTexts
 from bertine.options.verbs import takes_options
-from bertine.records.examples import as_columns, row_texts
-from bertine.records.squad_files import load_squad
-from bertine.records.table_writer import open_writer
-from bertine.tables.layout import TableLayout, named_kind
-from bertine.tables.parquet import is_parquet
-from bertine.terminal.console import counted, shortened, visible
-from bertine.terminal.shown import Shown, html_of
+from bertine.tasks.answer import WorstExample
+from bertine.tasks.base import Features
 
 #: Characters of a text that head its explanation in the terminal.
 _HEAD = 100
@@ -226,3 +230,62 @@ def _rows(
         yield parts, lambda found, row=row: joined(table.name, row, {name: found}, opened.columns)
         advance(1)
     report.notes += table.stats.notes(table.name)
+
+
+# Explanations of the answers that a run's report shows as its worst ones.
+
+#: The file in a run's folder.
+EXPLAINED = "explained.json"
+#: Examples that are explained, the tokens of each that are read, and the words that are written:
+#: each word costs the answer to one more text.
+_EXAMPLES, TOKENS, _WORDS = 5, 128, 6
+#: Training examples that are shown beside each.
+_NEAREST = 2
+
+
+def write_explained(
+    folder: Path,
+    explainer: Explainer,
+    answering: Answering,
+    worst: Sequence[WorstExample],
+    validation: Sequence[Features],
+    training: tuple[Examples[Any], Sequence[Features]],
+) -> None:
+    """Write what the words of the worst predicted examples contribute to their answers into a run's
+    `folder`, as ``explained.json``: under ``examples`` the ``index`` of each, the ``answer``, the
+    ``unit`` and its strongest ``words``, each with its ``contribution``, and the ``nearest``
+    training examples (of all that have labels, or of 1,000 drawn at random, with 65,536 tokens at
+    most). The first five that are predicted
+    wrongly, or, where none is, the first five; nothing for a task whose answers cannot be
+    explained.
+
+    Args:
+        folder: of the run.
+        explainer: of the model; it should read at most :data:`TOKENS` of a text.
+        answering: the model, which computes the vectors of examples.
+        worst: in their order, of the validation examples.
+        validation: the features of these.
+        training: the examples that the model was trained on, and their features.
+    """
+    wrong = [each for each in worst if each.label != each.answer]
+    written: list[dict[str, Any]] = []
+    near: NearestExamples | None = None
+    for each in (wrong or worst)[:_EXAMPLES]:
+        try:
+            found = explainer.explain(each.texts)
+        except BertineError:  # a text without words, a task that writes
+            continue
+        words = [
+            {"word": word.word, "contribution": round(word.contribution, 4)}
+            for word in found.strongest(_WORDS)
+        ]
+        entry = {"index": each.index, "answer": found.answer, "unit": found.unit, "words": words}
+        try:
+            near = near or NearestExamples.among_some(answering, *training, _NEAREST)
+            own = [feature for feature in validation if feature.row == each.index]
+            entry["nearest"] = [one.to_dict() for one in near.to_features(own)]
+        except BertineError:  # no labels; another number of choices
+            pass
+        written.append(entry)
+    if written:
+        write_json(folder / EXPLAINED, {"examples": written})

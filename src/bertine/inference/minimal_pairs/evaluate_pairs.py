@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +11,167 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertine.errors import BertineError
-from bertine.inference.embedding.opened import holds_word_vectors
-from bertine.inference.minimal_pairs.elmo_probability import BothWaysProbability
-from bertine.inference.minimal_pairs.log_probability import (
+from bertine.core.console import Shown, aligned, counted, progress, say
+from bertine.core.errors import BertineError
+from bertine.core.files import os_errors, read_json
+from bertine.core.names import MaskedPieces, option
+from bertine.core.scores import wilson_interval
+from bertine.data.streams import COMPRESSIONS
+from bertine.data.tables import Table, TableRow
+from bertine.hub.elmo_files import LoadedElmo, elmo_folder, load_elmo
+from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.inference.embedding.other_embedders import holds_word_vectors
+from bertine.inference.minimal_pairs.scoring import (
+    BothWaysProbability,
     ForwardProbability,
     GuessedLikelihood,
     InfilledLikelihood,
+    LogProbability,
     PseudoLikelihood,
     ReplacedTokens,
 )
-from bertine.inference.minimal_pairs.pairs import MinimalPair, MinimalPairs, read_pairs
-from bertine.inference.minimal_pairs.summed import LogProbability
-from bertine.interop.elmo.directory import LoadedElmo, elmo_folder, load_elmo
-from bertine.intervals import wilson_interval
-from bertine.modeldir import LoadedModel, load_model
-from bertine.models.model import Model
+from bertine.models.heads import Model
 from bertine.models.precision import rates_for, resolve_device, resolve_precision
-from bertine.names import MaskedPieces
-from bertine.options.names import option
-from bertine.tasks.worst import WorstExample
-from bertine.terminal.console import aligned, counted, progress, say
-from bertine.terminal.shown import Shown
+from bertine.options.inference import BlimpOptions
+from bertine.options.verbs import takes_options
+from bertine.tasks.answer import WorstExample
+
+# Read minimal pairs: JSON lines as BLiMP has them (Warstadt et al. 2020).
+
+#: The columns of the two sentences, and of what a pair is about.
+GOOD, BAD = "sentence_good", "sentence_bad"
+PARADIGM, PHENOMENON, PAIR = "UID", "linguistics_term", "pairID"
+_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class MinimalPair:
+    """Two sentences that differ in little.
+
+    Attributes:
+        good: the right one.
+        bad: the wrong one.
+        paradigm: what they differ in; "" where the file does not say.
+        phenomenon: the kind of it; "" where the file does not say.
+        number: its number in the paradigm; "" where the file does not say.
+        where: file and line.
+    """
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+    number: str
+    where: str
+
+
+@dataclass
+class MinimalPairs:
+    """The pairs of a file or of a folder's files, in their order.
+
+    Attributes:
+        source: what was read.
+        items: the pairs.
+        notes: what was mended or left out.
+    """
+
+    source: str
+    items: list[MinimalPair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def sample(self, each: int) -> MinimalPairs:
+        """Return the first `each` pairs of every paradigm."""
+        seen: dict[str, int] = {}
+        kept = []
+        for pair in self.items:
+            seen[pair.paradigm] = seen.get(pair.paradigm, 0) + 1
+            if seen[pair.paradigm] <= each:
+                kept.append(pair)
+        return MinimalPairs(self.source, kept, list(self.notes))
+
+
+def holds_pairs(data: Any) -> bool:
+    """Tell whether `data` is JSON lines of minimal pairs, or a folder with such a file: one with
+    the columns ``sentence_good`` and ``sentence_bad``."""
+    if not isinstance(data, str | Path):
+        return False
+    path = Path(data)
+    if path.is_dir():
+        return any(map(_has_pairs, _json_files(path)))
+    return path.is_file() and _is_json(path) and _has_pairs(path)
+
+
+def read_pairs(path: Path | str) -> MinimalPairs:
+    """Read a file of minimal pairs, or all those of a folder in the order of their names. Files
+    with other columns in the folder are left out, and counted.
+
+    Raises:
+        BertineError: there are none; a sentence is missing or empty; what reading the table raises.
+    """
+    folder = Path(path)
+    pairs = MinimalPairs(str(path))
+    if not folder.is_dir():
+        _read(folder, pairs)
+        return pairs
+    files = _json_files(folder)
+    chosen = [file for file in files if _has_pairs(file)]
+    if not chosen:
+        raise BertineError(
+            f"{path}: has no file of minimal pairs (JSON lines with {GOOD} and {BAD})"
+        )
+    for file in chosen:
+        _read(file, pairs)
+    if others := len(files) - len(chosen):
+        pairs.notes.append(f"{path}: {counted(others, 'file')} of other columns left out")
+    return pairs
+
+
+def _read(path: Path, pairs: MinimalPairs) -> None:
+    with Table(path, wanted=(GOOD, BAD)) as table:
+        for row in table:
+            where = f"{table.name}:{row.line}"
+            sentences = [table.text(row, column) for column in (GOOD, BAD)]
+            for column, sentence in zip((GOOD, BAD), sentences, strict=True):
+                if not sentence.strip():
+                    raise BertineError(f"{where}: {column} is empty; a pair has two sentences")
+            good, bad = sentences
+            paradigm, phenomenon, number = (
+                _name(row, column) for column in (PARADIGM, PHENOMENON, PAIR)
+            )
+            pairs.items.append(MinimalPair(good, bad, paradigm, phenomenon, number, where))
+        pairs.notes += table.stats.notes(table.name)
+
+
+def _name(row: TableRow, column: str) -> str:
+    value = row.values.get(column)
+    return value if isinstance(value, str) else ""
+
+
+def _is_json(path: Path) -> bool:
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return plain.suffix.lower() in _SUFFIXES
+
+
+def _json_files(folder: Path) -> Sequence[Path]:
+    with os_errors(folder, "reading it"):
+        return sorted(path for path in _regular(folder.iterdir()) if _is_json(path))
+
+
+def _regular(paths: Iterable[Path]) -> Iterable[Path]:
+    return (path for path in paths if path.is_file() and not path.name.startswith("."))
+
+
+def _has_pairs(path: Path) -> bool:
+    """Look at the first line; what is damaged is told by whoever reads the file."""
+    try:
+        with Table(path) as table:
+            return {GOOD, BAD} <= set(table.columns)
+    except BertineError:
+        return False
+
 
 _Way = Callable[[LoadedModel, torch.dtype], LogProbability]
 #: What a model with heads is asked, by the first that fits it.
@@ -54,7 +193,7 @@ class MinimalPairsReport(Shown):
             one, or has the higher score (``method``). Where the files name several,
             ``paradigm_mean`` and ``phenomenon_mean`` are the means of the accuracies of each; of
             the BLiMP in the package also ``babylm_paradigm_mean``
-            (:mod:`~bertine.inference.minimal_pairs.blimp`).
+            (:mod:`~bertine.inference.minimal_pairs.evaluate_pairs`).
         source: of the pairs.
         pairs: how many there are.
         ties: pairs whose sentences are equally probable; they count as wrong.
@@ -144,7 +283,7 @@ def open_log_probability(
     masked_pieces: MaskedPieces = "one",
 ) -> LogProbability:
     """Load a language model and say how probable it finds sentences, in the way that its type and
-    heads give: :mod:`bertine.inference.minimal_pairs.log_probability`, and ELMo in both directions.
+    heads give: :mod:`bertine.inference.minimal_pairs.scoring`, and ELMo in both directions.
 
     Args:
         model: a model directory.
@@ -214,7 +353,7 @@ def evaluate_pairs(
     """Score a pre-trained model directory on minimal pairs.
 
     Raises:
-        BertineError: what :func:`~bertine.inference.minimal_pairs.pairs.read_pairs` and
+        BertineError: what :func:`~bertine.inference.minimal_pairs.evaluate_pairs.read_pairs` and
             :func:`open_log_probability` raise; a sentence is longer than the model takes.
     """
     pairs = read_pairs(data)
@@ -271,3 +410,78 @@ def shares(
     for at, pair in enumerate(pairs):
         places.setdefault(getattr(pair, name), []).append(at)
     return {key: (len(own), float(right[own].mean())) for key, own in places.items() if key}
+
+
+# Score a language model on BLiMP, which is in the package, or on other minimal pairs.
+
+_DATA = Path(__file__).parent / "data"
+#: A phenomenon of the files → the one that the paper counts its paradigms to.
+_IN_THE_PAPER = {"s-selection": "argument_structure"}
+
+
+def blimp_pairs() -> MinimalPairs:
+    """Read the 67,000 pairs of BLiMP (Warstadt et al. 2020), which are in the package. Their
+    phenomena are the 12 of the paper, where the files have a thirteenth."""
+    pairs = read_pairs(_DATA / "blimp.jsonl.xz")
+    pairs.source = "BLiMP"
+    pairs.items = [
+        replace(pair, phenomenon=_IN_THE_PAPER.get(pair.phenomenon, pair.phenomenon))
+        for pair in pairs.items
+    ]
+    return pairs
+
+
+@takes_options()
+def blimp(
+    model: Path | str,
+    *,
+    data: Path | str | None = None,
+    show_progress: bool = True,
+    options: BlimpOptions,
+) -> MinimalPairsReport:
+    """Score a pre-trained model on BLiMP: how often it finds the right one of two sentences more
+    probable than the wrong one. Sentences that are equally probable count as wrong.
+
+    Masked models are asked for the pseudo-log-likelihood (Salazar et al. 2020), others for what
+    they were trained to give: :mod:`bertine.inference.minimal_pairs.scoring`.
+
+    Args:
+        model: a model directory with the head of its pre-training.
+        data: minimal pairs to take in place of BLiMP: JSON lines with ``sentence_good`` and
+            ``sentence_bad``, or a folder of such files.
+        show_progress: on stderr.
+        options: what the other arguments say.
+
+    Returns:
+        The scores, by paradigm and by phenomenon. Of BLiMP their metrics have the mean over the
+        paradigms of the part that the BabyLM challenge scores too, ``babylm_paradigm_mean``.
+
+    Raises:
+        BertineError: no such model, or it gives words no probability; no such data, a pair that
+            lacks a sentence, a sentence that is longer than the model takes; `masked_pieces` is
+            given for a model whose pieces are not masked.
+    """
+    pairs = blimp_pairs() if data is None else read_pairs(data)
+    way = open_log_probability(
+        model,
+        device=options.device,
+        precision=options.precision,
+        masked_pieces=options.masked_pieces,
+    )
+    report = judge_pairs(way, pairs, show_progress=show_progress)
+    report.shows_paradigms = options.paradigms
+    if data is None:
+        _add_babylm(report, pairs.items)
+    return report
+
+
+def _add_babylm(report: MinimalPairsReport, pairs: list[MinimalPair]) -> None:
+    """Score the part that the BabyLM challenge takes, out of the same answers."""
+    left_out = read_json(_DATA / "babylm_left_out.json")
+    apart = {(paradigm, str(number)) for paradigm, own in left_out.items() for number in own}
+    kept = [at for at, pair in enumerate(pairs) if (pair.paradigm, pair.number) not in apart]
+    part = shares([pairs[at] for at in kept], report.right[kept], "paradigm")
+    report.metrics["babylm_paradigm_mean"] = mean = mean_share(part)
+    report.notes.insert(
+        0, f"BabyLM's part, {len(kept):,} pairs: mean of {len(part)} paradigms {mean:.2%}"
+    )

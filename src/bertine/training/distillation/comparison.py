@@ -11,16 +11,16 @@ from typing import Any, cast
 
 import torch
 
-from bertine.datasets.partly_labelled import PartlyLabelled
-from bertine.errors import BertineError
-from bertine.inference.answering import Answering
-from bertine.inference.predictor import Predictor
-from bertine.inference.seen_in_training import seen_line
-from bertine.names import AnswerPrecision, Precision
-from bertine.records.examples import Examples
-from bertine.scores import score_name, score_text
+from bertine.core.errors import BertineError
+from bertine.core.names import AnswerPrecision, Precision
+from bertine.core.scores import score_name, score_text
+from bertine.data.examples import Examples
+from bertine.datasets.transfer_set import PartlyLabelled
+from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.training_rows import seen_line
 from bertine.tasks.base import Task
 from bertine.training.distillation.teachers import ModelTeacher, Teacher
+from bertine.training.finetuning.learner import Learner
 
 #: Turns of each, and the seconds that one of the teacher's takes, about.
 _TURNS, _SECONDS = 5, 0.5
@@ -207,3 +207,30 @@ def _seconds(answering: Answering, features: list[Any]) -> float:
     began = time.perf_counter()
     answering.compute(features)
     return time.perf_counter() - began
+
+
+# The result of distilling on a task.
+
+
+@dataclass(frozen=True, repr=False)
+class Distilled(Learner):
+    """The result of distilling on a task: a learner, and its comparison with the teacher.
+
+    Attributes:
+        teacher: its scores on the validation examples, how often both answer alike, and how many
+            times as fast the student is.
+    """
+
+    teacher: TeacherComparison = field(default_factory=lambda: TeacherComparison(""))
+
+    def lines(self) -> list[str]:
+        """Return what the command prints at the end."""
+        return self._with_comparison(super().lines())
+
+    def shown_lines(self) -> list[str]:
+        return self._with_comparison(super().shown_lines())
+
+    def _with_comparison(self, lines: list[str]) -> list[str]:
+        """Put the comparison before the last two lines, of the time and the folder."""
+        at = next((n for n, line in enumerate(lines) if line.startswith("trained in")), len(lines))
+        return [*lines[:at], *self.teacher.lines(self.metrics, self.metric_names), *lines[at:]]

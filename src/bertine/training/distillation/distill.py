@@ -1,23 +1,303 @@
-"""``distill``: a large model and texts in, a smaller model that does about the same out."""
+"""Distilling on a token store: a smaller language model from a larger one (Sanh et al. 2019)."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from bertine.data.store import is_store
-from bertine.errors import BertineError
+import torch
+
+from bertine.core.console import human_count, say
+from bertine.core.errors import BertineError
+from bertine.core.names import InputFormat, option
+from bertine.corpora.batch import Batch
+from bertine.corpora.masking import TokenMasking, rarer_first
+from bertine.corpora.store import TokenStore, is_store
+from bertine.data.in_memory import TableLike, as_data
+from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.models.heads import Model
+from bertine.objectives import check_family, check_format, objective
+from bertine.objectives.distillation import (
+    COSINE,
+    HIDDEN,
+    DistilledMlm,
+    MapLosses,
+    StagedBatches,
+    check_maps,
+    check_stages,
+    teacher_of,
+)
+from bertine.objectives.losses import Loss, Objective
 from bertine.options.distillation import ON_STORES, ON_TABLES, ON_TASKS, DistillOptions
-from bertine.options.names import option
+from bertine.options.pretraining import InstanceSettings, PretrainOptions
 from bertine.options.verbs import takes_options
-from bertine.tables.given import TableLike, as_data
-from bertine.training.distillation.arguments import OF_FILES, refuse_for_table, refuse_other_kind
-from bertine.training.distillation.on_store import distill_on_store
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.distillation.comparison import Distilled
 from bertine.training.distillation.on_task import distill_on_task
-from bertine.training.distillation.result import Distilled
-from bertine.training.distillation.static.distill_static import distill_static
-from bertine.training.distillation.static.result import StaticResult
-from bertine.training.distributed.world import join, together
+from bertine.training.distillation.static import StaticResult, distill_static
+from bertine.training.distillation.student import (
+    StudentPlan,
+    add_projections,
+    make_student,
+    plan_student,
+)
+from bertine.training.distillation.teachers import (
+    OF_FILES,
+    map_losses,
+    maps_facts,
+    part_of,
+    refuse_for_table,
+    refuse_other_kind,
+    warn_of_unused,
+)
+from bertine.training.distributed import World, join, together
+from bertine.training.pretraining.pretrain import check_options
 from bertine.training.pretraining.result import PretrainResult
+from bertine.training.pretraining.run import Beginning, train_on_store
+from bertine.training.run import Run
+
+#: The usual format of the sequences: the published code cuts running text.
+_FORMAT: InputFormat = "full-sentences"
+
+
+def distill_on_store(
+    store: Path | str, out: Path | str, options: DistillOptions, world: World
+) -> PretrainResult:
+    """Train a student on a token store beside its teacher; see :func:`bertine.distill`.
+
+    Raises:
+        BertineError: there is no teacher, it has no MLM head or another vocabulary than the store
+            or the student; what cannot be compared is to be; what pre-training raises.
+    """
+    began = time.monotonic()
+    world.alone(lambda: Run.check(out, options.resume))
+    if options.teacher is None:
+        raise BertineError(
+            f"{store}: is a token store, on which a student learns from a model; name it with "
+            f"{option('teacher')}"
+        )
+    inner = objective(options.objective)
+    pretraining = part_of(PretrainOptions, options)
+    check_options(pretraining, inner)
+    if options.progressive_steps is not None and world.size > 1:
+        raise BertineError(
+            f"{option('progressive_steps')} is for one process, but there are {world.size}"
+        )
+    loaded = _loaded_teacher(options.teacher)
+    plan = plan_student(
+        loaded.config, options.student, options.layers, fresh_weights=options.fresh_weights
+    )
+    check_family(inner, plan.config)
+    if "mlm" not in inner.heads(plan.config):
+        raise BertineError(
+            f"objective {inner.name} guesses no masked words with the student's own head, so there "
+            f"is nothing to put soft targets beside; use {option('objective', 'mlm')}"
+        )
+    input_format = options.input_format or (
+        _FORMAT if _FORMAT in inner.formats else inner.formats[0]
+    )
+    check_format(inner, input_format)
+    distillation = _StoreDistillation(options, loaded, plan, inner)
+
+    def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
+        distillation.check(opened, tokenizer)
+        odds = None
+        if options.mask_smoothing:
+            odds = rarer_first(opened.unigram_counts, options.mask_smoothing)
+        return Beginning(
+            inner,
+            input_format,
+            partial(_masking, odds=odds),
+            distillation.student,
+            str(options.student or options.teacher),
+            fresh=plan.layers is None and plan.folder is None,
+            loss=distillation.loss,
+            batches=distillation.batches if options.progressive_steps else None,
+            facts=distillation.facts(),
+            title="distill",
+        )
+
+    return train_on_store(store, out, pretraining, begin, world=world, began=began)
+
+
+def _masking(tokenizer: Tokenizer, settings: InstanceSettings, odds: Any) -> TokenMasking:
+    return TokenMasking(tokenizer, settings, odds)
+
+
+def _loaded_teacher(folder: Path | str) -> LoadedModel:
+    loaded = load_model(folder)
+    if "mlm" not in loaded.model.heads:
+        raise BertineError(
+            f"{folder}: has no MLM head, so it holds no words likely that a student could learn "
+            "from; give a pre-trained model (a fine-tuned one teaches on texts of its task)"
+        )
+    teacher_of(loaded.model)
+    return loaded
+
+
+@dataclass
+class _StoreDistillation:
+    """A teacher, the plan of its student, and what is learned of it."""
+
+    options: DistillOptions
+    loaded_teacher: LoadedModel
+    plan: StudentPlan
+    inner: Objective
+    cosine_weight: float = 0.0
+    maps: MapLosses | None = None
+
+    def __post_init__(self) -> None:
+        options, ours, theirs = self.options, self.plan.config, self.loaded_teacher.config
+        if ours.vocab_size > theirs.vocab_size:
+            raise BertineError(
+                f"{options.student}: has a vocabulary of {ours.vocab_size}, but the teacher "
+                f"{options.teacher} one of {theirs.vocab_size}; both must have the same"
+            )
+        self.cosine_weight = options.cosine_weight
+        same = ours.hidden_size == theirs.hidden_size
+        if self.cosine_weight and not same and not options.cosine_projection:
+            say(
+                f"the cosine of the last states is left out: the student's have "
+                f"{ours.hidden_size} numbers, the teacher's {theirs.hidden_size} "
+                f"({option('cosine_projection', True)} learns a layer between them)"
+            )
+            self.cosine_weight = 0.0
+        self.maps = map_losses(options, self.plan, theirs)
+        warn_of_unused(options, self.plan, theirs, self._unused(same))
+        weights = (options.soft_weight, options.mlm_weight, self.cosine_weight)
+        if not any(weights) and self.maps is None:
+            raise BertineError("all weights are 0, so there is nothing to learn")
+
+    def _unused(self, same_width: bool) -> dict[str, str]:
+        """Return by name the options on soft targets and the cosine that change nothing, and
+        why."""
+        reasons = {}
+        if not self.options.soft_weight:
+            why = f"{option('soft_weight', 0)} leaves out the soft targets"
+            reasons = dict.fromkeys(("temperature", "soft_tokens"), why)
+        if not self.options.cosine_weight:
+            reasons["cosine_projection"] = f"{option('cosine_weight', 0)} leaves out the cosine"
+        elif same_width:
+            reasons["cosine_projection"] = "student and teacher have the same width"
+        return reasons
+
+    def check(self, store: TokenStore, tokenizer: Tokenizer) -> None:
+        """Refuse a store of another vocabulary than the teacher's.
+
+        Raises:
+            BertineError: it has one.
+        """
+        if self.loaded_teacher.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise BertineError(
+                f"{self.options.teacher}: the teacher's vocabulary is not that of the store "
+                f"{store.path}; prepare the store with "
+                f"{option('tokenizer', str(self.options.teacher))}"
+            )
+
+    def student(self) -> Model:
+        """Build the student, with the projections that its terms need."""
+        options, plan, teacher = self.options, self.plan, self.loaded_teacher.model
+        say(plan.line(self.loaded_teacher.config))
+        if plan.folder is not None:
+            heads = self.inner.heads(plan.config.with_dropout(options.dropout))
+            loaded = load_model(
+                plan.folder, heads=heads, seed=options.seed, dropout=options.dropout
+            )
+            if loaded.tokenizer.fingerprint != self.loaded_teacher.tokenizer.fingerprint:
+                raise BertineError(
+                    f"{plan.folder}: the student's vocabulary is not that of the teacher "
+                    f"{options.teacher}; both must have the same"
+                )
+            for line in loaded.report.lines():
+                say(line)
+            built = loaded.model
+        else:
+            built, _ = make_student(
+                plan,
+                teacher,
+                self.inner.heads,
+                seed=options.seed,
+                dropout=options.dropout,
+                token_types=options.token_types,
+            )
+        if self.maps is not None:
+            check_maps(self.maps, built, teacher)
+        names = [COSINE] if self.cosine_weight else []
+        names += [HIDDEN] if self.maps is not None and self.maps.reads_states else []
+        add_projections(built, teacher, names, options.seed)
+        for name in self._frozen(built):
+            built.get_parameter(name).requires_grad_(False)
+        return built
+
+    def _frozen(self, model: Model) -> frozenset[str]:
+        """Return the names of the weights that are not trained."""
+        parts = ["position_embeddings"] if self.options.freeze_positions else []
+        parts += ["token_type_embeddings"] if self.options.freeze_token_types else []
+        names = {f"backbone.embeddings.{part}.weight" for part in parts}
+        missing = names - {name for name, _ in model.named_parameters()}
+        if missing:
+            part = sorted(missing)[0].split(".")[2].replace("_", " ")
+            raise BertineError(f"the student has no {part}, so they cannot be frozen")
+        return frozenset(names)
+
+    def loss(self, model: Model, where: torch.device) -> Loss:
+        """Return what is minimized; the teacher is brought to the student's device."""
+        options = self.options
+        return DistilledMlm(
+            self.inner,
+            self.loaded_teacher.model.to(where),
+            soft_weight=options.soft_weight,
+            mlm_weight=options.mlm_weight,
+            cosine_weight=self.cosine_weight,
+            temperature=options.temperature,
+            soft_tokens=options.soft_tokens,
+            maps=self.maps,
+            frozen=self._frozen(model),
+        )
+
+    def batches(self, plain: Callable[[int], Batch], steps: int) -> Callable[[int], Batch]:
+        """Return the batches of a run of so many steps, with the stage that each is for.
+
+        Raises:
+            BertineError: the stages take all of them.
+        """
+        each, layers = self.options.progressive_steps, self.plan.config.num_hidden_layers
+        assert each is not None
+        check_stages(each, layers, steps)
+        return StagedBatches(plain, each, layers)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the run's settings say of the teacher and its distillation."""
+        options = self.options
+        teacher = self.loaded_teacher.model
+        say(
+            f"teacher: {self.loaded_teacher.config.title}, {human_count(teacher.num_parameters())} "
+            f"parameters; it is not in the checkpoints, and must be there to resume"
+        )
+        return {
+            "teacher_path": str(options.teacher),
+            "teacher_fingerprint": teacher.fingerprint(),
+            "mask_smoothing": options.mask_smoothing,
+            "distillation": {
+                "soft_weight": options.soft_weight,
+                "mlm_weight": options.mlm_weight,
+                "cosine_weight": self.cosine_weight,
+                "temperature": options.temperature,
+                "soft_tokens": options.soft_tokens,
+                "layers": None if self.plan.layers is None else list(self.plan.layers),
+                "freeze_positions": options.freeze_positions,
+                "freeze_token_types": options.freeze_token_types,
+                "progressive_steps": options.progressive_steps,
+                **({} if self.maps is None else maps_facts(self.maps)),
+            },
+        }
+
+
+# ``distill``: a large model and texts in, a smaller model that does about the same out.
 
 #: Options beside those of groups that are for one kind of data.
 _OF_STORES = ("objective", "held_out", "evaluate_every")
@@ -51,8 +331,8 @@ def distill(
 
     Returns:
         On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.result.Distilled`; of a table of vectors a
-        :class:`~bertine.training.distillation.static.result.StaticResult`.
+        :class:`~bertine.training.distillation.comparison.Distilled`; of a table of vectors a
+        :class:`~bertine.training.distillation.static.StaticResult`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit

@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.data.batching import FeatureBatches
-from bertine.datasets.data_look import look_at
-from bertine.datasets.partly_labelled import PartlyLabelled, read_partly_labelled
-from bertine.datasets.reading import Labelled
-from bertine.errors import BertineError
-from bertine.files import read_json_object, write_json
-from bertine.inference.seen_in_training import rows_known_by
-from bertine.objectives.distillation.around_mlm import check_stages, teacher_of
-from bertine.objectives.distillation.maps import MapLosses
+import numpy as np
+from safetensors.numpy import save_file
+
+from bertine.core.console import say, warn
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_file, read_json_object, write_json
+from bertine.core.foreign_files import open_tensors
+from bertine.core.names import option
+from bertine.corpora.batch import FeatureBatches
+from bertine.data.examples import KNOWN, count_known
+from bertine.data.in_memory import Data
+from bertine.datasets.check import look_at
+from bertine.datasets.readers import Labelled
+from bertine.datasets.transfer_set import PartlyLabelled, read_partly_labelled
+from bertine.inference.training_rows import rows_known_by
+from bertine.objectives.distillation import MapLosses, check_stages, teacher_of
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
-from bertine.options.names import option
-from bertine.records.known_rows import KNOWN, count_known
-from bertine.runs.files import START
-from bertine.tables.given import Data
+from bertine.reports.run_files import START
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
 from bertine.tasks.unknown_text import UnknownText
-from bertine.terminal.console import say, warn
-from bertine.training.arguments import reading_of
-from bertine.training.computing import Computing
-from bertine.training.distillation.arguments import maps_facts, part_of
-from bertine.training.distillation.comparison import TeacherComparison, compare, seen_by_teacher
-from bertine.training.distillation.kept_answers import kept_answers
-from bertine.training.distillation.result import Distilled
+from bertine.training.computing import Computing, reading_of
+from bertine.training.distillation.comparison import (
+    Distilled,
+    TeacherComparison,
+    compare,
+    seen_by_teacher,
+)
 from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.task_setup import (
     StagedFeatures,
@@ -48,23 +53,87 @@ from bertine.training.distillation.task_setup import (
     why_teacher_judges,
     with_labels,
 )
-from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
-from bertine.training.distillation.unused import warn_of_unused
-from bertine.training.distributed.world import World
+from bertine.training.distillation.teachers import (
+    FileTeacher,
+    ModelTeacher,
+    Teacher,
+    maps_facts,
+    part_of,
+    warn_of_unused,
+)
+from bertine.training.distributed import World
 from bertine.training.finetuning.finetune import as_json, finetuning_computing, fit_config
 from bertine.training.finetuning.learner import Origin
-from bertine.training.finetuning.plan import Wishes
-from bertine.training.finetuning.run import Outcome, read_outcome, train
-from bertine.training.finetuning.run_baselines import SCORES
+from bertine.training.finetuning.run import SCORES, Outcome, read_outcome, train
 from bertine.training.finetuning.setup import (
     FeaturedExamples,
     Prepared,
     Start,
+    Wishes,
     fitting,
     say_plan,
     say_what,
 )
 from bertine.training.run import Run
+
+# A teacher's answers, computed once and kept in the run's folder: a resumed run learns from the
+# same ones, bit for bit, however many cores it has then.
+
+#: The file in a run's folder.
+TEACHER_PARTS = "teacher.safetensors"
+
+
+def kept_answers(
+    folder: Path, fingerprint: str, count: int, compute: Callable[[], list[np.ndarray]]
+) -> list[np.ndarray]:
+    """Return the answers in the `folder` of a run; computed, and written there, where they are not.
+
+    Args:
+        fingerprint: of the teacher and what it answers.
+        count: of answers.
+        compute: makes them: fp32 arrays of the same shape, but for the first size of those with
+            two or more.
+
+    Raises:
+        BertineError: the file is damaged, or of other answers.
+    """
+    file = folder / TEACHER_PARTS
+    if file.is_file():
+        return _read(file, fingerprint, count)
+    answers = compute()
+    _write(file, fingerprint, answers)
+    return answers
+
+
+def _write(file: Path, fingerprint: str, answers: Sequence[np.ndarray]) -> None:
+    sizes = np.array([len(a) if a.ndim > 1 else 1 for a in answers], dtype=np.int64)
+    inner = answers[0].shape[1:] if answers[0].ndim > 1 else answers[0].shape
+    flat = np.concatenate([np.asarray(a, np.float32).reshape(-1) for a in answers])
+    tensors = {
+        "outputs": flat,
+        "sizes": sizes,
+        "shape": np.array(inner, dtype=np.int64).reshape(-1),
+        "by_token": np.array([answers[0].ndim > 1], dtype=np.int64),
+    }
+    with atomic_file(file) as path:
+        save_file(tensors, path, metadata={"fingerprint": fingerprint})
+
+
+def _read(file: Path, fingerprint: str, count: int) -> list[np.ndarray]:
+    advice = "remove it to ask the teacher again"
+    with open_tensors(file, "np", advice) as content:
+        known = (content.metadata() or {}).get("fingerprint")
+        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        sizes, inner = tensors["sizes"].tolist(), tuple(tensors["shape"].tolist())
+        by_token, width = bool(tensors["by_token"][0]), math.prod(inner)
+        if known != fingerprint or len(sizes) != count or min(sizes) < 1:
+            raise BertineError(f"{file}: is of another teacher or other examples; {advice}")
+        parts = np.split(tensors["outputs"], np.cumsum(sizes)[:-1] * width)
+        return [
+            part.reshape((size, *inner) if by_token else inner)
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+
 
 #: The key of ``scores.json`` that has the teacher.
 TEACHER = "teacher"

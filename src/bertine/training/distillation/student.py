@@ -14,19 +14,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bertine.errors import BertineError
-from bertine.interop.family import family_of
-from bertine.interop.size_check import check_fits
-from bertine.modeldir import load_config
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.core.names import FAMILIES, TokenTypesOfTeacher, option
+from bertine.hub.modeldir import load_config
+from bertine.hub.weights import check_fits
 from bertine.models.config import Config
-from bertine.models.model import Model
-from bertine.models.seeding import seeded
-from bertine.names import TokenTypesOfTeacher
-from bertine.objectives.distillation.maps import PROJECTIONS, new_projections
-from bertine.options.names import option
-from bertine.registry import FAMILIES
-from bertine.terminal.console import counted
-from bertine.training.pretraining.initial_weights import architecture_of, has_weights
+from bertine.models.family import family_of
+from bertine.models.heads import Model
+from bertine.models.precision import seeded
+from bertine.objectives.distillation import PROJECTIONS, new_projections
+from bertine.training.pretraining.pretrain import architecture_of, has_weights
 
 #: Sizes that must be those of the teacher where weights are taken of it.
 _SIZES = ("hidden_size", "intermediate_size", "num_attention_heads")

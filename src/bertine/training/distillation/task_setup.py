@@ -10,39 +10,40 @@ from typing import Any, cast
 
 import torch
 
-from bertine.data.batch import Batch
-from bertine.data.batching import FeatureBatches
-from bertine.datasets.partly_labelled import PartlyLabelled
-from bertine.datasets.reading import Reading
-from bertine.errors import BertineError
-from bertine.interop.family import family_of
-from bertine.interop.placing import LoadReport
-from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.core.console import counted, say
+from bertine.core.errors import BertineError
+from bertine.core.names import TeacherTask, option
+from bertine.corpora.batch import Batch, FeatureBatches
+from bertine.data.examples import Examples, as_columns, find_splits, resolve_text_columns
+from bertine.data.in_memory import Data
+from bertine.data.label_sets import SEPARATORS
+from bertine.data.soft_labels import Probabilities, read_probabilities, read_scores
+from bertine.data.tables import Table
+from bertine.datasets.readers import Reading
+from bertine.datasets.transfer_set import PartlyLabelled
+from bertine.hub.modeldir import LoadedModel, load_config, load_model
+from bertine.hub.weights import LoadReport
 from bertine.models.config import Config
-from bertine.names import TeacherTask
-from bertine.objectives.distillation.around_mlm import StagedBatches
-from bertine.objectives.distillation.maps import HIDDEN, MapLosses, check_maps
+from bertine.models.family import family_of
+from bertine.objectives.distillation import HIDDEN, MapLosses, StagedBatches, check_maps
 from bertine.options.distillation import DistillOptions
-from bertine.options.names import option
-from bertine.records.examples import Examples, as_columns, resolve_text_columns
-from bertine.records.label_sets import SEPARATORS
-from bertine.records.probabilities import Probabilities, read_probabilities, read_scores
-from bertine.records.splits import find_splits
-from bertine.tables.given import Data
-from bertine.tables.table import Table
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
-from bertine.tasks.texts.multi_label import MultiLabel
-from bertine.terminal.console import counted, say
-from bertine.training.distillation.arguments import OF_FILES, map_losses
+from bertine.tasks.multi_label import MultiLabel
 from bertine.training.distillation.student import (
     StudentPlan,
     add_projections,
     make_student,
     plan_student,
 )
-from bertine.training.distillation.teachers import FileTeacher, ModelTeacher, Teacher
-from bertine.training.distillation.unused import MAP_WEIGHTS
+from bertine.training.distillation.teachers import (
+    MAP_WEIGHTS,
+    OF_FILES,
+    FileTeacher,
+    ModelTeacher,
+    Teacher,
+    map_losses,
+)
 from bertine.training.finetuning.setup import Start, load_with_heads
 
 

@@ -4,31 +4,175 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from bertine.datasets.partly_labelled import PartlyLabelled
-from bertine.errors import BertineError
-from bertine.inference.answering import Answering
-from bertine.inference.predictor import Predictor
-from bertine.inference.seen_in_training import rows_known
-from bertine.modeldir import LoadedModel
+from bertine.core.console import counted, human_count, progress, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import Precision, option
+from bertine.data.examples import Examples
+from bertine.data.soft_labels import Probabilities
+from bertine.datasets.transfer_set import PartlyLabelled
+from bertine.families.fitted_heads import has_mean_layer
+from bertine.hub.modeldir import LoadedModel
+from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.training_rows import rows_known
 from bertine.models.config import Config
-from bertine.models.mean_layer import has_mean_layer
-from bertine.models.model import Model
-from bertine.names import Precision
-from bertine.options.names import option
-from bertine.records.examples import Examples
-from bertine.records.probabilities import Probabilities
+from bertine.models.heads import Model
+from bertine.objectives.distillation import (
+    ATTENTION,
+    HIDDEN,
+    MEAN,
+    VARIANCE,
+    MapLosses,
+    uniform_map,
+)
+from bertine.options.declare import OptionGroup, declared
+from bertine.options.distillation import FOR_TABLES_TOO, ON_TABLES, DistillOptions
 from bertine.tasks.base import Task
-from bertine.tasks.texts.whole_text import WholeTextTask
-from bertine.terminal.console import counted, human_count, progress
-from bertine.text.tokenizer import Tokenizer
+from bertine.tasks.whole_text import WholeTextTask
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.distillation.student import StudentPlan
+
+# What the arguments of ``distill`` are for the verbs whose work it shares.
+
+Group = TypeVar("Group", bound=OptionGroup)
+
+
+#: Options of a file in place of a teacher.
+OF_FILES = ("probability_column", "labels", "teacher_task", "label_separator")
+
+
+def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
+    """Return the options of another verb: what `options` say where they say anything (None: that
+    verb's own default), and `others`."""
+    values = {
+        entry.name: getattr(options, entry.name)
+        for entry in declared(group)
+        if getattr(options, entry.name, None) is not None
+    }
+    return group(**{**values, **others})
+
+
+def refuse_other_kind(
+    options: DistillOptions,
+    groups: tuple[type[OptionGroup], ...],
+    names: tuple[str, ...],
+    *,
+    data_are: str,
+    meant_for: str,
+) -> None:
+    """Refuse options that mean nothing for these data.
+
+    Args:
+        groups, names: those that mean something for other data only.
+        data_are: what the data are.
+        meant_for: what they would have to be.
+
+    Raises:
+        BertineError: one of them is not as usual.
+    """
+    known = {entry.name: entry.default for entry in declared(DistillOptions)}
+    for name in (*(entry.name for group in groups for entry in declared(group)), *names):
+        if name in _SHARED or getattr(options, name) == known[name]:
+            continue
+        raise BertineError(f"{option(name)} is for distilling {meant_for}, but {data_are}")
+
+
+def refuse_for_table(options: DistillOptions) -> None:
+    """Refuse options that mean nothing for a table of static vectors.
+
+    Raises:
+        BertineError: one of them is not as usual.
+    """
+    meant = {entry.name for group in ON_TABLES for entry in declared(group)} | FOR_TABLES_TOO
+    for name in options.changed():
+        if name not in meant:
+            raise BertineError(
+                f"{option(name)} is for training a student, but {option('static')} makes a table "
+                "of static vectors; leave one of them out"
+            )
+
+
+#: Options of either kind of data, that a group of one of them has.
+_SHARED = ("batch_size", "seed")
+
+
+def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> MapLosses | None:
+    """Return the terms on hidden and attention maps; None: there are none.
+
+    A student that begins as layers of its teacher follows these; another one follows layers that
+    are spread evenly.
+
+    Raises:
+        BertineError: there are stages without such a term.
+    """
+    weights = {
+        HIDDEN: options.hidden_weight,
+        MEAN: options.hidden_mean_weight,
+        VARIANCE: options.hidden_variance_weight,
+        ATTENTION: options.attention_weight,
+    }
+    if not any(weights.values()):
+        if options.progressive_steps is not None:
+            raise BertineError(
+                f"{option('progressive_steps')} trains single layers on {option('hidden_weight')} "
+                f"and {option('attention_weight')}, but neither has a weight"
+            )
+        return None
+    layers = plan.layers
+    if layers is None:
+        layers = uniform_map(plan.config.num_hidden_layers, teacher.num_hidden_layers)
+    return MapLosses(options.maps, layers, weights)
+
+
+def maps_facts(maps: MapLosses) -> dict[str, Any]:
+    """Return what a run's settings say of hidden and attention maps."""
+    weights = {f"{name}_weight": maps.weights[name] for name in maps.names}
+    return {"maps": maps.kind, "followed_layers": list(maps.layers), **weights}
+
+
+# Options of ``distill`` that change nothing in a run: one line for each.
+
+#: The weights of the terms that compare layers.
+MAP_WEIGHTS = ("hidden_weight", "hidden_mean_weight", "hidden_variance_weight", "attention_weight")
+
+
+def warn_of_unused(
+    options: DistillOptions, plan: StudentPlan, teacher: Config | None, reasons: dict[str, str]
+) -> None:
+    """Print a line for each option that is given and changes nothing.
+
+    Args:
+        plan: of the student.
+        teacher: the config of the teacher; None: it is a file.
+        reasons: by the name of an option, why it changes nothing, where that depends on the data.
+    """
+    reasons = {**dict(_reasons(options, plan, teacher)), **reasons}
+    changed = options.changed()
+    for name, why in reasons.items():
+        if name in changed:
+            warn(f"{option(name, changed[name])} does nothing: {why}")
+
+
+def _reasons(
+    options: DistillOptions, plan: StudentPlan, teacher: Config | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the options that change nothing whatever the data are, and why."""
+    if not any(getattr(options, name) for name in MAP_WEIGHTS):
+        first, *_, last = MAP_WEIGHTS
+        yield "maps", f"no layers are compared; give {option(first)} or {option(last)}"
+    if plan.layers is None:
+        yield "token_types", "the student does not begin as layers of its teacher"
+    elif plan.config.type_vocab_size:
+        yield "token_types", "the student has token types of its own"
+    elif teacher is not None and not teacher.type_vocab_size:
+        yield "token_types", "the teacher has no token types"
 
 
 class Teacher(ABC):

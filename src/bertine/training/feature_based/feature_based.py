@@ -17,55 +17,51 @@ from typing import Any, cast
 
 import torch
 
-from bertine.cores.launch import launched
-from bertine.errors import BertineError
-from bertine.files import read_json_object, write_json, write_text
-from bertine.inference.embedding.elmo_embedder import ElmoEmbedder
-from bertine.inference.embedding.opened import holds_word_vectors
+from bertine.core.console import say, warn
+from bertine.core.cpu import launched
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object, write_json, write_text
+from bertine.core.names import Precision, option
+from bertine.data.examples import Examples
+from bertine.data.in_memory import GivenTable
+from bertine.hub.elmo_files import word_model_of
+from bertine.hub.modeldir import LoadedModel, load_config, load_model
+from bertine.inference.embedding.other_embedders import ElmoEmbedder, holds_word_vectors
 from bertine.inference.evaluate import evaluate
-from bertine.inference.seen_in_training import rows_known_by, seen_notes
-from bertine.interop.word_models import word_model_of
-from bertine.modeldir import LoadedModel, load_config, load_model
+from bertine.inference.training_rows import rows_known_by, seen_notes
 from bertine.models.precision import (
     precision_name,
     rates_for,
     resolve_device,
     resolve_precision,
 )
-from bertine.names import Precision
-from bertine.options.feature_based import BilstmRecipe, FeatureBasedOptions
-from bertine.options.names import option
+from bertine.options.experiments import BilstmRecipe, FeatureBasedOptions
 from bertine.options.verbs import takes_options
-from bertine.records.examples import Examples
-from bertine.tables.given import GivenTable
 from bertine.tasks.base import Task
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.whole_text import WholeTextTask
-from bertine.terminal.console import say, warn
-from bertine.training.feature_based.bag_of_vectors import bag_of_vectors_row
-from bertine.training.feature_based.bilstm_training import train_row
-from bertine.training.feature_based.feature_data import read_sets
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import WholeTextTask
+from bertine.training.feature_based.features import (
+    BAG_OF_VECTORS,
+    FINE_TUNING,
+    TABLE,
+    WORD_VECTORS,
+    ElmoSource,
+    EncoderSource,
+    FeatureBasedReport,
+    StaticSource,
+    WordSource,
+    chosen_rows,
+    read_sets,
+    row_of,
+)
 from bertine.training.feature_based.problems import (
     DeviceAndType,
     ExampleStates,
     Problem,
     TaggingProblem,
     TextProblem,
-)
-from bertine.training.feature_based.sources import (
-    ElmoSource,
-    EncoderSource,
-    StaticSource,
-    WordSource,
-)
-from bertine.training.feature_based.table import (
-    BAG_OF_VECTORS,
-    FINE_TUNING,
-    TABLE,
-    WORD_VECTORS,
-    FeatureBasedReport,
-    chosen_rows,
-    row_of,
+    bag_of_vectors_row,
+    train_row,
 )
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.setup import fitting

@@ -6,6 +6,7 @@ outputs.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,26 +15,27 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import torch
 import torch.nn.functional as F
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from bertine.data.batch import Batch
+from bertine.core.console import progress
+from bertine.corpora.batch import Batch, grouped_by_length
+from bertine.data.entities import Sentence, Sentences, may_follow
+from bertine.data.examples import Examples
+from bertine.inference.baselines.texts import TextTask, frozen_vectors, pair_features
 from bertine.inference.word_states import KnownStates
-from bertine.models.encoded import Encoded
-from bertine.models.model import Model
-from bertine.models.precision import autocast
-from bertine.models.recurrent.bilstm import BiLstmClassifier, BiLstmTagger
-from bertine.models.recurrent.crf import LinearChainCrf
-from bertine.options.feature_based import BilstmRecipe
-from bertine.records.entities import may_follow
-from bertine.records.examples import Examples
-from bertine.records.sentences import Sentence, Sentences
-from bertine.tasks.base import Task
-from bertine.tasks.features import Features
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.models.precision import autocast, torch_seed
+from bertine.models.tagger import BiLstmClassifier, BiLstmTagger, LinearChainCrf
+from bertine.options.experiments import BilstmRecipe
+from bertine.tasks.base import Features, Task
 from bertine.tasks.report import EvaluationReport
-from bertine.tasks.tagging.tagged_text import Tags
-from bertine.tasks.tagging.task import Tagging
-from bertine.tasks.texts.whole_text import WholeTextTask
-from bertine.training.feature_based.sources import WordSource
+from bertine.tasks.tagged_words import Tags
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import WholeTextTask
+from bertine.training.feature_based.features import MIX_ROWS, WordSource, row_of
+from bertine.word_vectors.vectors import WordVectors
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Problem(ABC, Generic[Module]):
         Args:
             hidden: H.
             layers: S.
-            options: those of :class:`~bertine.models.recurrent.bilstm.BiLstmStates` that the row
+            options: those of :class:`~bertine.models.tagger.BiLstmStates` that the row
                 says.
         """
 
@@ -383,3 +385,135 @@ def _outputs(
     with autocast(how.dtype, how.device):
         outputs: Tensor = module(x.to(how.device), torch.tensor(counts))
     return outputs.float(), counts
+
+
+# Training a BiLSTM on the states of a frozen model, and scoring it.
+
+
+def train_row(
+    name: str,
+    layers: list[int],
+    sets: dict[str, ExampleStates],
+    problem: Problem[Any],
+    recipe: BilstmRecipe,
+    how: DeviceAndType,
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Train a BiLSTM on the states of some layers, and score it.
+
+    Args:
+        name: of the row.
+        sets: "train", "validation" and others, which are scored too.
+        recipe: sizes, and how it is trained; its `layer_penalty` is resolved.
+
+    Returns:
+        The row of the table, and the answers for each set that was scored.
+    """
+    began = time.monotonic()
+    states = {word: part.states.layers(layers) for word, part in sets.items()}
+    train = sets["train"]
+    lengths, full = train.lengths, problem.trained_on(train)
+    row = row_of(name)
+    # Of several GPUs the others' generators are no business of this row's.
+    with torch.random.fork_rng([how.device] if how.device.type == "cuda" else []):
+        torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
+        module = problem.module(
+            recipe,
+            states["train"][0].shape[1],
+            len(layers),
+            concatenate=row.concatenate,
+            mix_output=row.mix_output,
+            mix_input=row.mix_input,
+        ).to(how.device)
+        optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate, fused=True)
+        steps = recipe.epochs * -(-len(full) // recipe.batch_size)
+        step = 0
+        best = -float("inf")
+        report: EvaluationReport | None = None
+        answers: dict[str, list[Any]] = {}
+        with progress() as bar:
+            job = bar.add_task(name, total=steps)
+            for epoch in range(recipe.epochs):
+                module.train()
+                sizes = [lengths[index] for index in full]
+                for batch in grouped_by_length(sizes, recipe.batch_size, recipe.seed, epoch):
+                    torch.manual_seed(torch_seed(recipe.seed, "feature-based dropout", name, step))
+                    for group in optimizer.param_groups:
+                        group["lr"] = recipe.learning_rate * (1 - step / steps)
+                    chosen = [full[at] for at in batch]
+                    loss = problem.loss(module, train, states["train"], chosen, how)
+                    penalty = module.penalty() if recipe.layer_penalty else None
+                    if penalty is not None:
+                        loss = loss + recipe.layer_penalty * penalty
+                    optimizer.zero_grad(set_to_none=True)
+                    loss.backward()
+                    if recipe.max_grad_norm > 0:
+                        torch.nn.utils.clip_grad_norm_(module.parameters(), recipe.max_grad_norm)
+                    optimizer.step()
+                    step += 1
+                    bar.advance(job)
+                report, answers["validation"] = _score(
+                    module, sets["validation"], states["validation"], problem, how
+                )
+                metric = report.metrics[problem.metric]
+                best = max(best, metric)
+                bar.update(job, facts=[f"{problem.metric} {metric:.4f}"])
+        assert report is not None
+        result: dict[str, Any] = {"validation": report.metrics, "best": best, "layers": layers}
+        if name in MIX_ROWS:
+            result["layer_weights"] = module.layer_weights()
+        for word in [word for word in sets if word not in ("train", "validation")]:
+            scored, answers[word] = _score(module, sets[word], states[word], problem, how)
+            result[word] = scored.metrics
+    result["seconds"] = time.monotonic() - began
+    return result, answers
+
+
+def _score(
+    module: nn.Module,
+    part: ExampleStates,
+    layers: list[torch.Tensor],
+    problem: Problem[Any],
+    how: DeviceAndType,
+) -> tuple[EvaluationReport, list[Any]]:
+    """Return the report of the answers, and these."""
+    module.eval()
+    with torch.inference_mode():
+        answers = problem.answers(module, part, layers, how)
+    return problem.report(answers, part.examples), answers
+
+
+# The mean of the vectors of a text's words, and logistic regression: no order, no context.
+
+
+class MeanVectors:
+    """The mean of the vectors of a text's words; of pairs u, v, |u - v|, u · v and the cosine."""
+
+    def __init__(self, vectors: WordVectors) -> None:
+        self._vectors = vectors
+
+    def matrix(self, texts: Sequence[Sequence[str]]) -> np.ndarray:
+        """Compute fp32 [N, D], of pairs [N, 4 D + 1]; zeros where no word has a vector."""
+        columns = [self._vectors.embed([row[at] for row in texts]) for at in range(len(texts[0]))]
+        return columns[0] if len(columns) == 1 else pair_features(*columns)
+
+
+def bag_of_vectors_row(
+    vectors: WordVectors, problem: TextProblem, sets: dict[str, Examples[Any]]
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Fit logistic regression (of numbers ridge regression) to the training examples, with the
+    penalty that is best in cross-validation, and score it.
+
+    Returns:
+        The row of the table, and the answers for each set that was scored.
+    """
+    began = time.monotonic()
+    task = cast(TextTask, problem.task)
+    with threadpool_limits(1):
+        answered = frozen_vectors(task, sets["train"], MeanVectors(vectors))
+        answers = {word: answered(part) for word, part in sets.items() if word != "train"}
+    row: dict[str, Any] = {
+        word: problem.report(given, sets[word]).metrics for word, given in answers.items()
+    }
+    row["best"] = row["validation"][problem.metric]
+    row["seconds"] = time.monotonic() - began
+    return row, answers

@@ -4,38 +4,154 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertine.datasets.reading import Labelled, Reading
-from bertine.errors import BertineError
-from bertine.files import write_json
+from bertine.core.console import Shown, briefly, counted, say
+from bertine.core.cpu import launched
+from bertine.core.errors import BertineError
+from bertine.core.files import write_json
+from bertine.core.names import TaskName
+from bertine.data.examples import KNOWN, Examples
+from bertine.data.in_memory import TableLike, as_data
+from bertine.datasets.glue import AVERAGED, glue_tasks_in
+from bertine.datasets.readers import Labelled, Reading
 from bertine.models.products import TOKENS
-from bertine.names import TaskName
-from bertine.options.finetuning import FinetuneOptions
+from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
-from bertine.records.known_rows import KNOWN
-from bertine.runs.files import START
-from bertine.tables.given import TableLike, as_data
-from bertine.training.arguments import reading_of
-from bertine.training.computing import Computing, computing_of_run
-from bertine.training.distributed.world import World, join, together
-from bertine.training.few_shot.contrast import Contrast
-from bertine.training.few_shot.encoder import config_of, facts_of
-from bertine.training.finetuning.frozen_head import check_frozen
-from bertine.training.finetuning.glue import finetune_all
-from bertine.training.finetuning.learner import Learner, Origin
-from bertine.training.finetuning.plan import TrainingPlan, Wishes
-from bertine.training.finetuning.run import read_outcome, train
-from bertine.training.finetuning.run_baselines import kept_baselines
-from bertine.training.finetuning.setup import Prepared, Start, prepare, read_or_given
-from bertine.training.loop.fit import FitConfig
-from bertine.training.loop.optimizers.named import check_whole
-from bertine.training.loop.schedule import WARMUP_RATIO, warmup
+from bertine.reports.run_files import START
+from bertine.tasks.answer import WorstExample
+from bertine.training.computing import Computing, computing_of_run, reading_of
+from bertine.training.contrastive import Contrast, config_of, facts_of, plan_contrast
+from bertine.training.distributed import World, join, together
+from bertine.training.finetuning.learner import Learner, Origin, final_of
+from bertine.training.finetuning.linear_probe import check_frozen
+from bertine.training.finetuning.run import kept_baselines, read_outcome, train
+from bertine.training.finetuning.setup import (
+    Prepared,
+    Start,
+    TrainingPlan,
+    Wishes,
+    prepare,
+    read_or_given,
+)
+from bertine.training.fit import FitConfig
+from bertine.training.optim import WARMUP_RATIO, warmup
+from bertine.training.optimizers import check_whole
 from bertine.training.run import Run
+
+# All of GLUE: one fine-tuning run a task, and the table with the average.
+
+#: The table, in the folder of the runs.
+TABLE = "glue.json"
+
+
+@dataclass(repr=False)
+class GlueReport(Shown):
+    """The scores of the tasks of GLUE on their dev sets.
+
+    Attributes:
+        tasks: for each task its official metrics by name.
+        notes: which of the leaderboard's tasks are missing.
+        source: the folder of the data.
+        collapsed: whether the run of any task gave one answer to all.
+        worst: empty; each task's run has its own.
+    """
+
+    tasks: dict[str, dict[str, float]]
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+    collapsed: bool = False
+    worst: list[WorstExample] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The score of each task, the mean of its official metrics, and their average."""
+        scores = {
+            name: sum(metrics.values()) / len(metrics) for name, metrics in self.tasks.items()
+        }
+        return {**scores, "average": sum(scores.values()) / len(scores)}
+
+    def lines(self) -> list[str]:
+        """Return a row a task: its score and its metrics, times 100; the average, and over what it
+        is."""
+        scores = self.metrics
+        width = max(map(len, [*self.tasks, "average"]))
+        rows = [
+            f"{name.ljust(width)}  {100 * scores[name]:6.2f}  "
+            + ", ".join(f"{metric} {100 * value:.2f}" for metric, value in metrics.items())
+            for name, metrics in self.tasks.items()
+        ]
+        count = len(self.tasks)
+        over = f"of {count} tasks" if count > 1 else "of 1 task"
+        rows.append(
+            f"{'average'.ljust(width)}  {100 * scores['average']:6.2f}  {over}, on dev sets, "
+            "times 100; where a task has two metrics, their mean"
+        )
+        return rows + self.notes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "tasks": self.tasks,
+            "scores": self.metrics,
+            "notes": self.notes,
+            "collapsed": self.collapsed,
+        }
+
+
+def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) -> Learner:
+    """Fine-tune each task that the data has, and write the table to ``out/glue.json``.
+
+    Args:
+        finetune: the verb, called once a task.
+        arguments: of the verb, for all of GLUE.
+
+    Raises:
+        BertineError: what `finetune` raises; the data has no task; `out` is a run's folder, or
+            holds a run of one of the tasks already and `resume` is not set.
+    """
+    if launched():
+        raise BertineError("all of GLUE runs in one process; with torchrun name one task")
+    if not isinstance(arguments["data"], str | Path):
+        raise BertineError("all of GLUE is read from its folder; give that as data, not examples")
+    data, out = Path(arguments["data"]), Path(arguments["out"])
+    tasks = glue_tasks_in(data)
+    if (out / "run.json").exists():
+        raise BertineError(f"{out}: holds a run; choose another folder for the runs of GLUE")
+    for task in tasks:
+        Run.check(out / task.name, arguments["resume"])
+    results: dict[str, Learner] = {}
+    for number, task in enumerate(tasks, 1):
+        say(f"{task.name} ({number} of {len(tasks)})")
+        results[task.name] = finetune(
+            **{**arguments, "glue_task": task.name, "out": out / task.name, "baselines": False}
+        )
+    scores = {
+        name: {metric: result.metrics[metric] for metric in result.metric_names}
+        for name, result in results.items()
+    }
+    missing = [name for name in AVERAGED if name not in scores]
+    notes = (
+        [f"not the leaderboard's average, which is over nine tasks: {', '.join(missing)} missing"]
+        if missing
+        else []
+    )
+    collapsed = [
+        name for name, result in results.items() if final_of(result.model.parent).get("collapsed")
+    ]
+    for name in collapsed:
+        notes.append(f"{name}: collapsed to one answer; train it again with another seed")
+    report = GlueReport(scores, notes, str(data), bool(collapsed))
+    write_json(out / TABLE, report.to_dict())
+    elapsed = sum(result.elapsed for result in results.values())
+    return Learner(out, [], report, elapsed, ("average",), results)
+
 
 #: Arguments that a command to run next does not repeat.
 _LEFT_OUT = ("out", "resume")
@@ -61,10 +177,10 @@ def finetune(
             with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
             For SQuAD its training file, beside which the dev file is found, or their folder.
             For SWAG the folder of its files, or one of them. Or a table in memory
-            (:mod:`~bertine.tables.given`): a pandas or polars frame, an Arrow table, a
+            (:mod:`~bertine.data.in_memory`): a pandas or polars frame, an Arrow table, a
             ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
             such tables has the parts ``train`` and ``validation``. Or
-            :class:`~bertine.datasets.reading.Labelled` examples, read already; how to read them
+            :class:`~bertine.datasets.readers.Labelled` examples, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
             Where they have none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
@@ -77,7 +193,7 @@ def finetune(
     Raises:
         BertineError: no such task, model or file; a missing column; a label of the validation
             file that the training file lacks; `out` holds another run; a value is out of range
-            (:class:`~bertine.training.loop.fit.FitConfig`).
+            (:class:`~bertine.training.fit.FitConfig`).
     """
     check_whole(options, options.shard)
     if not isinstance(data, Labelled):
@@ -285,3 +401,86 @@ def as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+
+
+# ``few_shot``: a model that answers, from a few labels of each class.
+
+#: Options that are of contrastive training here, and of none where a head is fitted alone.
+_OWN = frozenset({"learning_rate", "batch_size", "steps", "task", "trained_weights"})
+#: Examples that each label must have.
+_LEAST = 2
+
+
+@takes_options()
+def few_shot(
+    *,
+    model: Path | str,
+    data: Path | str | Labelled | TableLike,
+    out: Path | str,
+    options: FewShotOptions,
+) -> Learner:
+    """Learn from few labels: train the encoder so that texts with the same label have vectors close
+    to each other, by a contrastive loss over all pairs of a batch, and fit a linear head on these
+    vectors (the idea of SetFit: Tunstall et al. 2022, arXiv 2209.11055).
+
+    Args:
+        model: the model directory to start from; best one that was trained to give texts vectors.
+        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. Where there is no
+            validation file, nothing is held out, and the model is not judged.
+        out: the run's folder; the model directory is ``out/model``.
+        options: what the other arguments say.
+
+    Returns:
+        What :func:`bertine.finetune` returns.
+
+    Raises:
+        BertineError: a label with one example; what ``finetune`` raises.
+    """
+    if launched():
+        raise BertineError("few-shot trains in one process; start it without torchrun")
+    given = options.values()
+    known = {field.name for field in fields(FinetuneOptions)} - _OWN
+    of_finetune = FinetuneOptions(
+        **{name: value for name, value in given.items() if name in known}, frozen=True
+    )
+    reading = reading_of(of_finetune)
+    if not isinstance(data, Labelled):
+        data, reading = as_data(data), replace(reading, whole=True)
+    arguments = {"model": model, "data": data, "out": out, **given}
+
+    def contrast(prepared: Prepared) -> Contrast:
+        _check_counts(prepared.train.examples, prepared.task)
+        return plan_contrast(
+            prepared,
+            steps=options.steps,
+            batch_size=options.batch_size,
+            learning_rate=options.learning_rate,
+            trained_weights=options.trained_weights,
+        )
+
+    return run_finetuning(
+        few_shot,
+        arguments,
+        of_finetune,
+        Start.of(of_finetune, model=model),
+        reading,
+        contrast=contrast,
+    )
+
+
+def _check_counts(examples: Examples[Any], task: Any) -> None:
+    """Refuse labels with too few examples to make a pair.
+
+    Raises:
+        BertineError: there are such labels.
+    """
+    counts = Counter(name for item in examples.items for name in task.names_in(item.label))
+    few = sorted(label for label in task.labels if counts[label] < _LEAST)
+    if few:
+        raise BertineError(
+            f"{examples.source}: the label {briefly(few[0])} has "
+            f"{counted(counts[few[0]], 'example')}, but few-shot compares examples of a label and "
+            f"needs {_LEAST} of each"
+            + (f" ({len(few)} labels have fewer)" if len(few) > 1 else "")
+            + "; label more of them, or leave it out"
+        )

@@ -12,38 +12,221 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.files import write_json, write_text
-from bertine.inference.answering import Answering
-from bertine.inference.evaluate import add_metrics, evaluate_examples
-from bertine.inference.explaining.explained_worst import TOKENS, write_explained
+from bertine.core.console import human_time, say
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object, write_json, write_text
+from bertine.core.scores import clearly_better, score_name, score_text
+from bertine.data.examples import ROWS, row_numbers, rows_as_facts
+from bertine.hub.modeldir import only_here, save_model
+from bertine.inference.baselines.measure import measure_baselines
+from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
+from bertine.inference.evaluate import add_metrics, evaluate_examples, write_worst
+from bertine.inference.explaining.explain import TOKENS, write_explained
 from bertine.inference.explaining.explainer import Explainer
-from bertine.inference.losses import write_worst
-from bertine.intervals import clearly_better
-from bertine.modeldir import only_here, save_model
+from bertine.inference.predictor import Answering
 from bertine.models.precision import resolve_precision
-from bertine.records.known_rows import ROWS, row_numbers, rows_as_facts
-from bertine.runs.files import DATA
-from bertine.runs.log import read_log
+from bertine.reports.run_files import DATA, read_log
 from bertine.tasks.base import Task
-from bertine.tasks.baseline_scores import HEAD_ALONE
-from bertine.tasks.calibration import Calibration, Decisions, calibrate, divided_by_others
-from bertine.tasks.conformal import Conformal
-from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport
-from bertine.terminal.console import say
-from bertine.training.distributed.world import World
-from bertine.training.few_shot.encoder import strengths_after, train_encoder
-from bertine.training.finetuning.epoch_lines import EpochLines, saved_line
-from bertine.training.finetuning.frozen_head import FittedHead, fit_head
-from bertine.training.finetuning.head_alone import head_alone_instead
-from bertine.training.finetuning.result import SAVED, SEEN, final_of, saved_of
-from bertine.training.finetuning.run_baselines import BASELINES, SCORES, baselines_of_run
+from bertine.tasks.calibration import (
+    Calibration,
+    Conformal,
+    Decisions,
+    calibrate,
+    divided_by_others,
+)
+from bertine.tasks.report import (
+    HEAD_ALONE,
+    MAJORITY,
+    BaselineScore,
+    ClassificationReport,
+    EvaluationReport,
+)
+from bertine.training.checkpoint import Best, Choice, checkpoints, load_best, recorded_best
+from bertine.training.contrastive import strengths_after, train_encoder
+from bertine.training.display import Display
+from bertine.training.distributed import World
+from bertine.training.finetuning.learner import SAVED, SEEN, final_of, saved_of
+from bertine.training.finetuning.linear_probe import FittedHead, fit_head, head_alone_instead
 from bertine.training.finetuning.setup import Prepared
-from bertine.training.loop.best import Best, Choice, load_best, recorded_best
-from bertine.training.loop.checkpoint import checkpoints
-from bertine.training.loop.display import Display
-from bertine.training.loop.fit import FitConfig, fit
-from bertine.training.loop.freezing import frozen
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
+from bertine.training.step import frozen
+
+# What a person reads of the evaluations while a fine-tuning run goes on, and which one is saved.
+#
+# All scores of all epochs are in the log and on the run's page. In the terminal an epoch has a
+# line where it is the best so far or the last one; the latest score stands in the progress line.
+
+
+class EpochLines:
+    """The evaluations of a run as they come.
+
+    Args:
+        judged: the metrics by which the task is judged; the first decides which is the best.
+        epoch: steps of an epoch.
+        steps: of the whole run.
+        earlier: the evaluations before the run was resumed, each with its ``step``.
+    """
+
+    def __init__(
+        self,
+        judged: Sequence[str],
+        *,
+        epoch: int,
+        steps: int,
+        earlier: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self._judged, self._epoch, self._steps = tuple(judged), epoch, steps
+        self._choice = Choice(judged[0], highest=True)
+        self._best: Best | None = None
+        for scores in earlier:
+            self._best = self._choice.better(self._best, int(scores["step"]), scores)
+
+    def add(self, step: int, scores: Mapping[str, float]) -> str | None:
+        """Take in the evaluation after `step` steps.
+
+        Returns:
+            Its line, if it is the best so far or that of the last epoch; else None.
+        """
+        self._best = self._choice.better(self._best, step, scores)
+        is_best = self._best is not None and self._best.step == step
+        if not is_best and step < self._steps:
+            return None
+        number = f"{epoch_of(step, self._epoch)} of {epoch_of(self._steps, self._epoch)}"
+        names = [*self._judged, *(["loss"] if "loss" not in self._judged else [])]
+        shown = ", ".join(_scored(name, scores[name], scores) for name in names if name in scores)
+        if step < self._steps:
+            shown += " (the best so far)"
+        elif self._best is not None and not is_best:
+            best = score_text(self._best.metric, self._best.value)
+            shown += f" (the best was epoch {epoch_of(self._best.step, self._epoch)} with {best})"
+        return f"validation after epoch {number}: {shown}"
+
+    def latest(self, step: int, scores: Mapping[str, float]) -> str:
+        """Return the first score after `step` steps, for the progress line: "accuracy 74% (epoch
+        3)"."""
+        name = self._judged[0]
+        if name not in scores:
+            return "-"
+        return f"{_scored(name, scores[name], scores)} (epoch {epoch_of(step, self._epoch)})"
+
+
+def epoch_of(step: int, epoch: int) -> int:
+    """Return the number of the epoch, from 1 on, that `step` ends or is in."""
+    return -(-step // epoch)
+
+
+def saved_line(
+    taken: Best | None,
+    best: Best | None,
+    last: Mapping[str, Any] | None,
+    *,
+    epoch: int,
+    steps: int,
+    asked: bool,
+) -> str:
+    """Return which epoch's weights are saved, in words.
+
+    Args:
+        taken: the evaluation whose weights were taken; None: those of the last step were kept.
+        best: the best evaluation; None: there was none.
+        last: the last evaluation, with its ``step``; None: there was none.
+        epoch: steps of an epoch.
+        steps: of the whole run, for one without evaluations.
+        asked: the user has said whether the best epoch is wanted.
+    """
+    ended = steps if last is None else int(last["step"])
+    if taken is None or taken.step == ended:
+        line = f"saved: the last epoch ({epoch_of(ended, epoch)})"
+        if taken is not None:
+            return f"{line}, the best on the validation examples"
+        higher = best is not None and (last is None or best.value != last.get(best.metric))
+        if not asked and best is not None and best.step != ended and higher:
+            line += f"; epoch {epoch_of(best.step, epoch)} was better by no more than chance"
+        return line
+    scores = score_text(taken.metric, taken.value)
+    if last is not None and taken.metric in last:
+        scores = (
+            f"{score_name(taken.metric)} {scores}, after the last "
+            f"{score_text(taken.metric, last[taken.metric])}"
+        )
+    why = "the best" if asked else "better than the last by more than chance"
+    return (
+        f"saved: epoch {epoch_of(taken.step, epoch)} of {epoch_of(ended, epoch)}, {why} on the "
+        f"validation examples ({scores})"
+    )
+
+
+def _scored(name: str, value: float, beside: Mapping[str, float]) -> str:
+    """Return a score after its name, as it is called `beside` the others."""
+    return f"{score_name(name, beside)} {score_text(name, value)}"
+
+
+# The baselines of a fine-tuning run: measured once, before training, and kept in its folder.
+
+#: The file of a run's scores; the baselines stand in it under this key.
+SCORES = "scores.json"
+BASELINES = "baselines"
+
+
+def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> list[dict[str, Any]]:
+    """Return the baselines of a run that is about to train, or to go on; as JSON.
+
+    They are fitted on the training examples, and judged on the validation examples, where there
+    are some. What a run that was stopped had measured is taken from its `folder`.
+
+    Args:
+        prepared: its model still has the weights that the run started from.
+        folder: of the run; ``scores.json`` in it holds the baselines while the run goes on.
+        dtype: that the model's vectors are computed in.
+    """
+    file = folder / SCORES
+    if file.is_file():
+        return [score.to_dict() for score in kept_baselines(folder)]
+    if not prepared.validation.features:
+        return []
+    start, loaded = prepared.start, prepared.loaded
+    encoder = None
+    if not start.fresh_weights:  # random weights know nothing
+        encoder = FrozenEncoder(
+            loaded.model, loaded.tokenizer, prepared.task.max_length, pooling_of(start.model), dtype
+        )
+    sets = {"": prepared.validation.examples}
+    sets |= {word: part.examples for word, part in prepared.others.items()}
+    measured = measure_baselines(prepared.task, prepared.train.examples, sets, encoder)
+    if measured:
+        say(_measured_line(measured, prepared.metric_names))
+    values = [score.to_dict() for score in measured]
+    write_json(file, {BASELINES: values})
+    return values
+
+
+def _measured_line(measured: Sequence[BaselineScore], names: Sequence[str]) -> str:
+    """Return the baselines by the metrics of the task: "baselines (accuracy): majority 38.00%,
+    …"."""
+
+    def scores(score: BaselineScore) -> str:
+        return " and ".join(score_text(name, score.metrics[name]) for name in names)
+
+    shown = ", ".join(f"{score.name} {scores(score)}" for score in measured)
+    seconds = sum(score.seconds for score in measured)
+    return f"baselines ({' and '.join(map(score_name, names))}): {shown}; {human_time(seconds)}"
+
+
+def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
+    """Return the baselines in the ``scores.json`` of the run in `folder`; none where it has none.
+
+    Raises:
+        BertineError: the file is damaged.
+    """
+    file = folder / SCORES
+    if not file.is_file():
+        return ()
+    try:
+        values = read_json_object(file, lenient=True).get(BASELINES, [])
+        return tuple(BaselineScore.read(value) for value in values)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
 
 
 @dataclass(frozen=True)
@@ -95,7 +278,7 @@ def train(
             one by more than chance.
         baselines: measure the task's baselines too, before training.
         world: the processes of the run, which all call this.
-        shard: see :func:`~bertine.training.loop.fit.fit`.
+        shard: see :func:`~bertine.training.fit.fit`.
         calibrated: divide the head by a temperature that is fitted on the validation examples.
 
     Raises:

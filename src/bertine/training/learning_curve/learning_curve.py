@@ -7,35 +7,208 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from bertine.cores.launch import launched
-from bertine.datasets.labelled import has_validation, read_labelled
-from bertine.datasets.reading import Labelled, Reading
-from bertine.errors import BertineError
-from bertine.files import lock_folder, os_errors, read_json_object, write_json
-from bertine.inference.seen_in_training import rows_known_by, seen_notes
-from bertine.modeldir import load_model
-from bertine.names import CurveWay
-from bertine.options.learning_curve import LearningCurveOptions
-from bertine.options.names import option
-from bertine.options.reading import OwnTable
+from threadpoolctl import threadpool_limits
+
+from bertine.core.console import briefly, counted, human_time, quietly, say, warn
+from bertine.core.cpu import launched
+from bertine.core.errors import BertineError
+from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.core.names import CurveWay, option
+from bertine.core.rng import generator
+from bertine.data.examples import Examples
+from bertine.data.in_memory import TableLike, as_data
+from bertine.datasets.readers import Labelled, Reading, has_validation, read_labelled
+from bertine.hub.modeldir import load_config, load_model
+from bertine.inference.baselines.texts import (
+    Answers,
+    FrozenEncoder,
+    frozen_vectors,
+    ngrams,
+    pooling_of,
+)
+from bertine.inference.training_rows import rows_known_by, seen_notes
+from bertine.models.precision import resolve_device
+from bertine.options.data import OwnTable
+from bertine.options.experiments import LearningCurveOptions
 from bertine.options.verbs import takes_options
-from bertine.records.examples import Examples
-from bertine.rng import generator
-from bertine.tables.given import TableLike, as_data
-from bertine.tasks.metrics import official_score
-from bertine.tasks.options import TableOptions
-from bertine.terminal.console import counted, human_time, quietly, say, warn
-from bertine.terminal.text import briefly
-from bertine.training.learning_curve.page import curve_page
-from bertine.training.learning_curve.result import CURVE, PAGE, Cell, LearningCurve
-from bertine.training.learning_curve.sizes import draw_examples, sizes_of_curve
-from bertine.training.learning_curve.ways import WAYS, Trainer
+from bertine.tasks.labels import TableOptions
+from bertine.tasks.report import official_score
+from bertine.training.finetuning.finetune import few_shot, finetune
+from bertine.training.finetuning.learner import Learner
+from bertine.training.finetuning.setup import fitting
+from bertine.training.learning_curve.result import CURVE, PAGE, Cell, LearningCurve, curve_page
 from bertine.training.run import refuse_changes
+
+# How many labels the points of a learning curve have, and which examples each draw takes.
+
+#: A number of labels is left out where there are fewer than so many times as many in all.
+_APART = 1.3
+
+
+def sizes_of_curve(
+    labels: Sequence[Sequence[str]], least: int, growth: float, most: int | None, seed: int = 0
+) -> list[int | None]:
+    """Return the numbers of labels of each class, ascending.
+
+    Args:
+        labels: of each example.
+        least: the first number.
+        growth: from one to the next.
+        most: examples in the largest draw; None: all.
+        seed: of the draws.
+
+    Returns:
+        The numbers; None at the end: all examples, where `most` allows it.
+    """
+    sizes: list[int | None] = []
+    counts = Counter(name for each in labels for name in each)
+    limit = len(labels) if most is None else min(most, len(labels))
+    size = float(least)
+    while True:
+        each = round(size)
+        total = len(draw_examples(labels, each, seed, 0))
+        enough = each >= max(counts.values(), default=0)
+        if enough or total * (_APART if limit == len(labels) else 1.0) > limit:
+            break
+        if each not in sizes:
+            sizes.append(each)
+        size *= growth
+    return sizes if limit < len(labels) else [*sizes, None]
+
+
+def draw_examples(
+    labels: Sequence[Sequence[str]],
+    size: int | None,
+    seed: int,
+    number: int,
+    most: int | None = None,
+) -> list[int]:
+    """Draw examples until each label has `size` of them, or all that there are; or until there are
+    `most`, as with several labels an example one draw needs more of them than another.
+
+    A larger draw of the same seed and number has all examples of the smaller ones.
+
+    Returns:
+        Their numbers, ascending.
+    """
+    if size is None:
+        return list(range(len(labels)))
+    counts: Counter[str] = Counter()
+    chosen: list[int] = []
+    order = generator(seed, "draws of a learning curve", number).permutation(len(labels))
+    for at in order.tolist():
+        if len(chosen) == most:
+            break
+        if any(counts[name] < size for name in labels[at]):
+            counts.update(labels[at])
+            chosen.append(at)
+    return sorted(chosen)
+
+
+# The ways of a learning curve: how each is trained on a draw, and how it answers.
+
+#: The cheapest first.
+WAYS: tuple[CurveWay, ...] = ("tf-idf", "frozen", "few-shot", "finetune")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A way that has learned from a draw.
+
+    Attributes:
+        answer: answers examples with the task's predictions.
+        seconds: that training took.
+    """
+
+    answer: Answers
+    seconds: float
+
+
+class Trainer:
+    """Trains the ways of a curve.
+
+    Args:
+        model: the model directory to start from.
+        labelled: all training examples, and the task that they describe.
+        task: its name.
+        max_length: of an input, in pieces; None: as usual.
+        device, precision: to compute on and in.
+    """
+
+    def __init__(
+        self,
+        model: Path | str,
+        labelled: Labelled,
+        task: Any,
+        *,
+        max_length: int | None,
+        device: str | None,
+        precision: Any,
+    ) -> None:
+        self._model, self._labelled, self._name = model, labelled, task
+        self._given = {"max_length": max_length, "device": device, "precision": precision}
+        wanted = labelled.max_length if max_length is None else max_length
+        self.max_length = fitting(wanted, model, load_config(model))
+        self.task: Any = labelled.build(self.max_length)
+
+    @cached_property
+    def _encoder(self) -> FrozenEncoder:
+        loaded = load_model(self._model, heads={})
+        loaded.model.to(resolve_device(self._given["device"]))
+        return FrozenEncoder(
+            loaded.model, loaded.tokenizer, self.max_length, pooling_of(self._model)
+        )
+
+    def train(self, way: CurveWay, train: Examples[Any], out: Path, seed: int) -> Trained:
+        """Train a way on a draw; `out` is the folder of a run, for the ways that have one. Labels
+        are weighed by how often they are in the draw, not in the file."""
+        task = self.task.weighed_by(train)
+        if way == "tf-idf":
+            return _timed(lambda: ngrams(task, train, weighted=True))
+        if way == "frozen":
+            encoder = self._encoder
+            return _timed(lambda: frozen_vectors(task, train, encoder, weighted=True))
+        build = self._labelled.build
+        data = replace(
+            self._labelled,
+            build=lambda max_length: cast(Any, build(max_length)).weighed_by(train),
+            train=train,
+            validation=replace(train, items=[]),
+            others={},
+        )
+        arguments: dict[str, Any] = {
+            "model": self._model,
+            "data": data,
+            "out": out,
+            "seed": seed,
+            **self._given,
+        }
+        if way == "few-shot":
+            learner = few_shot(task=self._name, **arguments)
+        else:
+            learner = finetune(self._name, **arguments, baselines=False, frozen=False)
+        return Trained(_answers_of(learner), learner.elapsed)
+
+
+def _answers_of(learner: Learner) -> Answers:
+    """Return what answers examples with the model of a run, which is loaded now."""
+    predictor = learner.predictor
+    return lambda examples: predictor.run(examples)[0]
+
+
+def _timed(fit: Callable[[], Answers]) -> Trained:
+    """Fit a linear model, in one thread, which is the fastest, and take its time."""
+    began = time.perf_counter()
+    with threadpool_limits(1, user_api="blas"):
+        answer = fit()
+    return Trained(answer, time.perf_counter() - began)
+
 
 #: Options that may change when a curve is resumed: what is there stays, and more is trained.
 _FREE = frozenset({"resume", "ways", "draws", "most", "device"})

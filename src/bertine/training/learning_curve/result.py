@@ -9,13 +9,96 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy import stats
 
-from bertine.intervals import share_interval
-from bertine.scores import score_name
-from bertine.terminal.console import aligned, human_time
-from bertine.terminal.shown import Shown
-from bertine.training.learning_curve.outlook import Outlook, outlook
+from bertine.core.console import Shown, aligned, human_time
+from bertine.core.names import __version__
+from bertine.core.scores import score_name, share_interval
+from bertine.reports import html
+from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
+from bertine.reports.plots import Line, learning_plot, seconds_plot
+from bertine.reports.run_sections import sentence
+
+# What twice as many labels would bring: the errors' power law, at the end of the curve.
+#
+# Errors mostly fall as a power of the number of labels (Hestness et al. 2017, arXiv 1712.00409),
+# so their logarithm is a line over the logarithm of that number. The line is fitted to the last
+# few numbers of labels only, where it need not hold from the first label on. Where the interval
+# of its slope is so wide that twice as many labels might double the errors, it says nothing.
+
+#: Numbers of labels that the line is fitted to.
+_LAST = 4
+#: Errors are not taken to be smaller than this.
+_LEAST_ERROR = 1e-3
+#: Squares of what the line leaves over: less is rounding.
+_LEAST_REST = 1e-12
+#: A line whose slope may be this is none: errors that double with twice as many labels.
+_STEEPEST = 1.0
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The gain of the score by twice as many labels.
+
+    Attributes:
+        gain: as a share of 1.
+        low, high: its 95% interval; of what the line says, where that is a line at all.
+        count: of labels that there are now.
+    """
+
+    gain: float
+    low: float
+    high: float
+    count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "gain_by_doubling": self.gain,
+            "interval": [self.low, self.high],
+            "num_labels_now": self.count,
+        }
+
+
+def outlook(points: Sequence[Sequence[tuple[int, float]]]) -> Outlook | None:
+    """Fit the line.
+
+    Args:
+        points: of one way the draws of each number of labels: how many examples each had, and its
+            score as a share of 1.
+
+    Returns:
+        What doubling the largest number would bring; None where there are fewer than two numbers,
+        no more draws than the line has parameters, draws that lie too far apart for a line, or so
+        much on one, as where all is right, that they say nothing of how far it may be wrong.
+    """
+    means = {round(statistics.fmean(count for count, _ in draws)): draws for draws in points}
+    sizes = sorted(means)[-_LAST:]
+    used = [(size, score) for size in sizes for _, score in means[size]]
+    if len(sizes) < 2 or len(used) < 3:
+        return None
+    x = np.log([count for count, _ in used])
+    y = np.log([max(_LEAST_ERROR, 1.0 - score) for _, score in used])
+    centre = x - x.mean()
+    spread = float(centre @ centre)
+    slope = float(centre @ y) / spread
+    rest = y - y.mean() - slope * centre
+    freedom = len(used) - 2
+    if float(rest @ rest) < _LEAST_REST:
+        return None
+    error = math.sqrt(float(rest @ rest) / freedom / spread)
+    half = float(stats.t.ppf(0.975, freedom)) * error
+    if not slope + half < _STEEPEST:
+        return None
+    now = min(1.0, math.exp(float(y.mean() + slope * (math.log(sizes[-1]) - x.mean()))))
+
+    def gain(of_slope: float) -> float:
+        # No more errors than examples.
+        return max(now - 1.0, now * (1.0 - 2.0**of_slope))
+
+    return Outlook(gain(slope), gain(slope + half), gain(slope - half), sizes[-1])
+
 
 #: In the folder of a curve.
 CURVE, PAGE = "learning-curve.json", "learning-curve.html"
@@ -267,3 +350,78 @@ class LearningCurve(Shown):
             "notes": self.notes,
             "cells": [cell.to_dict() for cell in self.cells],
         }
+
+
+# Make the page of a learning curve: the plot, the table, what to use now.
+
+
+def curve_page(result: LearningCurve) -> html.Page:
+    """Make the page of a curve."""
+    last = result.last
+    headline = []
+    if last:
+        best = last[0]
+        headline = [
+            Fact("best now", best.way, f"with {best.num_labels:,} labels"),
+            Fact(result.score_title, f"{best.score:.1%}", f"{best.low:.1%} to {best.high:.1%}"),
+        ]
+    ahead = result.outlook()
+    if ahead is not None:
+        value = f"{100 * ahead.gain:+.1f} points"
+        note = f"{100 * ahead.low:+.1f} to {100 * ahead.high:+.1f}"
+        headline.append(Fact("twice as many labels", value, note))
+    curves = {way: result.curve(way) for way in result.ways}
+    scores = [
+        Line(way, [(p.num_labels, p.score, p.low, p.high) for p in points])
+        for way, points in curves.items()
+    ]
+    seconds = [
+        (way, [(p.num_labels, p.train_seconds) for p in points]) for way, points in curves.items()
+    ]
+    alt = "; ".join(
+        f"{way}: " + ", ".join(f"{p.score:.1%} with {p.num_labels}" for p in points)
+        for way, points in curves.items()
+    )
+    caption = (
+        "The mean of the draws with its 95% interval on new texts: the spread of the draws and "
+        f"that of the {result.num_tested:,} test examples."
+    )
+    pictures = [
+        Figure(result.score_title, learning_plot(scores), alt, caption),
+        Figure(
+            "seconds of training",
+            seconds_plot(seconds),
+            "; ".join(
+                f"{way}: " + ", ".join(f"{p.train_seconds:.1f} s" for p in points)
+                for way, points in curves.items()
+            ),
+            "The model is loaded already.",
+        ),
+    ]
+    rows = result.rows()
+    return html.Page(
+        title="Learning curve",
+        lead=" ".join(result.sentences()),
+        headline=headline,
+        sections=[
+            Section(
+                "Scores and labels",
+                [Figures(pictures, columns=2), PageTable(rows[0], rows[1:], numeric=(0, 2, 4, 5))],
+                lead=f"{result.source}; each way learned from the same draws, and answered the "
+                "same test examples.",
+            ),
+            Section(
+                "How far to trust it",
+                [
+                    *(Note(sentence(note), "warning") for note in result.notes),
+                    Note(
+                        "Draws take the same number of examples of each class, so that the curve "
+                        "up to the last point is of more even classes than the file has. What "
+                        "twice as many labels would bring is the power law of the last points of "
+                        "the curve: a guess with an interval, not a promise."
+                    ),
+                ],
+            ),
+        ],
+        footer=f"Made by bertine {__version__} with 'bertine learning-curve'.",
+    )

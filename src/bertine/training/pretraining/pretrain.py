@@ -1,30 +1,214 @@
-"""``pretrain``: a token store in, a model directory out."""
+"""What pre-training begins with: new weights, or those of a model directory."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
+from typing import Any
 
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
+import torch
+from torch import nn
+
+from bertine.core.console import say, warn
+from bertine.core.errors import BertineError
+from bertine.core.model_folders import locate
+from bertine.core.names import Initialization, option
+from bertine.corpora.store import TokenStore
+from bertine.families.bert import mimic_trained_attention
+from bertine.families.electra import as_masked_lm
+from bertine.families.presets import PRESETS, preset
+from bertine.hub.modeldir import load_config, load_model
+from bertine.hub.weights import check_fits
+from bertine.models.config import Config
+from bertine.models.family import read_config
+from bertine.models.heads import GuessesWords, Model, new_head
+from bertine.models.layers import init_weights
+from bertine.models.precision import seeded
 from bertine.objectives import choose
-from bertine.objectives.base import Objective
-from bertine.options.names import option
-from bertine.options.objectives import OPTIONS_OF, ObjectiveOptions
-from bertine.options.pretraining import PretrainOptions, SecondPhase
+from bertine.objectives.losses import Objective
+from bertine.objectives.rtd import read_generator
+from bertine.options.pretraining import OPTIONS_OF, ObjectiveOptions, PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
-from bertine.terminal.console import warn
-from bertine.text.tokenizer import Tokenizer
-from bertine.training.distributed.world import join, together
-from bertine.training.loop.optimizers.named import check_whole
-from bertine.training.pretraining.initial_weights import (
-    architecture_of,
-    has_weights,
-    starting_model,
-)
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.distributed import join, together
+from bertine.training.optimizers import check_whole
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.pretraining.run import Beginning, train_on_store
 from bertine.training.run import Run
+
+# Going on with a model under an extended vocabulary: new pieces begin as the mean of their old
+# ones, so that a text means at first about what it meant before.
+
+
+@torch.no_grad()
+def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Model, int]:
+    """Give `model`, which was made for `old`, the vocabulary of `new`, which extends it
+    (:meth:`bertine.Tokenizer.extends`).
+
+    The word embedding of a new piece is the mean of those of :meth:`bertine.Tokenizer.parts_of`
+    `old`, and so are its weights in heads that guess words
+    (:class:`bertine.models.heads.GuessesWords`). A piece with a character that was unknown gets the
+    mean of all.
+
+    Returns:
+        The model (on the CPU, in the mode it was in), and how many pieces had unknown characters.
+    """
+    config = model.config.replace(vocab_size=max(new.vocab_size, model.config.vocab_size))
+    state = dict(model.state_dict())
+    unknown = 0
+    grown = {"backbone.embeddings.word_embeddings.weight": 0}
+    for name, head in model.heads.items():
+        if isinstance(head, GuessesWords):
+            grown |= {f"heads.{name}.{own}": at for own, at in head.vocabulary_tensors.items()}
+    for name, at in grown.items():
+        table = state[name].movedim(at, 0)
+        rows = table.new_zeros(config.vocab_size, *table.shape[1:])
+        rows[: len(table)] = table
+        known = table[: old.vocab_size]
+        unknown = 0
+        for index in range(old.vocab_size, new.vocab_size):
+            pieces = old.parts_of(new.tokens[index])
+            unknown += not pieces
+            rows[index] = (known[pieces] if pieces else known).mean(0)
+        state[name] = rows.movedim(0, at).contiguous()
+    with torch.device("meta"):
+        heads: dict[str, nn.Module] = {}
+        for name, head in model.heads.items():
+            options: dict[str, Any] = {}
+            if config.heads[name].reads == "inputs":  # of sizes of its own
+                assert isinstance(head.config, Config)
+                options["sizes"] = head.config.replace(vocab_size=config.vocab_size)
+            heads |= new_head(config, name, **options)
+        extended = Model(config, heads, add_pooler=model.backbone.pooler is not None)
+    extended.load_state_dict({k: v.detach().cpu().clone() for k, v in state.items()}, assign=True)
+    extended.requires_grad_(True)
+    return extended.train(model.training), unknown
+
+
+def architecture_of(model: Path | str) -> Config:
+    """Return the config of a preset, a configuration file or a model directory.
+
+    Raises:
+        BertineError: there is none of this name, or it is damaged.
+    """
+    if has_weights(model):
+        return load_config(model)
+    if str(model) in PRESETS:
+        return preset(str(model))
+    if Path(model).is_file():
+        return read_config(Path(model)).config
+    if os.sep in str(model):
+        raise BertineError(
+            f"{model}: no such file or folder, nor a preset; the presets are {', '.join(PRESETS)}"
+        )
+    return preset(str(model))
+
+
+def has_weights(model: Path | str) -> bool:
+    """Tell whether `model` is or names a model directory, and not a preset or a configuration
+    file."""
+    return str(model) not in PRESETS and locate(model).is_dir()
+
+
+def starting_model(
+    model: Path | str,
+    objective: Objective,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    dropout: float | None,
+    seed: int,
+    initialization: Initialization = "normal",
+    initializer_range: float | None = None,
+    generator: Path | str | None = None,
+) -> Model:
+    """Build the model that pre-training begins with: with new weights for a preset or a
+    configuration file, with its own for a model directory.
+
+    Args:
+        objective: whose heads the model gets; one of its family.
+        store: for the message; its `tokenizer` must be the model's, or an extension of it.
+        dropout: on hidden states and attention, in place of the model's own rates.
+        seed: of the new weights.
+        initialization: of new weights: all random, as published, or with heads that look where
+            trained ones do (:mod:`bertine.families.bert`).
+        initializer_range: standard deviation of new weights, in place of the configuration's.
+        generator: model directory of the generator that a model directory was trained with; None:
+            a new one, where the objective has any.
+
+    Raises:
+        BertineError: no such preset, file or folder; another vocabulary; an initialization or a
+            range that is for new weights, where these are not.
+    """
+    if has_weights(model):
+        if initializer_range is not None:
+            raise BertineError(
+                f"{model}: has weights already; initializer_range is for new ones, of a preset or "
+                "a configuration file"
+            )
+        if initialization != "normal":
+            raise BertineError(
+                f"{model}: has weights already; initialization {initialization} is for new ones, "
+                "of a preset or a configuration file"
+            )
+        config = load_config(model, dropout=dropout)
+        heads = objective.heads(config)
+        # No directory holds a generator beside the model.
+        held = {n: head for n, head in heads.items() if config.heads[n].reads != "inputs"}
+        loaded = load_model(model, heads=held, seed=seed, dropout=dropout)
+        for line in loaded.report.lines():
+            say(line)
+        built = loaded.model
+        for name in heads.keys() - held.keys():
+            if generator is not None:
+                built.heads[name] = read_generator(generator, built, loaded.tokenizer, dropout)
+                continue
+            say(f"new (random): {config.heads[name].title}")
+            with seeded(seed, "new weights", f"heads.{name}"):
+                init_weights(heads[name], config.initializer_range)
+            built.heads[name] = heads[name]
+        if tokenizer.extends(loaded.tokenizer):
+            built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
+            say(
+                f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
+                f"mean of their old ones; {unknown} of them have characters that were unknown"
+            )
+        elif loaded.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise BertineError(
+                f"{model}: its vocabulary is not that of the store {store.path}; prepare the "
+                f"store with {option('tokenizer', str(model))}, or with a vocabulary that "
+                "'bertine vocab --extend' makes of it"
+            )
+    else:
+        if generator is not None:
+            raise BertineError(
+                f"{generator}: a generator goes on with the model that it was trained with, but "
+                f"{model} has no weights; leave {option('generator')} out"
+            )
+        config = architecture_of(model)
+        config = config.for_vocabulary(
+            tokenizer.vocab_size,
+            pad=tokenizer.pad_token_id,
+            first=tokenizer.template.first_id,
+            last=tokenizer.template.last_id,
+        )
+        config = config.with_dropout(dropout)
+        check_fits(model, config, trained=True)
+        if initializer_range is not None:
+            config = config.replace(initializer_range=initializer_range)
+        with seeded(seed, "initial weights"):
+            built = Model(config, objective.heads(config))
+        if initialization == "mimetic":
+            with seeded(seed, "mimetic weights"):
+                mimic_trained_attention(built.backbone)
+                guesser = as_masked_lm(built)
+                # One that is narrower than its embeddings reads them through a projection.
+                if guesser is not None and not guesser.config.projects_embeddings:
+                    mimic_trained_attention(guesser.backbone)
+    return built
+
+
+# ``pretrain``: a token store in, a model directory out.
 
 #: Of the paper's steps, those with long sequences.
 _LONG_SHARE = SecondPhase.long_share
@@ -63,8 +247,8 @@ def pretrain(
         BertineError: none of `steps`, `tokens` and `hours`, or both of the first; `out` holds
             another run; a length is more than the model's positions; the objective cannot be had
             with the format; a value is out of range or the store does not fit, as
-            :class:`~bertine.data.instances.pretraining.PretrainingData` and
-            :class:`~bertine.training.loop.fit.FitConfig` say.
+            :class:`~bertine.corpora.pretraining_data.PretrainingData` and
+            :class:`~bertine.training.fit.FitConfig` say.
     """
     began = time.monotonic()
     world = join(options.device)

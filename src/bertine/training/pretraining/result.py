@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.modeldir import TASK
-from bertine.reports.checks.diagnosis import Finding
-from bertine.reports.checks.next_command import finetune_command
-from bertine.reports.checks.pretraining_checks import AT_LEVEL
+from bertine.core.console import Shown, human_count, human_time
+from bertine.core.errors import BertineError
+from bertine.core.scores import score_name
+from bertine.core.taskinfo import TaskInfo
+from bertine.core.terms import TERMS, main_term, rarer_answers, terms_among
+from bertine.corpora.store import TokenStore
+from bertine.hub.modeldir import TASK
+from bertine.reports.diagnosis import AT_LEVEL, Finding
+from bertine.reports.findings import finetune_command
+from bertine.reports.run_files import pretraining_names, read_log
 from bertine.reports.run_page import report
-from bertine.runs.log import pretraining_names, read_log
-from bertine.scores import score_name
-from bertine.taskinfo import TaskInfo
-from bertine.terminal.console import human_count, human_time
-from bertine.terminal.shown import Shown
-from bertine.terms import TERMS, main_term, rarer_answers, terms_among
-from bertine.training.distributed.world import World
-from bertine.training.loop.best import Best, recorded_best
+from bertine.training.checkpoint import Best, recorded_best
+from bertine.training.distributed import World
 from bertine.training.run import Run
 
 #: A log with fewer lines has no curve to look at, so no page is made of it.
@@ -43,7 +41,7 @@ class PretrainResult(Shown):
         page: the HTML report; None for a run too short to draw.
         best: the best evaluation on held-out text; its checkpoint is kept.
         best_saved: whether the model directory has the weights of that one, not the last.
-        main: the term by which the model is judged (:data:`bertine.terms.TERMS`).
+        main: the term by which the model is judged (:data:`bertine.core.terms.TERMS`).
         generator: the model directory of the generator; None where none was kept.
     """
 

@@ -9,40 +9,199 @@ from typing import Any
 
 import torch
 
-from bertine.cores import launch
-from bertine.data.batch import Batch
-from bertine.data.corruption.base import MakeCorruption
-from bertine.data.instances.phases import PhasedData, at_length, steps_for_tokens, tokens_per_step
-from bertine.data.instances.pretraining import PretrainingData
-from bertine.data.loader import default_workers
-from bertine.data.store import TokenStore
-from bertine.errors import BertineError
-from bertine.modeldir import save_model
-from bertine.models.electra.generator import generator_of, without_generator
-from bertine.models.model import Model
-from bertine.models.threads import using_threads
-from bertine.names import InputFormat, Precision
-from bertine.objectives.base import Loss, Objective
-from bertine.objectives.generator import write_generator
-from bertine.options.instances import InstanceSettings
-from bertine.options.names import option
-from bertine.options.optimization import USUAL_RATE
-from bertine.options.pretraining import PretrainOptions
-from bertine.taskinfo import TaskInfo
-from bertine.terminal.console import human_count, say, warn
-from bertine.terms import choosing_score
-from bertine.text.tokenizer import Tokenizer
+from bertine.core import cpu
+from bertine.core.console import human_count, say, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import InputFormat, Precision, option
+from bertine.core.scores import score_name
+from bertine.core.taskinfo import TaskInfo
+from bertine.core.terms import TERMS, choosing_score, main_term
+from bertine.corpora.batch import Batch
+from bertine.corpora.formats import make_instances
+from bertine.corpora.loader import default_workers
+from bertine.corpora.masking import MakeCorruption
+from bertine.corpora.pretraining_data import (
+    PhasedData,
+    PretrainingData,
+    at_length,
+    steps_for_tokens,
+    tokens_per_step,
+)
+from bertine.corpora.store import TokenStore
+from bertine.families.electra import as_masked_lm, generator_of, without_generator
+from bertine.hub.modeldir import save_model
+from bertine.inference.heldout import evaluate_pretraining
+from bertine.models.config import Config
+from bertine.models.heads import Model
+from bertine.models.precision import resolve_precision, using_threads
+from bertine.objectives.losses import Loss, Objective
+from bertine.objectives.rtd import write_generator
+from bertine.options.pretraining import InstanceSettings, PretrainOptions
+from bertine.options.training import USUAL_RATE
+from bertine.tokenization.tokenizer import Tokenizer
+from bertine.training.ceiling import operations, step_products
+from bertine.training.checkpoint import Choice, load_best
 from bertine.training.computing import computing_of_run, scored_words
-from bertine.training.distributed.world import World
-from bertine.training.loop.best import Choice, load_best
-from bertine.training.loop.ceiling import operations, step_products
-from bertine.training.loop.fit import FitConfig, fit
-from bertine.training.loop.schedule import warmup
-from bertine.training.pretraining.evaluation import evaluation, held_out_store
-from bertine.training.pretraining.expectation import too_short
+from bertine.training.display import Display
+from bertine.training.distributed import World
+from bertine.training.fit import FitConfig, fit
+from bertine.training.optim import warmup
 from bertine.training.pretraining.result import PretrainResult, last_line, result_of
-from bertine.training.pretraining.speed import latest_beginning, steps_for_hours
+from bertine.training.pretraining.samples import (
+    MaskSamples,
+    latest_beginning,
+    steps_for_hours,
+    write_samples,
+)
 from bertine.training.run import Run
+
+# Say before pre-training begins that it is too short to learn more than frequencies.
+#
+# A new model first learns how frequent pieces are, then stays on a plateau until its attention
+# has found the neighbours, and only then begins to use context. After how many tokens was
+# measured (docs/results.md, "What a healthy run looks like", and docs/hour.md); the figures here
+# are from there.
+
+#: Smaller vocabularies are those of toys, which were not measured and learn sooner.
+_LEAST_VOCABULARY = 1000
+#: Initial weights from which a model counts as begun with large ones: 0.06 was measured.
+_LARGE_WEIGHTS = 0.05
+#: What is said of objectives that were not measured.
+_OTHERS = {
+    "rtd": " with masked words, not with replaced ones",
+    "plm": " with masked words, not with words in any order",
+}
+
+
+def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
+    """Return after how many tokens a new model of this size began to use context: from, to.
+
+    Args:
+        config: of the model.
+        initialization: "normal" or "mimetic".
+    """
+    if initialization == "mimetic":
+        return 1.7e6, 3e6  # 2 x 256: pairs of sentences; running text
+    if config.initializer_range >= _LARGE_WEIGHTS:
+        return 3e6, 6e6  # 2 x 256 with 0.06: after 3 million
+    if config.hidden_size >= 256:
+        return 5e6, 8e6  # bert-mini and bert-small: after 6 million
+    return 10e6, 15e6  # bert-tiny: not within 12 million
+
+
+def too_short(
+    config: Config,
+    initialization: str,
+    tokens: float,
+    *,
+    timed: bool = False,
+    objective: str = "mlm",
+) -> str | None:
+    """Return what a person should know of a run that sees so few `tokens`; None where they are
+    enough.
+
+    Args:
+        config: of a model with new weights.
+        initialization: of these, "normal" or "mimetic".
+        tokens: real tokens that the run will see.
+        timed: whether they follow from the time for the run and the machine's speed.
+        objective: of the run; with replaced tokens it was not measured.
+    """
+    # Neither measured; every token is a target, not one in seven.
+    if config.reads_forward or config.encodes_and_decodes:
+        return None
+    least, most = tokens_until_context(config, initialization)
+    if tokens >= least or config.vocab_size < _LEAST_VOCABULARY:
+        return None
+    faster = ""
+    if initialization == "normal" and not config.projects_embeddings:
+        low, high = tokens_until_context(config, "mimetic")
+        faster = (
+            f", or begin with {option('initialization', 'mimetic')} ({_millions(low)} to "
+            f"{_millions(high)} M)"
+        )
+    return (
+        f"{'at this speed the' if timed else 'the'} run sees {human_count(tokens)} tokens, but "
+        f"models of this size begin to use context after {_millions(least)} to {_millions(most)} M "
+        f"(measured on English{_OTHERS.get(objective, '')}); before that they learn little but how "
+        f"frequent words are. Train longer{faster}"
+    )
+
+
+def _millions(tokens: float) -> str:
+    return f"{tokens / 1e6:g}"
+
+
+# What is evaluated along the way of pre-training: masks filled, held-out text scored.
+
+
+def held_out_store(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> TokenStore:
+    """Return the store `path`, which can be made into sequences like those of `data`."""
+    store = TokenStore.open(path)
+    store.check_tokenizer(tokenizer)
+    make_instances(
+        data.settings.input_format,
+        store,
+        tokenizer.template,
+        max_seq_length=data.max_seq_length,
+    )
+    if store.manifest["shards"] == data.store.manifest["shards"]:
+        warn(f"{path}: the text held out is the text trained on; its scores tell nothing of other")
+    return store
+
+
+def evaluation(
+    run: Run,
+    model: Model,
+    tokenizer: Tokenizer,
+    objective: Objective,
+    data: PretrainingData,
+    held: TokenStore | None,
+    precision: str,
+) -> Callable[[Display, int], dict[str, float]]:
+    """Return what `fit` calls along the way: the same hidden words guessed, held-out text
+    scored."""
+    dtype = resolve_precision(precision, next(model.parameters()).device)
+    samples: MaskSamples | None = None
+    if "mlm" in (as_masked_lm(model) or model).heads:
+        source, seed = (data.store if held is None else held), data.settings.seed
+        try:
+            samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
+        except BertineError as error:
+            warn(f"{error}; none are shown")
+
+    def evaluate(display: Display, step: int) -> dict[str, float]:
+        if samples is not None:
+            write_samples(run.folder, step, samples.fill(as_masked_lm(model) or model, dtype=dtype))
+        if held is None:
+            return {}
+        scores = evaluate_pretraining(
+            model,
+            tokenizer,
+            held,
+            objective=objective,
+            settings=InstanceSettings(
+                input_format=data.settings.input_format,
+                whole_word_mask=data.settings.whole_word_mask,
+                ngrams=data.settings.ngrams,
+                max_seq_length=data.settings.max_seq_length,
+                masked_lm_prob=data.settings.masked_lm_prob,
+            ),
+            dtype=dtype,
+        )
+        main, chosen = main_term(objective.name), choosing_score(objective.name)
+        line = f"held-out text after step {step}: "
+        if chosen != f"{main}_loss":
+            line += f"{score_name(chosen)} {scores[chosen]:.3f}, "
+        line += f"{TERMS[main].title} loss"
+        line += f" {scores[f'{main}_loss']:.3f}"
+        if f"{main}_accuracy" in scores:
+            line += f", accuracy {scores[f'{main}_accuracy']:.1%}"
+        display.note(line)
+        return scores
+
+    return evaluate
+
 
 #: Evaluations of a run, where nobody says how many.
 _EVALUATIONS = 20
@@ -132,7 +291,7 @@ def train_on_store(
     loss = beginning.objective if beginning.loss is None else beginning.loss(built, where)
     workers = options.workers
     if workers is None:
-        workers = default_workers(where, launch.beside())
+        workers = default_workers(where, cpu.beside())
     first = phases[0].batch(0)
     computing = computing_of_run(
         out,

@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from bertine.datasets.labelled import Reading, has_validation
-from bertine.errors import BertineError
-from bertine.files import os_errors
-from bertine.runs.files import read_begun
-from bertine.system import workers
-from bertine.terminal.console import say
+from bertine.core import workers
+from bertine.core.console import say
+from bertine.core.errors import BertineError
+from bertine.core.files import os_errors
+from bertine.datasets.readers import Reading, has_validation
+from bertine.reports.run_files import read_begun
 from bertine.training.finetuning.finetune import finetune
-from bertine.training.finetuning.result import final_of, seen_of
+from bertine.training.finetuning.learner import final_of, seen_of
 
 #: Called with the number of a job and its last message: ``done``, ``error`` or ``lost``.
 OnEnd = Callable[[int, dict[str, Any]], None]

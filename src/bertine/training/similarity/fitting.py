@@ -1,19 +1,205 @@
-"""Train the encoder of an embedder on pairs of texts that are drawn step by step."""
+"""What vectors are judged by while they are trained: rows of a file, or pairs held out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
+from bertine.core.console import Shown, counted, human_time, quietly, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import PairKind
+from bertine.corpora.batch import Batch
+from bertine.data.in_memory import Source, TableLike, as_data
+from bertine.data.text_pairs import KINDS, PairRows
 from bertine.inference.embedding.embedder import Embedder
-from bertine.training.loop.best import Choice
-from bertine.training.loop.display import Display
-from bertine.training.loop.fit import FitConfig, fit
+from bertine.inference.embedding.evaluate_vectors import (
+    JUDGED,
+    SimilarityReport,
+    evaluated_part,
+    score_order,
+    score_rows,
+    score_search,
+)
+from bertine.options.vectors import SimilarityOptions
+from bertine.tasks.base import Features
+from bertine.training.checkpoint import Choice
+from bertine.training.display import Display
+from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
+from bertine.training.similarity.data import PairFile
 from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
+
+# What training for similarity ends with.
+
+
+@dataclass(repr=False)
+class SimilarityResult(Shown):
+    """A model that was trained to give vectors.
+
+    Attributes:
+        model: its directory.
+        kind: what it was trained on.
+        rows: that it was trained on.
+        steps: of the weights that are saved.
+        before, after: the scores on the validation rows before training and of the model that is
+            saved; empty where there are none.
+        metric: by which the best evaluation was chosen.
+        seconds: of training.
+        kept_start: whether the weights of before training are saved, no evaluation being better.
+        notes: what else to know.
+        shortened: `metric` of the model that is saved with so many of a vector's first numbers, for
+            the lengths that were trained.
+    """
+
+    model: Path
+    kind: str
+    rows: int
+    steps: int
+    before: dict[str, float]
+    after: dict[str, float]
+    metric: str
+    seconds: float
+    kept_start: bool = False
+    notes: list[str] = field(default_factory=list)
+    shortened: dict[int, float] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return what a person reads in the terminal."""
+        lines = [
+            f"{counted(self.rows, 'row')}, {counted(self.steps, 'step')} in "
+            f"{human_time(self.seconds)}"
+        ]
+        for name, value in self.after.items():
+            mark = " (by which the best was chosen)" if name == self.metric else ""
+            lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
+        lines += [
+            f"{self.metric} {value:.4f} with the first {counted(length, 'number')} of a vector"
+            for length, value in self.shortened.items()
+        ]
+        if self.kept_start:
+            lines.append(
+                f"training did not make {self.metric} higher, so the weights of before training "
+                "are saved; a lower learning rate, or more rows, may help"
+            )
+        return [*lines, *self.notes, f"model: {self.model}"]
+
+
+#: Rows whose vectors are computed at once.
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What a model is judged by.
+
+    Attributes:
+        score: what gives its scores.
+        metric: the one of them that decides, the higher the better.
+        fingerprint: of the file; empty where pairs are held out.
+    """
+
+    score: Callable[[Embedder], SimilarityReport]
+    metric: str
+    fingerprint: str = ""
+
+    @classmethod
+    def of_rows(cls, rows: PairRows) -> Judge:
+        """Return what judges by the rows of a file.
+
+        Raises:
+            BertineError: no row has both texts, and the score where there are scores.
+        """
+        fingerprint = rows.fingerprint()
+        for note in rows.notes():
+            warn(note)
+        if rows.read == 0:
+            raise BertineError(f"{rows.source}: has no row to judge by")
+
+        def score(embedder: Embedder) -> SimilarityReport:
+            with quietly():
+                return score_rows(embedder, rows, show_progress=False)
+
+        return cls(score, _metric(rows.open_columns().kind), fingerprint)
+
+    @classmethod
+    def of_held_out(cls, file: PairFile, rows: list[int], kind: PairKind) -> Judge:
+        """Return what judges by some rows of the training file, which is open."""
+        scored = score_order if kind == "scores" else score_search
+        return cls(lambda embedder: scored(embedder, _chunks(file, rows)), _metric(kind))
+
+
+def _metric(kind: PairKind) -> str:
+    return "spearman" if kind == "scores" else "ndcg@10"
+
+
+def _chunks(
+    file: PairFile, rows: list[int]
+) -> Iterator[tuple[list[Features], list[Features], list[float]]]:
+    """Yield some rows of a file as what vectors are scored on."""
+    for start in range(0, len(rows), _CHUNK):
+        part = rows[start : start + _CHUNK]
+        texts = list(file.read(part))
+        scores = file.records(part)["score"].tolist()
+        yield [found[0] for found in texts], [found[1] for found in texts], scores
+
+
+def training_rows(source: Source, options: SimilarityOptions) -> PairRows:
+    """Return the rows of a file, read as the options say."""
+    return PairRows(
+        source,
+        format=options.format,
+        quotes=options.quotes,
+        strict=options.strict,
+        asked={
+            "kind": options.kind,
+            "text_columns": options.text_columns,
+            "label_column": options.label_column,
+            "negative_columns": options.negative_columns,
+        },
+    )
+
+
+def validation_rows(
+    own: Source | None, given: Path | str | TableLike | None, options: SimilarityOptions
+) -> PairRows | None:
+    """Return the rows that the model is judged on; None: a part of the training rows.
+
+    Args:
+        own: the validation file of the folder of data, read as the training file is.
+        given: by the user, in which columns may have other names.
+
+    Raises:
+        BertineError: no such file; it has no pairs.
+    """
+    if given is None:
+        if own is None:
+            return None
+        rows = training_rows(own, options)
+        if rows.open_columns().kind not in JUDGED:
+            warn(f"{own}: has no pairs, on which vectors are judged; it is left out")
+            return None
+        return rows
+    rows = training_rows(evaluated_part(as_data(given)), options)
+    names = rows.names()
+    if options.kind not in JUDGED:
+        rows.asked["kind"] = None
+    for key in ("text_columns", "label_column", "negative_columns"):
+        value = rows.asked[key]
+        listed = [value] if isinstance(value, str) else [*(value or ())]
+        if not {*listed} <= {*names}:
+            rows.asked[key] = None
+    kind = rows.open_columns().kind
+    if kind not in JUDGED:
+        raise BertineError(
+            f"{rows.source}: vectors are judged on pairs of texts, with a score or without; these "
+            f"are {KINDS[kind]}"
+        )
+    return rows
+
+
+# Train the encoder of an embedder on pairs of texts that are drawn step by step.
 
 #: A step, counted from 0 → its pairs; a pure function.
 DrawPairs = Callable[[int], Sequence[Pair]]
@@ -41,10 +227,10 @@ def train_on_pairs(
         loss: what is minimized.
         config: steps, rate and the rest. Of `max_tokens_per_micro_batch` tokens at once, padding
             counted, a step of more texts is computed in parts, in memory that does not grow with
-            their number (:mod:`~bertine.training.similarity.encoding`).
+            their number (:mod:`~bertine.training.similarity.objective`).
         run: where the log and the checkpoints go; says what to resume from.
         title: of the display.
-        evaluate, evaluate_every, choose: as :func:`~bertine.training.loop.fit.fit` takes them.
+        evaluate, evaluate_every, choose: as :func:`~bertine.training.fit.fit` takes them.
 
     Returns:
         The entries of evaluations, with their steps.

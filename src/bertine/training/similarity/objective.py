@@ -5,7 +5,7 @@ Shape legend: P pairs, N further wrong answers, B = 2 P + N texts, D numbers of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,145 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.data.batch import Batch
-from bertine.errors import BertineError
-from bertine.models.encoded import Encoded
-from bertine.models.model import Model
-from bertine.models.pooling import Pooling
-from bertine.names import PairLossName
-from bertine.objectives.base import Term
-from bertine.tasks.features import Features, pad_features, text_number
-from bertine.training.loop.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH
-from bertine.training.similarity.encoding import encode_in_parts
-from bertine.training.similarity.ranking import order_loss, ranking_losses, right_as_well
+from bertine.core.errors import BertineError
+from bertine.core.names import PairLossName
+from bertine.corpora.batch import Batch, cut, select
+from bertine.models.dropout import stream
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.models.losses import Pooling
+from bertine.objectives.losses import Term
+from bertine.tasks.base import Features, pad_features, text_number
+from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH
+
+# Losses of vectors of pairs of texts, each as a sum over the pairs.
+#
+# Shape legend: P pairs, N further wrong answers, C = P + N candidates, D numbers of a vector.
+
+
+def ranking_losses(scores: Tensor, known: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Compute how improbable the right one of all candidates is: the cross-entropy of a softmax
+    over
+    cosines (van den Oord et al. 2018, section 2.3; Henderson et al. 2017, section 4).
+
+    Args:
+        scores: fp32 [P, C], cosines; the right candidate of pair i is i.
+        known: bool [P, C], candidates that are left out, since they are right too.
+        scale: what cosines are multiplied by.
+
+    Returns:
+        Their sum, fp32 scalar, and how many pairs have the right one first, int64 scalar.
+    """
+    logits = (scores * scale).masked_fill(known, float("-inf"))
+    right = torch.arange(len(scores), device=scores.device)
+    total = F.cross_entropy(logits, right, reduction="sum")
+    return total, (logits.argmax(1) == right).sum()
+
+
+def order_loss(cosines: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Compute how far the order of cosines is from that of the scores: the logarithm of 1 plus the
+    sum of exp(scale (cos j - cos i)) over all i, j with score i above score j (CoSENT: Huang et al.
+    2024, IEEE/ACM TASLP 32). In a batch of equal scores it is 0.
+
+    Args:
+        cosines, scores: fp32 [P].
+
+    Returns:
+        fp32 scalar, of the whole batch.
+    """
+    differences = scale * (cosines[None, :] - cosines[:, None])
+    wrong = differences.masked_fill(scores[:, None] <= scores[None, :], float("-inf")).flatten()
+    return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), 0)
+
+
+def right_as_well(groups: Tensor, firsts: Tensor, seconds: Tensor, others: Tensor) -> Tensor:
+    """Tell which candidates are right beside a pair's own: those of its group; the same text as its
+    first or second one; the second texts of pairs with the same first text.
+
+    Args:
+        groups: int64 [P], -1 where there is none.
+        firsts, seconds: int64 [P], numbers that are equal where texts are.
+        others: int64 [N], those of the further candidates.
+
+    Returns:
+        bool [P, P + N]; a pair's own candidate is False.
+    """
+    candidates = torch.cat([seconds, others])
+    known = (seconds[:, None] == candidates[None, :]) | (firsts[:, None] == candidates[None, :])
+    count = len(firsts)
+    same = (groups[:, None] == groups[None, :]) & (groups >= 0)[:, None]
+    known[:, :count] |= (firsts[:, None] == firsts[None, :]) | same
+    own = torch.arange(count, device=known.device)
+    known[own, own] = False
+    return known
+
+
+# The vectors of a batch in parts: of like length, and in bounded memory.
+#
+# A loss over all pairs of a batch needs all its vectors at once, but not all that was computed on
+# the way to them. Where a batch is more than one part, the vectors are computed without
+# gradients; the loss gives the gradients of the vectors; and with these each part is computed
+# again and goes backwards by itself (gradient caching: Gao et al. 2021, arXiv 2101.06983, section
+# 3).
+#
+# Shape legend: B texts, D numbers of a vector.
+
+#: A batch → its vectors fp32 [B, D].
+Encode = Callable[[Batch], Tensor]
+
+
+def encode_in_parts(encode: Encode, batch: Batch, max_tokens: int) -> Tensor:
+    """Compute the vectors fp32 [B, D] of `batch`, in parts of at most `max_tokens` tokens, padding
+    counted; with gradients, where they are asked for.
+
+    Dropout is drawn by the part: the same for the same position of the stream.
+    """
+    lengths = batch.attention_mask.sum(1).cpu()
+    parts = cut(lengths, torch.arange(batch.num_sequences), max_tokens)
+    if len(parts) == 1:
+        return encode(batch)
+    if not torch.is_grad_enabled():
+        return _forward(encode, batch, parts, stream.position)
+    tied = torch.zeros((), device=batch.input_ids.device, requires_grad=True)
+    vectors: Tensor = _Cached.apply(tied, encode, batch, parts)
+    return vectors
+
+
+def _forward(
+    encode: Encode, batch: Batch, parts: list[Tensor], position: tuple[int, ...]
+) -> Tensor:
+    vectors = []
+    for number, rows in enumerate(parts):
+        stream.seed(*position, number)
+        vectors.append(encode(select(batch, rows)))
+    order = torch.cat(parts).to(vectors[0].device)
+    joined = torch.cat(vectors)
+    return torch.empty_like(joined).index_copy_(0, order, joined)
+
+
+class _Cached(torch.autograd.Function):
+    """Vectors whose parts are computed again, one after the other, when gradients go back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tied: Tensor, encode: Encode, batch: Batch, parts: list[Tensor]
+    ) -> Tensor:
+        ctx.encode, ctx.batch, ctx.parts, ctx.position = encode, batch, parts, stream.position
+        kind = tied.device.type
+        ctx.autocast = (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+        return _forward(encode, batch, parts, ctx.position)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        kind, enabled, dtype = ctx.autocast
+        for number, rows in enumerate(ctx.parts):
+            stream.seed(*ctx.position, number)
+            with torch.enable_grad(), torch.autocast(kind, enabled=enabled, dtype=dtype):
+                vectors = ctx.encode(select(ctx.batch, rows))
+            vectors.backward(grad[rows.to(grad.device)])
+        return None, None, None, None
+
 
 #: What a text of a batch is.
 FIRST, SECOND, NEGATIVE = 0, 1, 2
@@ -116,7 +244,7 @@ class PairLoss:
 
 @dataclass(frozen=True)
 class PairObjective:
-    """A :class:`PairLoss` as :func:`~bertine.training.loop.fit.fit` minimizes it.
+    """A :class:`PairLoss` as :func:`~bertine.training.fit.fit` minimizes it.
 
     Attributes:
         loss: of vectors.
@@ -152,7 +280,7 @@ def pair_batch(pairs: Sequence[Pair], pad_id: int, max_length: int) -> Batch:
 
     Its targets have an entry for each text: ``side``, what it is; ``same``, a number that is equal
     for equal texts; ``group`` and ``scores`` of its pair; ``groups``, the same for all, since they
-    are computed together (:mod:`bertine.data.split`).
+    are computed together (:mod:`bertine.corpora.batch`).
     """
     sides = [
         (FIRST, [(pair.first, pair) for pair in pairs]),

@@ -1,0 +1,363 @@
+"""``bertine paper``: a table of a paper, run at any scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertine.commands.parser import Command, Parser, Switch, add_options, borrow, real, whole
+from bertine.commands.train import FINETUNE
+
+# ``bertine search``: a grid of fine-tuning runs with several seeds, and the choice among them.
+
+
+def _add_search_arguments(parser: Parser) -> None:
+    from bertine.options.declare import names_of
+    from bertine.options.experiments import SearchOptions
+    from bertine.options.finetuning import FinetuneOptions
+
+    parser.require_path("--out", "DIR", "folder of the runs, the table and the chosen model")
+    add_options(parser, SearchOptions)
+    ray = next(action for action in parser.options() if action.dest == "ray")
+    ray.nargs, ray.const = "?", "auto"
+    borrow(parser, FINETUNE.parser(), names_of(FinetuneOptions, not_in="search"))
+
+
+def _run_search(values: dict[str, Any]) -> int:
+    from bertine import search
+
+    result = search(**values)
+    print("\n".join(result.lines()))
+    return 0 if result.ok else 1
+
+
+SEARCH = Command(
+    name="search",
+    summary="fine-tune with a grid of settings and seeds, and choose",
+    description="Fine-tune with every combination of batch size, learning rate and epochs, with\n"
+    "several seeds each; print mean and spread on the validation examples, choose the setting\n"
+    "with the best mean, and keep the model of its best run. Runs that collapse to one answer\n"
+    "are named and left out. Exit status 1: a run failed, or there is nothing to choose from.",
+    add_arguments=_add_search_arguments,
+    run=_run_search,
+    examples="bertine search text --model DIR --data reviews.csv --out search\n"
+    "bertine search text --model DIR --data reviews.csv --epochs 5 --out search",
+    common="--out --model --data --text-column --label-column --batch-sizes --learning-rates "
+    "--epochs --restarts --paper-grid --processes --resume --config",
+)
+
+
+# ``bertine lr-find``: with which learning rate to fine-tune.
+
+
+def _add_lr_find_arguments(parser: Parser) -> None:
+    from bertine.options.declare import names_of
+    from bertine.options.experiments import RisingRates
+    from bertine.options.finetuning import FinetuneOptions
+
+    parser.require_path(
+        "--out", "DIR", "folder of the curve: lr-find.json, its plot (.svg) and its page (.html)"
+    )
+    add_options(parser, RisingRates)
+    without = names_of(FinetuneOptions, not_in="lr-find")
+    parser.left_out = borrow(parser, FINETUNE.parser(), without)
+
+
+LR_FIND = Command(
+    name="lr-find",
+    summary="find the learning rate to fine-tune with",
+    description="Try rising learning rates on the first steps of fine-tuning, and name the one to "
+    "train\nwith by the curve of the loss. The arguments are those of 'bertine finetune', and so "
+    "may be\nits --config file; no weights are written.",
+    add_arguments=_add_lr_find_arguments,
+    examples="bertine lr-find text --model DIR --data reviews.csv --out rate",
+    common="--out --model --data --text-column --label-column --batch-size --max-length --seed "
+    "--config",
+)
+
+
+# ``bertine learning-curve``: how good each way of learning is with how many labels.
+
+
+def _add_learning_curve_arguments(parser: Parser) -> None:
+    from bertine.options.experiments import LearningCurveOptions
+
+    parser.require_path("--model", "DIR", "model directory to start from, such as bertine-en")
+    parser.require_path(
+        "--data",
+        "PATH",
+        "a file of labelled texts (.csv, .tsv, .jsonl, .txt, .parquet), of which some are held out "
+        "to judge on, or a folder with train.* and dev.*, val.* or validation.*",
+    )
+    parser.require_path("--out", "DIR", "folder of the curve")
+    add_options(parser, LearningCurveOptions)
+
+
+def _run_learning_curve(values: dict[str, Any]) -> None:
+    from bertine import learning_curve
+
+    print("\n".join(learning_curve(**values).lines()))
+
+
+LEARNING_CURVE = Command(
+    name="learning-curve",
+    summary="see what more labels would bring, and which way to learn",
+    description="Learn from 8 labels of each class to all, several draws each, in four ways:\n"
+    "tf-idf with logistic regression, the model's vectors with logistic regression (frozen),\n"
+    "few-shot, and fine-tuning. DIR/learning-curve.html has the plot, and says what to use now\n"
+    "and what twice as many labels would bring.",
+    add_arguments=_add_learning_curve_arguments,
+    run=_run_learning_curve,
+    examples="bertine learning-curve --model DIR --data reviews.csv --out curve\n"
+    "bertine learning-curve --model DIR --data r.csv --out c --ways tf-idf frozen",
+    common="--model --data --out --text-column --label-column --ways --draws --least --most "
+    "--resume --config",
+)
+
+
+# ``bertine check-labels``: which labels of a file are probably wrong.
+
+
+def _add_check_labels_arguments(parser: Parser) -> None:
+    from bertine.options.experiments import LabelCheckOptions
+
+    parser.add_argument("data", metavar="DATA", help="labelled file; of a folder the training file")
+    parser.require_path("--model", "DIR", "model directory to start from, such as bertine-en")
+    parser.require_path("--out", "DIR", "folder of the check")
+    add_options(parser, LabelCheckOptions)
+
+
+def _run_check_labels(values: dict[str, Any]) -> int:
+    from bertine import check_labels
+
+    print("\n".join(check_labels(**values).lines()))
+    return 0
+
+
+CHECK_LABELS = Command(
+    name="check-labels",
+    summary="find labels that are probably wrong",
+    description="Find labels of texts, or of pairs, that are probably wrong: fine-tune a model on\n"
+    "all parts of the examples but one, ask it for that one, and compare what it is sure of with\n"
+    "the labels. DIR/checked.csv has all examples, with a suggested label where one is more\n"
+    "probable: correct the labels there, and train on that file.",
+    add_arguments=_add_check_labels_arguments,
+    run=_run_check_labels,
+    examples="bertine check-labels reviews.csv --model bertine-en --out check\n"
+    "bertine check-labels reviews.csv --model bertine-en --frozen --out check",
+    common="--model --out --text-column --label-column --folds --frozen --processes --resume "
+    "--config",
+)
+
+
+# ``bertine feature-based``: taggers and classifiers over a frozen model, in a table.
+
+
+def _add_feature_based_arguments(parser: Parser) -> None:
+    from bertine.options.experiments import FeatureBasedOptions
+
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="model directory of an encoder or an ELMo, or vectors of words (bertine word2vec)",
+    )
+    parser.require_path(
+        "--data",
+        "PATH",
+        "a file of tagged words (.conll, .jsonl), or a folder with train.*, dev.* and test.*; of "
+        "texts as finetune takes them",
+    )
+    parser.require_path(
+        "--out",
+        "DIR",
+        "folder of the results, the model's states, the answers and the run of fine-tuning",
+    )
+    add_options(parser, FeatureBasedOptions)
+
+
+FEATURE_BASED = Command(
+    name="feature-based",
+    summary="tag words or classify texts over a frozen model: the paper's table",
+    description="Tag words with a frozen encoder and a BiLSTM over its layers' states, which are\n"
+    "computed once: the paper's table of seven rows, fine-tuning among them. Or with an\n"
+    "ELMo and a mix of its layers, or vectors of words; or classify texts (--task).\n"
+    "The table and all answers are kept, the taggers are not.",
+    add_arguments=_add_feature_based_arguments,
+    examples="bertine feature-based bertine-en --data conll/ --out table\n"
+    "bertine feature-based elmo --data conll/ --rows last mix --crf --out elmo-table\n"
+    "bertine feature-based vectors --task text --data reviews.csv --out baseline",
+)
+
+
+def _add_paper_arguments(parser: Parser) -> None:
+    from bertine.options.experiments import PaperOptions
+
+    parser.add_argument(
+        "name", metavar="TABLE", nargs="?", help="such as bert-5; without it the tables are listed"
+    )
+    parser.add_argument(
+        "--corpus",
+        metavar="PATH",
+        nargs="+",
+        help="texts to pre-train on (as for 'bertine prepare'), or a token store; tables of given "
+        "weights need none",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of the labelled data: glue/ with a folder for each task, squad/, swag/, ner/; "
+        "columns whose data are not there are left out",
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder of the table and its runs")
+    add_options(parser, PaperOptions)
+    ray = next(action for action in parser.options() if action.dest == "ray")
+    ray.nargs, ray.const = "?", "auto"
+
+
+def _run_paper(values: dict[str, Any]) -> int:
+    from bertine import BertineError, paper, paper_tables
+
+    if values["name"] is None:
+        print("\n".join(paper_tables().lines()))
+        return 0
+    if values["out"] is None:
+        raise BertineError("--out is missing: the folder of the table")
+    result = paper(**values)
+    print("\n".join(result.lines()))
+    return 0 if result.ok else 1
+
+
+PAPER = Command(
+    name="paper",
+    summary="run a table of a paper at your scale",
+    description="Run a table of a paper at your scale: prepare the text, pre-train each row for\n"
+    "as long as the others, fine-tune each on the tasks of the columns with several seeds, and\n"
+    "print the scores beside the published ones, with the order of the rows compared. Without a\n"
+    "name: list the tables. Exit status 1: a step failed.",
+    add_arguments=_add_paper_arguments,
+    run=_run_paper,
+    examples="bertine paper\n"
+    "bertine paper bert-5 --corpus texts/ --data data/ --out table\n"
+    "bertine paper bert-5 --corpus texts/ --data data/ --out table --resume",
+    common="--corpus --data --out --model --hours --tokens --steps --seeds --rows --columns "
+    "--processes --resume --again --config",
+)
+
+
+# ``bertine demo``: what reading is worth to a model, on bundled texts.
+
+
+def _add_demo_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("bertine-demo"),
+        help="folder for everything it makes",
+    )
+    parser.add_argument(
+        "--fast",
+        action=Switch,
+        help="every stage in a minute, to see that all works; too short to learn much",
+    )
+    parser.add_argument(
+        "--minutes",
+        metavar="X",
+        type=real(),
+        help="time for the whole demo; pre-training gets what the other stages leave, at least a "
+        "minute (default: 4.5; with --fast: 0.75)",
+    )
+    parser.add_argument("--seed", metavar="N", type=whole(), default=0, help="random seed")
+
+
+DEMO = Command(
+    name="demo",
+    summary="see what pre-training is worth, in minutes",
+    description="Teach bertine-en a task with a few labels, pre-train another model before your\n"
+    "eyes, compare them on that task, and write a report: about 5 minutes on 2 cores.",
+    add_arguments=_add_demo_arguments,
+    verb="run_demo",
+)
+
+
+# ``bertine blimp``: how often a model finds the right one of two sentences more probable.
+
+
+def _add_blimp_arguments(parser: Parser) -> None:
+    from bertine.options.inference import BlimpOptions
+
+    parser.add_argument(
+        "model", metavar="MODEL", type=Path, help="a model directory as pre-training left it"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=Path,
+        help="other minimal pairs: JSON lines with sentence_good and sentence_bad, or a folder of "
+        "such files (not given: BLiMP, which is in the package)",
+    )
+    add_options(parser, BlimpOptions)
+
+
+BLIMP = Command(
+    name="blimp",
+    summary="score a language model on pairs of a right and a wrong sentence",
+    description="Score a pre-trained model on BLiMP: how often it finds the right one of two\n"
+    "sentences more probable than the wrong one, over 67,000 pairs of 67 paradigms:\n\n"
+    "    bertine blimp bertine-en\n\n"
+    "Masked models are asked for the pseudo-log-likelihood, GPT-1, ELMo, XLNet and BART\n"
+    "for the log-probabilities that they were trained to give, ELECTRA's discriminator for\n"
+    "its scores of replaced tokens. Two sentences that are equally probable count as wrong.",
+    add_arguments=_add_blimp_arguments,
+)
+
+
+# ``bertine report``: one HTML page for a training run.
+
+
+def _add_report_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="folder of a run of pretrain or finetune"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="the page (report.html in RUN unless given)"
+    )
+
+
+REPORT = Command(
+    name="report",
+    summary="one HTML page for a training run, with a diagnosis",
+    description="Write one HTML page for a run, be it finished, running or killed: its curves, "
+    "what\nstands out in them, masks filled along the way, scores, settings.",
+    add_arguments=_add_report_arguments,
+)
+
+
+# ``bertine inspect``: show what the model will see, or what a model is.
+
+
+def _add_inspect_arguments(parser: Parser) -> None:
+    from bertine.options.pretraining import InspectionOptions
+
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="a token store, a model directory, bertine-en or bertine-zh",
+    )
+    add_options(
+        parser,
+        InspectionOptions,
+        help={"input_format": "what an instance is made of"},
+        title="of a store",
+    )
+
+
+INSPECT = Command(
+    name="inspect",
+    summary="show what a store or a model holds",
+    description="Show what the model will see (of a token store), or what a model is: its sizes,\n"
+    "its heads, its task (of a model directory).",
+    add_arguments=_add_inspect_arguments,
+)

@@ -1,0 +1,331 @@
+"""``bertine finetune``: a model, a task, labelled examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+from bertine.commands.parser import CORPUS_HELP, Command, Parser, add_corpus_argument, add_options
+from bertine.core.names import TaskName
+
+# ``bertine vocab``: train a vocabulary.
+
+
+def _add_vocab_arguments(parser: Parser) -> None:
+    from bertine.options.data import VocabOptions
+
+    add_corpus_argument(parser)
+    parser.require_path("--out", "DIR", "folder to write the tokenizer to")
+    add_options(parser, VocabOptions)
+
+
+VOCAB = Command(
+    name="vocab",
+    summary="train a vocabulary",
+    description="Train a vocabulary, WordPiece or byte-level BPE, and print its report: size,\n"
+    "pieces per word, share of unknown tokens on held-out text.\n" + CORPUS_HELP,
+    add_arguments=_add_vocab_arguments,
+    verb="train_vocab",
+)
+
+
+# ``bertine prepare``: documents to a token store.
+
+
+def _add_prepare_arguments(parser: Parser) -> None:
+    from bertine.options.data import PrepareOptions
+
+    add_corpus_argument(parser)
+    parser.require_path("--tokenizer", "DIR", "folder of a tokenizer or a model, or a vocab.txt")
+    parser.require_path("--out", "STORE", "folder to write the store to")
+    add_options(parser, PrepareOptions)
+
+
+PREPARE = Command(
+    name="prepare",
+    summary="turn documents into a token store",
+    description="Split documents into sentences and sentences into tokens, and write them to a\n"
+    "store that pre-training reads: memory-mapped, about two bytes a token.\n"
+    + CORPUS_HELP
+    + "\nInput files are worked on side by side, a large one by one process: divide a huge one.\n"
+    "Killed and run again with the same arguments, it goes on after the files that are done. Each\n"
+    "process takes some 400 MB of memory, whatever the size of the corpus.",
+    add_arguments=_add_prepare_arguments,
+)
+
+
+# ``bertine pretrain``: MLM and NSP on a token store.
+
+
+def _add_pretrain_arguments(parser: Parser) -> None:
+    from bertine.options.pretraining import PretrainOptions
+
+    parser.add_argument("store", metavar="STORE", type=Path, help="what 'bertine prepare' wrote")
+    parser.add_argument(
+        "--model",
+        metavar="PRESET|FILE|DIR",
+        required=True,
+        help="for a new model bert-tiny, -mini, -small, -medium, -base or -large, or a config.json "
+        "with sizes of your own; or a model directory to go on from",
+    )
+    parser.require_path("--out", "RUN", "folder of the run and its model")
+    add_options(parser, PretrainOptions)
+
+
+PRETRAIN = Command(
+    name="pretrain",
+    summary="pre-train a model on a token store",
+    description="Pre-train with masked tokens and next sentences (Devlin et al. 2018). Shows the\n"
+    "loss beside the unigram entropy of the corpus, which is the line to beat.",
+    add_arguments=_add_pretrain_arguments,
+    examples="bertine pretrain store --model bert-mini --out run --steps 20000\n"
+    "bertine pretrain store --model bert-mini --out run --hours 1\n"
+    "bertine pretrain store --model bert-mini --out run --hours 1 --resume",
+    common="--model --out --steps --hours --tokens --batch-size --max-seq-length "
+    "--learning-rate --objective --held-out --save-best --seed --resume --config",
+    processes=True,
+)
+
+
+def _add_finetune_arguments(parser: Parser) -> None:
+    from bertine.options.finetuning import FinetuneOptions
+
+    parser.add_argument(
+        "task",
+        metavar="TASK",
+        choices=get_args(TaskName),
+        help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
+        "number; choice: one of several endings; spans: the part of a context that answers a "
+        "question; tagging: a tag for each word; seq2seq: a text to write; glue: a task "
+        "of GLUE; squad: SQuAD v1.1 or v2.0; swag: SWAG. Vectors are trained by "
+        "'bertine finetune similarity', a command of its own",
+    )
+    parser.require_path(
+        "--model",
+        "DIR",
+        "model directory to start from, or a small model that is in the package: bertine-en "
+        "(English) or bertine-zh (Chinese)",
+    )
+    parser.require_path(
+        "--data",
+        "PATH",
+        "a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll in place of .csv), or "
+        "a folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
+        "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
+    )
+    parser.require_path("--out", "DIR", "folder of the run and its model")
+    # Before the option with a value: a configuration file gives `glue_task` a value.
+    parser.part("GLUE").add_argument(
+        "--all",
+        dest="glue_task",
+        action="store_const",
+        const="all",
+        help="fine-tune each task that the data has, and print the table with the average (in a "
+        "file: glue_task: all)",
+    )
+    add_options(parser, FinetuneOptions)
+
+
+def _run_finetune(values: dict[str, Any]) -> None:
+    from bertine import finetune
+
+    result = finetune(**values)
+    result.write_pages()
+    print("\n".join([*result.lines(), *result.next_lines()]))
+
+
+FINETUNE = Command(
+    name="finetune",
+    summary="train a model for a task on labelled examples",
+    description="Train a model for a task on labelled examples, and write it as a model directory\n"
+    "that 'bertine evaluate' and 'bertine predict' take.",
+    add_arguments=_add_finetune_arguments,
+    run=_run_finetune,
+    processes=True,
+    examples="bertine finetune text --model DIR --data reviews.csv --out reviews-model\n"
+    "bertine finetune spans --model DIR --data questions.csv --out answers\n"
+    "bertine finetune tagging --model DIR --data conll/ --out tagger",
+    common="--model --data --out --text-column --label-column --epochs --batch-size "
+    "--learning-rate --max-length --frozen --seed --resume --config",
+)
+
+
+# ``bertine finetune similarity``: a model, and texts that are alike.
+
+
+def _add_finetune_similarity_arguments(parser: Parser) -> None:
+    from bertine.options.vectors import SimilarityOptions
+
+    parser.require_path("--model", "DIR", "model directory to start from, such as bertine-en")
+    parser.require_path(
+        "--data",
+        "PATH",
+        "a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, val.* or "
+        "validation.*",
+    )
+    parser.require_path("--out", "DIR", "folder of the run and its model")
+    parser.add_argument(
+        "--validation",
+        metavar="FILE",
+        type=Path,
+        help="pairs that the model is judged on, with a score (Spearman) or without (nDCG@10) (not "
+        "given: that of the folder, else a tenth of the pairs is held out)",
+    )
+    add_options(parser, SimilarityOptions)
+
+
+FINETUNE_SIMILARITY = Command(
+    name="finetune-similarity",
+    summary="train vectors on texts that are alike",
+    description="Train a model to give vectors that are near where texts are alike, from pairs,\n"
+    "pairs with scores, texts with labels, or texts alone. The result is a model directory that\n"
+    "'bertine embed', 'similar', 'serve' and sentence-transformers open.",
+    add_arguments=_add_finetune_similarity_arguments,
+    examples="bertine finetune similarity --model DIR --data pairs.csv --out vectors",
+    common="--model --data --out --validation --text-column --label-column --kind --loss "
+    "--mine-negatives --vector-lengths --epochs --batch-size --resume "
+    "--config",
+)
+
+
+# ``bertine few-shot``: a model from a few labels of each class.
+
+
+def _add_few_shot_arguments(parser: Parser) -> None:
+    from bertine.options.finetuning import FewShotOptions
+
+    parser.require_path(
+        "--model",
+        "DIR",
+        "model directory to start from, best one that gives texts vectors; or bertine-en "
+        "(English) or bertine-zh (Chinese)",
+    )
+    parser.require_path(
+        "--data",
+        "PATH",
+        "a file of labelled texts (.csv, .tsv, .jsonl, .txt, .parquet), all of which are learned "
+        "from, or a folder with train.* and dev.*, val.* or validation.*",
+    )
+    parser.require_path("--out", "DIR", "folder of the run and its model")
+    add_options(parser, FewShotOptions)
+
+
+def _run_few_shot(values: dict[str, Any]) -> None:
+    from bertine import few_shot
+
+    result = few_shot(**values)
+    result.write_pages()
+    print("\n".join([*result.lines(), *result.next_lines()]))
+
+
+FEW_SHOT = Command(
+    name="few-shot",
+    summary="train a model on a few labels of each class",
+    description="Learn from 2 to about 100 labels of each class: train the encoder so that texts\n"
+    "with the same label have vectors close to each other, and fit a linear head on these. The\n"
+    "model is used as that of 'bertine finetune'.",
+    add_arguments=_add_few_shot_arguments,
+    run=_run_few_shot,
+    examples="bertine few-shot --model DIR --data twenty.csv --out few-model\n"
+    "bertine few-shot --task multi-label --model DIR --data t.csv --out few",
+    common="--model --data --out --task --text-column --label-column --max-length --seed "
+    "--resume --config",
+)
+
+
+# ``bertine distill``: a small model that does what a large one does.
+
+
+def _add_distill_arguments(parser: Parser) -> None:
+    from bertine.options.distillation import DistillOptions
+
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        type=Path,
+        nargs="?",
+        help="what 'bertine prepare' wrote; or texts of a task, with labels or without: a file "
+        "(.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll), or a folder with train.* and "
+        "dev.*, val.* or validation.*; of static vectors any texts, or nothing",
+    )
+    parser.require_path("--out", "RUN", "folder of the run and its model")
+    add_options(parser, DistillOptions)
+
+
+def _run_distill(values: dict[str, Any]) -> None:
+    from bertine import distill
+
+    result = distill(**values)
+    if hasattr(result, "write_pages"):  # a table of vectors has none
+        result.write_pages()
+    print("\n".join([*result.lines(), *result.next_lines()]))
+
+
+DISTILL = Command(
+    name="distill",
+    summary="train a small model to do what a large one does",
+    description="Train a small, fast model (the student) to do what a large, slow one does (the\n"
+    "teacher). On texts of a task the teacher is a fine-tuned model, or a file of another\n"
+    "model's answers; on a token store it is a pre-trained one (DistilBERT). With --static a\n"
+    "table of word-piece vectors is made of any model, whose means take the place of its vectors.",
+    add_arguments=_add_distill_arguments,
+    run=_run_distill,
+    processes=True,
+    examples="bertine distill reviews.csv --teacher reviews-model --out small\n"
+    "bertine distill texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
+    "bertine distill new.csv --probabilities p.csv --student model --out small\n"
+    "bertine distill store --teacher run --steps 20000 --out small\n"
+    "bertine distill texts.txt --static --teacher model --out vectors",
+    common="--teacher --probabilities --student --layers --out "
+    "--static --epochs --steps --resume --config",
+)
+
+
+# ``bertine pretrain-elmo``: two language models over words.
+
+
+def _add_pretrain_elmo_arguments(parser: Parser) -> None:
+    from bertine.options.pretraining import ElmoOptions
+
+    add_corpus_argument(parser)
+    parser.add_argument(
+        "--model",
+        metavar="SIZE|FILE|DIR",
+        required=True,
+        help="for a new model elmo-tiny, -mini, -small, -medium or -original, or a config.json "
+        "with sizes of your own; or an ELMo to go on from",
+    )
+    parser.require_path("--out", "RUN", "folder of the run and its model")
+    add_options(parser, ElmoOptions)
+
+
+PRETRAIN_ELMO = Command(
+    name="pretrain-elmo",
+    summary="train an ELMo on text",
+    description="Train ELMo: a language model forwards and one backwards, over characters of\n"
+    "words (Peters et al. 2018).\n" + CORPUS_HELP,
+    add_arguments=_add_pretrain_elmo_arguments,
+)
+
+
+# ``bertine word2vec``: a vector for each word of a corpus.
+
+
+def _add_word2vec_arguments(parser: Parser) -> None:
+    from bertine.options.vectors import Word2VecOptions
+
+    add_corpus_argument(parser)
+    parser.require_path(
+        "--out", "VECTORS", "folder to write, or a .bin, .txt or .vec file of word2vec's"
+    )
+    add_options(parser, Word2VecOptions)
+
+
+WORD2VEC = Command(
+    name="word2vec",
+    summary="train a vector for each word",
+    description="Train a vector for each word of a corpus, the same wherever it stands: skip-gram\n"
+    "or CBOW with negative sampling. One thread does some hundred thousand words a\n"
+    "second; a run that was stopped goes on with --resume.\n" + CORPUS_HELP,
+    add_arguments=_add_word2vec_arguments,
+)

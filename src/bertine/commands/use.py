@@ -1,0 +1,444 @@
+"""``bertine predict``: answers for texts, or for a file of texts."""
+
+from __future__ import annotations
+
+import sys
+from argparse import SUPPRESS
+from pathlib import Path
+from typing import Any, get_args
+
+from bertine.commands.parser import (
+    Command,
+    Parser,
+    Switch,
+    add_options,
+    add_texts_argument,
+    read_what_is_piped_in,
+    whole,
+)
+from bertine.core.names import MASKS, WORDPIECE_MASK, ExplanationMethod
+
+
+def _add_predict_arguments(parser: Parser) -> None:
+    from bertine.options.inference import PredictOptions
+
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    add_texts_argument(parser)
+    parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")
+    parser.add_argument("--context", metavar="TEXT", help="for spans: the text with the answer")
+    parser.add_argument(
+        "--input",
+        "--data",
+        metavar="FILE",
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
+        "SQuAD's JSON; for a tagger column files of words in place of csv and tsv; - is standard "
+        "input (not given: what is piped in)",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        default="-",
+        help="where the answers go, in the format of the input (of Parquet, and tags of plain "
+        "text: jsonl); named .jsonl or .parquet: that; - is standard output",
+    )
+    # Before the switch: a configuration file gives that a value.
+    parser.add_argument(
+        "--nbest",
+        dest="all_probabilities",
+        action="store_const",
+        const=True,
+        default=SUPPRESS,
+        help="of spans: the 20 best answers of each question; the same as --all-probabilities",
+    )
+    parser.add_argument(
+        "--all-probabilities", action=Switch, help="of every label, not of the best alone"
+    )
+    parser.add_argument(
+        "--explain",
+        action=Switch,
+        help="add what each word contributes to the answer, as bertine explain does; to a file in "
+        "JSON lines",
+    )
+    parser.add_argument(
+        "--resume",
+        action=Switch,
+        help="of a table: go on where an earlier process was stopped, without loss or repetition",
+    )
+    add_options(parser, PredictOptions)
+
+
+def _run_predict(values: dict[str, Any]) -> None:
+    from bertine import predict
+    from bertine.core.console import say
+
+    values["texts"] = values["texts"] or None
+    if all(values[name] is None for name in ("texts", "question", "context", "input")):
+        read_what_is_piped_in(values, "predict", "a text, --input FILE")
+    # The answers are the result; what was done to get them is a note.
+    for line in predict(**values).lines():
+        say(line)
+
+
+PREDICT = Command(
+    name="predict",
+    summary="answer texts, or a file of texts",
+    description="Answer texts with a fine-tuned model. A file's answers come in its order and its\n"
+    "format, its columns kept.\n\n"
+    '    bertine predict MODEL "a text" "another"\n'
+    '    bertine predict MODEL --question "Who wrote it?" --context "Ada wrote it."\n'
+    "    bertine predict MODEL --input texts.csv --output answers.csv\n"
+    "    sort texts.txt | bertine predict MODEL",
+    add_arguments=_add_predict_arguments,
+    run=_run_predict,
+    brief=lambda values: bool(values["texts"] or values["question"]),
+)
+
+
+# ``bertine evaluate``: score a model on labelled examples, or on held-out text.
+
+
+def _add_evaluate_arguments(parser: Parser) -> None:
+    from bertine.options.inference import EvaluateOptions
+
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory")
+    parser.require_path(
+        "--data",
+        "PATH",
+        "a file with the columns the model was trained with, or a folder with dev.*, val.* "
+        "or validation.*; for a pre-trained model, a token store of other text, for an ELMo that "
+        "text itself; or minimal pairs as BLiMP has them",
+    )
+    add_options(parser, EvaluateOptions)
+
+
+EVALUATE = Command(
+    name="evaluate",
+    summary="score a model on labelled examples, or on held-out text",
+    description="Score a fine-tuned model on labelled examples, beside the majority class; or a\n"
+    "pre-trained one on a token store (MLM loss, perplexity, accuracy; NSP accuracy), an\n"
+    "ELMo that was trained here on text (the perplexity of both directions), or either on\n"
+    "minimal pairs: how often it finds the right sentence more probable than the wrong one.",
+    add_arguments=_add_evaluate_arguments,
+)
+
+
+# ``bertine explain``: what each word of a text contributes to an answer.
+
+
+def _add_explain_arguments(parser: Parser) -> None:
+    from bertine.options.inference import ExplainOptions
+
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    add_texts_argument(parser)
+    parser.add_argument(
+        "--input",
+        "--data",
+        metavar="FILE",
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input "
+        "(not given: what is piped in)",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        help="write JSON lines there, with the columns of the input; - is standard output (not "
+        "given: a table for each text is printed)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=get_args(ExplanationMethod),
+        default="leave-one-out",
+        help="leave-one-out: what the answer loses without the word; integrated-gradients: "
+        "contributions that add up, from a text of nothing but masks",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="LABEL",
+        help="the label to explain; for a tagger the type of the entities (not given: the answer)",
+    )
+    parser.add_argument(
+        "--word",
+        metavar="WORD",
+        help="of a tagger: explain the tag of this word alone, at its first place in the text (not "
+        "given: the tags of all entities together)",
+    )
+    add_options(parser, ExplainOptions)
+
+
+def _run_explain(values: dict[str, Any]) -> None:
+    from bertine import explain
+    from bertine.core.console import say
+
+    values["texts"] = values["texts"] or None
+    if values["texts"] is None and values["input"] is None:
+        read_what_is_piped_in(values, "explain", "a text, --input FILE")
+    report = explain(**values)
+    if values["output"] is None:
+        print("\n".join(report.lines()).rstrip("\n"))
+        return
+    for line in report.lines():
+        say(line)
+
+
+EXPLAIN = Command(
+    name="explain",
+    summary="show which words an answer hangs on",
+    description="Show what each word of a text contributes to the model's answer:\n\n"
+    '    bertine explain MODEL "Arrived late, but what a book."\n'
+    "    bertine explain MODEL --input new.csv --output explained.jsonl",
+    add_arguments=_add_explain_arguments,
+    run=_run_explain,
+    brief=lambda values: bool(values["texts"]),
+)
+
+
+# ``bertine generate``: texts that a model writes.
+
+
+def _add_generate_arguments(parser: Parser) -> None:
+    from bertine.options.inference import GenerateOptions
+
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="a model directory of a type that writes texts: openai-gpt, bart",
+    )
+    parser.add_argument(
+        "texts",
+        metavar="TEXT",
+        nargs="*",
+        default=None,
+        help="a text to go on with (of bart: to read), or several",
+    )
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="such texts: csv, tsv, jsonl, Parquet, or plain text with one text a line; - is "
+        "standard input (not given: what is piped in)",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        help="write the rows of the input there, with a column of what was written; of plain text "
+        "a line for each text; named .csv, .jsonl or .parquet: that; - is standard output (not "
+        "given: the texts are printed, each on a line)",
+    )
+    add_options(parser, GenerateOptions)
+
+
+def _run_generate(values: dict[str, Any]) -> None:
+    from bertine import generate
+    from bertine.core.console import printable
+
+    values["texts"] = values["texts"] or None
+    if values["texts"] is None and values["input"] is None:
+        read_what_is_piped_in(values, "generate", "a text, --input FILE")
+    if values["output"] is None and sys.stdout.isatty():
+        # Token by token: what stands there already does not change.
+        generate(**values, on_text=lambda text: print(printable(text), end="", flush=True))
+        return
+    print("\n".join(generate(**values).lines()), file=_where(values))
+
+
+def _where(values: dict[str, Any]) -> Any:
+    """Return the stream for what is said: where rows went to stdout, that is none of them."""
+    return sys.stderr if values["output"] == "-" else sys.stdout
+
+
+GENERATE = Command(
+    name="generate",
+    summary="write texts: go on with one, or answer it",
+    description="Write texts with a model that guesses the next token: GPT-1 goes on with a text,\n"
+    "BART reads one and writes another. The most probable token each time, unless tokens are\n"
+    "drawn (--sample) or several texts are followed at once (--beams).\n\n"
+    '    bertine generate MODEL "Once upon a time"\n'
+    '    bertine generate MODEL "Once upon a time" --sample --top-p 0.9 --seed 3\n'
+    "    bertine generate MODEL --input prompts.csv --output written.csv --beams 4",
+    add_arguments=_add_generate_arguments,
+    run=_run_generate,
+    brief=lambda values: bool(values["texts"]),
+)
+
+
+# ``bertine fill-mask``: what a pre-trained model would put in the place of a mask.
+
+
+def _add_fill_mask_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="a pre-trained model directory, or bertine-en or bertine-zh, which are in the package",
+    )
+    parser.add_argument("text", metavar="TEXT", help=f"a text with a mask in it ({MASKS})")
+    parser.add_argument(
+        "--top-k", metavar="K", type=whole(1), default=5, help="candidates for each mask"
+    )
+
+
+FILL_MASK = Command(
+    name="fill-mask",
+    summary=f"guess the words behind {WORDPIECE_MASK}",
+    description=f"Guess the words behind {WORDPIECE_MASK}:\n\n"
+    f'    bertine fill-mask MODEL "The capital of France is {WORDPIECE_MASK}."',
+    add_arguments=_add_fill_mask_arguments,
+)
+
+
+# ``bertine embed``: vectors for a file of texts.
+
+
+def _add_embed_arguments(parser: Parser) -> None:
+    from bertine.options.inference import EmbedOptions
+
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="a model directory of any kind, bertine-en, bertine-zh, or vectors of words, of which "
+        "a text gets the mean of its words'",
+    )
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input "
+        "(not given: what is piped in)",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        required=True,
+        help=".npy: the numbers alone; .parquet or .jsonl: the columns of the input and the vector",
+    )
+    add_options(parser, EmbedOptions)
+
+
+def _run_embed(values: dict[str, Any]) -> None:
+    from bertine import embed
+
+    if values["input"] is None:
+        read_what_is_piped_in(values, "embed", "--input FILE")
+    print("\n".join(embed(**values).lines()))
+
+
+EMBED = Command(
+    name="embed",
+    summary="turn the texts of a file into vectors",
+    description="Turn the texts of a file into vectors, in their order. The modules of a\n"
+    "sentence-transformers directory (pooling, normalizing, maximum length) hold:\n\n"
+    "    bertine embed MODEL --input texts.csv --output vectors.npy",
+    add_arguments=_add_embed_arguments,
+    run=_run_embed,
+)
+
+
+# ``bertine similar``: the texts of a file that are nearest to a text.
+
+
+def _add_similar_arguments(parser: Parser) -> None:
+    from bertine.options.inference import SimilarOptions
+
+    parser.add_argument(
+        "query", metavar="QUERY", nargs="?", help="a text (not given: those of --queries)"
+    )
+    parser.add_argument(
+        "--queries",
+        metavar="FILE",
+        type=Path,
+        help="a file of queries in place of one: its column query, text or sentence, or a text on "
+        "each line",
+    )
+    parser.add_argument(
+        "--in",
+        "--input",
+        dest="input",
+        metavar="FILE",
+        help="texts (csv, tsv, jsonl, Parquet, plain text), or vectors that 'bertine embed' wrote "
+        "(.npy, .parquet, .jsonl; not given: with vectors of words, the words themselves)",
+    )
+    parser.require_path("--model", "MODEL", "a model directory of any kind, or vectors of words")
+    parser.add_argument(
+        "--texts",
+        metavar="FILE",
+        type=Path,
+        help="the file that a .npy was made of (not given: rows are shown by number)",
+    )
+    parser.add_argument(
+        "--index",
+        metavar="DIR",
+        type=Path,
+        help="what 'bertine index-vectors' made of a .npy: a part of the vectors is read (not "
+        "given: all)",
+    )
+    parser.add_argument(
+        "--output",
+        "--out",
+        metavar="FILE",
+        help="write a row for each of the nearest rows of each query, with all columns of both: "
+        ".csv, .tsv, .jsonl or .parquet; - is standard output (not given: they are printed)",
+    )
+    parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
+    add_options(parser, SimilarOptions)
+
+
+def _run_similar(values: dict[str, Any]) -> None:
+    from bertine import similar
+    from bertine.core.console import say
+
+    report = similar(**values)
+    if str(values["output"]) != "-":
+        print("\n".join(report.lines()))
+        return
+    for line in report.lines():
+        say(line)
+
+
+SIMILAR = Command(
+    name="similar",
+    summary="find the texts of a file nearest to a text",
+    description="Find the texts of a file that are nearest to a text, by the cosine of their\n"
+    "vectors:\n\n"
+    '    bertine similar "a late delivery" --in reviews.csv --model MODEL\n\n'
+    "Many queries at once, and their nearest rows as a table:\n\n"
+    "    bertine similar --queries questions.csv --in answers.csv --model MODEL \\\n"
+    "        --output nearest.csv\n\n"
+    "With vectors of words (bertine word2vec) and no --in, find the nearest words. With\n"
+    "--word compare one word as it stands in each text:\n\n"
+    '    bertine similar "the bank of the river" --word bank --in texts.txt --model MODEL',
+    add_arguments=_add_similar_arguments,
+    run=_run_similar,
+)
+
+
+# ``bertine index-vectors``: an index of vectors, for searching among many.
+
+
+def _add_index_vectors_arguments(parser: Parser) -> None:
+    from bertine.options.vectors import IndexOptions
+
+    parser.add_argument(
+        "vectors", metavar="VECTORS", type=Path, help="a .npy that 'bertine embed' wrote"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="folder of the index"
+    )
+    add_options(parser, IndexOptions)
+
+
+INDEX_VECTORS = Command(
+    name="index-vectors",
+    summary="make an index of vectors, for many searches among many",
+    description="Make an index of vectors, with which 'bertine similar' reads a small part of\n"
+    "them for each query. Its scores are exact, but some of the nearest rows may be\n"
+    "missed: how many is measured. Needs the package faiss-cpu. Without an index a\n"
+    "search reads all vectors, which takes some tenths of a second for a million, so an\n"
+    "index is for thousands of queries, or for several million vectors:\n\n"
+    "    bertine index-vectors vectors.npy --out vectors-index\n"
+    "    bertine similar --queries queries.txt --in vectors.npy --index vectors-index \\\n"
+    "        --texts texts.csv --model MODEL --output nearest.csv",
+    add_arguments=_add_index_vectors_arguments,
+)

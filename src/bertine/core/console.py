@@ -1,0 +1,546 @@
+"""What a person sees in the terminal: progress and notes on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import codecs
+import html
+import json
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import groupby
+from typing import Any, TypeVar
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+from bertine.core import cpu
+from bertine.core.errors import BertineError
+
+# Texts from outside on their way to a terminal: what could move its cursor, turn the direction of
+# writing or fill it is shown as an escape, or cut.
+#
+# File names, labels, texts and error messages that quote them all pass through here before they
+# are printed (:mod:`bertine.core.console`, :mod:`bertine.cli`, :mod:`bertine.core.process`). What
+# is written to a file or a pipe does not.
+
+#: What ends a line, moves the cursor, turns the direction of writing, or is half a character.
+_CONTROL_CHARACTERS = (
+    "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+)
+_CONTROL = re.compile(f"[{_CONTROL_CHARACTERS}]")
+_CONTROL_IN_LINES = re.compile(f"(?![\n\t])[{_CONTROL_CHARACTERS}]")
+#: How an encoding writes what it lacks (``open(…, errors=ESCAPED)``): as JSON does, so that JSON
+#: stays JSON.
+ESCAPED = "bertine.escaped"
+#: Characters of one message; of a longer one the middle is left out.
+_LONGEST_MESSAGE = 4000
+
+
+def visible(text: str) -> str:
+    """Return a text from outside, such as a label or a file name, for one line of the terminal:
+    line breaks and other control characters escaped, as in "a\\nb"."""
+    return _CONTROL.sub(_escape, text)
+
+
+def printable(text: str) -> str:
+    """Return lines for the terminal that may hold texts from outside: control characters escaped,
+    but for line breaks and tabs."""
+    return _CONTROL_IN_LINES.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def _escape_lacking(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(ESCAPED, _escape_lacking)
+
+
+def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
+    """Return `text`; where it has more than `limit` characters, its beginning and end alone."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} … ({len(text) - 2 * half:,} characters left out) … {text[-half:]}"
+
+
+def one_line(message: object) -> str:
+    """Return a message as one line of bounded length, every control character in it shown."""
+    # Cut before anything is searched in it: a message may quote a line of many megabytes.
+    return visible(" ".join(shortened(str(message)).split()))
+
+
+def briefly(value: object, limit: int = 80) -> str:
+    """Return a value from outside for a message: as Python writes it, its beginning where it is
+    long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+# Progress in a notebook: one bar that changes in its place.
+#
+# A kernel (Jupyter, Colab, VS Code) has no terminal: what is printed becomes output of the cell,
+# line after line. It can replace an output that it has shown, though, and that is what a bar does
+# here. No widgets and no scripts are needed, and the last state stays in the saved notebook.
+
+#: Seconds between two states of a bar.
+_EVERY = 0.25
+_NUMBERS = "font-variant-numeric: tabular-nums"
+
+
+def in_notebook() -> bool:
+    """Tell whether this process is the kernel of a notebook. Imports nothing."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    shell = getattr(ipython, "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookProgress(Progress):
+    """A display of bars that are one output of the cell, which changes in its place.
+
+    The columns of its base are not used. A task's fields ``facts`` and ``ends`` are those of
+    :func:`bertine.core.console.progress`.
+    """
+
+    _handle: Any = None
+    _shown = float("-inf")
+
+    def start(self) -> None:
+        self.refresh()
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._show()
+
+    def refresh(self) -> None:
+        """Show the state of now, at most four times a second."""
+        if not self.disable and self.tasks and time.monotonic() - self._shown >= _EVERY:
+            self._show()
+
+    def update(self, task_id: TaskID, **values: Any) -> None:
+        super().update(task_id, **values)
+        self.refresh()
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        super().advance(task_id, advance)
+        self.refresh()
+
+    def _show(self) -> None:
+        display = import_module("IPython.display").display  # there is one in every kernel
+
+        self._shown = time.monotonic()
+        tasks = [task for task in self.tasks if task.visible]
+        shown = {
+            "text/html": "".join(map(_html, tasks)),
+            "text/plain": "\n".join(map(_line, tasks)),
+        }
+        if self._handle is None:
+            self._handle = display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+
+def seconds_left(task: Task) -> float | None:
+    """Return the seconds until a task is done: by its field ``ends``, where it has one, else by its
+    mean speed so far; None where that is unknown."""
+    ends = task.fields.get("ends")
+    if ends is None or task.finished:
+        return task.time_remaining
+    return max(0.0, ends - time.monotonic())
+
+
+def clock(seconds: float) -> str:
+    """Write 3725.4 seconds as "1:02:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:d}:{minutes:02d}:{rest:02d}"
+
+
+def _words(task: Task) -> list[str]:
+    """Return how much is done, how long that took, and how long the rest will take."""
+    words = []
+    if task.total is not None:
+        words.append(f"{task.percentage:.0f}% ({task.completed:,.0f} of {task.total:,.0f})")
+    taken = task.finished_time if task.finished else task.elapsed
+    words.append(clock(taken or 0.0))
+    left = seconds_left(task)
+    if left is not None and not task.finished:
+        words.append(f"left {clock(left)}")
+    return words
+
+
+def _facts(task: Task) -> str:
+    return "  ".join(map(visible, task.fields.get("facts", ())))
+
+
+def _line(task: Task) -> str:
+    facts = _facts(task)
+    return "  ".join([visible(task.description), *_words(task), *([facts] if facts else [])])
+
+
+def _html(task: Task) -> str:
+    """Return a bar with its words, and the facts below it."""
+    # A bar without a value is one whose end is unknown.
+    value = "" if task.total is None else f'value="{task.completed:g}" max="{task.total:g}" '
+    facts = html.escape(_facts(task))
+    below = f'<div style="opacity: 0.75; white-space: pre-wrap">{facts}</div>' if facts else ""
+    return (
+        f'<div style="{_NUMBERS}">{html.escape(visible(task.description))} '
+        f'<progress {value}style="width: 16em; vertical-align: middle"></progress> '
+        f"{html.escape('  '.join(_words(task)))}{below}</div>"
+    )
+
+
+#: Notes, warnings and progress. Never mixed into the results on stdout. Of several processes of
+#: one command the first alone speaks.
+#: In a notebook they are plain lines below the cell: a frontend shows stderr as an alarm, and of
+#: each thing that Rich prints there it makes an output of its own.
+_NOTEBOOK = in_notebook()
+#: A program that a cell has started (``%%bash``) prints into a pipe. The kernel asks it for colours
+#: (``FORCE_COLOR``), from which Rich concludes that it may move the cursor, too.
+_FROM_A_CELL = "JPY_PARENT_PID" in os.environ and sys.stderr is not None and not sys.stderr.isatty()
+console = Console(
+    stderr=not _NOTEBOOK,
+    highlight=False,
+    quiet=not cpu.is_main(),
+    force_jupyter=False,
+    force_terminal=False if _NOTEBOOK or _FROM_A_CELL else None,
+)
+
+
+#: What a program may do with the notes and warnings: its level leaves out what is below, and its
+#: handlers, where it has some, get them in place of the terminal.
+log = logging.getLogger("bertine")
+if log.level == logging.NOTSET:
+    log.setLevel(logging.INFO)
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quietly(quiet: bool = True) -> Iterator[None]:
+    """Print no notes and no progress, if `quiet` or within another such; warnings are printed all
+    the same."""
+    token = _quiet.set(quiet or _quiet.get())
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def say(message: str) -> None:
+    """Print one note to stderr (rich markup is not interpreted, control characters are shown)."""
+    if not _quiet.get():
+        _tell(logging.INFO, message)
+
+
+def warn(message: str) -> None:
+    """Print one warning to stderr, like :func:`say`."""
+    _tell(logging.WARNING, message)
+
+
+def _tell(level: int, message: str) -> None:
+    if console.quiet or not log.isEnabledFor(level):
+        return
+    if log.handlers:
+        log.log(level, "%s", shortened(printable(message)))
+        return
+    warning = level == logging.WARNING
+    text = shortened(printable(f"warning: {message}" if warning else message))
+    console.print(text, style="yellow" if warning else None, markup=False, soft_wrap=True)
+
+
+def _shows_notes() -> bool:
+    return not (_quiet.get() or log.handlers) and log.isEnabledFor(logging.INFO)
+
+
+def shows_bars() -> bool:
+    """Tell whether a bar can change in its place: in a terminal or a notebook, not in a file or
+    where :data:`log` has the lines."""
+    return _shows_notes() and (console.is_terminal or in_notebook())
+
+
+def progress(*, show: bool = True) -> Progress:
+    """Make a live progress display with an estimate of the time left; nothing unless `show`.
+
+    A task may have the field ``facts``, texts that are shown below its bar, and the field
+    ``ends``, the time of :func:`time.monotonic` when it will be done, for one who knows better
+    than the mean speed so far.
+    """
+    kind = NotebookProgress if in_notebook() else _Progress
+    return kind(
+        SpinnerColumn(table_column=Column(no_wrap=True)),
+        _Description(table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=24),  # the one column that gives way in a narrow terminal
+        TaskProgressColumn(table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        _TimeLeft(table_column=Column(no_wrap=True)),
+        console=console,
+        transient=False,
+        disable=not (show and _shows_notes()),
+        # Results on stdout stay on stdout, also while a display is live on stderr.
+        redirect_stdout=False,
+        # Of all updates that are kept, not of the last half minute: one may take longer.
+        speed_estimate_period=float("inf"),
+    )
+
+
+class _Progress(Progress):
+    """Bars, and below them the facts of each task, broken between two facts where a line is
+    full: a terminal of any width shows all of them, and the time left."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            lines: list[str] = []
+            for fact in map(printable, task.fields.get("facts", ())):
+                if lines and len(lines[-1]) + 2 + len(fact) <= self.console.width:
+                    lines[-1] += "  " + fact
+                else:
+                    lines.append("  " + fact)
+            yield from map(Text, lines)
+
+
+class _Description(ProgressColumn):
+    """What a bar is about, often a file: neither markup nor control characters count."""
+
+    def render(self, task: Task) -> Text:
+        return Text(visible(task.description))
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """Until the task's field ``ends``, where it has one; nothing where nobody knows the end."""
+
+    def render(self, task: Task) -> Text:
+        left = seconds_left(task)
+        if task.total is None and task.fields.get("ends") is None:
+            return Text("")
+        if task.fields.get("ends") is None or task.finished or left is None:
+            return Text.assemble("left ", super().render(task))
+        return Text.assemble("left ", (clock(left), "progress.remaining"))
+
+
+def visible_list(texts: Iterable[str]) -> str:
+    """List texts from outside, each :func:`visible`, with commas between them."""
+    return ", ".join(map(visible, texts))
+
+
+@dataclass(frozen=True)
+class LineTable:
+    """The properties that the lines of a table have in common.
+
+    Attributes:
+        left: the columns that are set left-aligned.
+        head: whether the first line names the columns.
+    """
+
+    left: Sequence[int]
+    head: bool
+
+
+class TableLine(str):
+    """A line of :func:`aligned` that knows its cells, for places that have real tables."""
+
+    table: LineTable
+    number: int
+    cells: Sequence[str]
+
+
+def aligned(
+    rows: Iterable[Sequence[str]], left: Sequence[int] = (0,), *, head: bool = False
+) -> list[str]:
+    """Return the lines of a table in the terminal, where Chinese characters take two places.
+
+    Args:
+        rows: cells, equally many in each.
+        left: the columns that begin at the same place; those of the others, numbers, end there.
+        head: whether the first row names the columns.
+    """
+    rows = list(rows)
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    table, lines = LineTable(left, head), list[str]()
+
+    def padded(column: int, text: str) -> str:
+        space = " " * (widths[column] - cell_len(text))
+        return text + space if column in left else space + text
+
+    for number, row in enumerate(rows):
+        line = TableLine(
+            "  ".join(padded(column, text) for column, text in enumerate(row)).rstrip()
+        )
+        line.table, line.number, line.cells = table, number, row
+        lines.append(line)
+    return lines
+
+
+def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
+    """Return a number of things in words: "1 row", "2 rows"; with what is said of `one` and of
+    `more`, "1 row was", "2 rows were"."""
+    words = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
+    said = one if count == 1 else more
+    return f"{words} {said}" if said else words
+
+
+def _plural(noun: str) -> str:
+    """Return the regular plural of an English noun."""
+    if noun.endswith("epoch"):  # spoken with a k
+        return f"{noun}s"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+
+
+def human_count(value: float) -> str:
+    """Write 1234567 as '1.2M'."""
+    for limit, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.1f}{suffix}"
+    return f"{value:.0f}"
+
+
+def human_bytes(size: int) -> str:
+    """Write 1234567 as '1.2 MB'."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def human_time(seconds: float) -> str:
+    """Write 75 as '1 min 15 s'."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+# How results look where Python shows them: at a prompt, in ``print()`` and in a notebook.
+#
+# A result has ``lines()``, what its command prints. :class:`Shown` makes text and HTML of them,
+# so no result has a look of its own to keep up. Tables are known by
+# :class:`bertine.core.console.TableLine`.
+
+Item = TypeVar("Item")
+
+#: Lines, or rows of a table, that are shown; of more it is said how many there are.
+_MOST = 60
+# No colours but shades of what is there already, so that light and dark notebooks are the same.
+_TABLE = "border-collapse: collapse; margin: 0.5em 0; color: inherit; font-size: inherit"
+_CELL = "padding: 0.15em 0.8em 0.15em 0; vertical-align: top; text-align: "
+_HEAD = "; border-bottom: 1px solid rgba(128, 128, 128, 0.6)"
+_TEXT = "white-space: pre-wrap"
+
+
+class Shown:
+    """Base of results, which are shown as their lines.
+
+    A dataclass that has this base is made with ``repr=False``; it would get a method of its own.
+    """
+
+    __slots__ = ()
+
+    def lines(self) -> list[str]:
+        """Return the result for people."""
+        raise NotImplementedError
+
+    def shown_lines(self) -> list[str]:
+        """Return what Python shows, where that is not what the command prints."""
+        return self.lines()
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, _bounded(_lines_of(self))))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return HTML of the lines, for notebooks: tables are tables."""
+        return html_of(_lines_of(self))
+
+
+class ShownList(Shown, list[Item]):
+    """A list of results that is shown as one table."""
+
+    __slots__ = ()
+
+
+def html_of(lines: Sequence[str]) -> str:
+    """Make HTML of lines for people: escaped, without scripts or colours.
+
+    Args:
+        lines: those of :func:`bertine.core.console.aligned` become a table.
+    """
+    return f"<div>{''.join(_blocks(lines))}</div>"
+
+
+def _lines_of(result: Shown) -> list[str]:
+    try:
+        return result.shown_lines()
+    except (BertineError, OSError) as error:
+        # Such as a run's folder that is gone: what shows a result must not fail.
+        return [f"{type(result).__name__}: {error}"]
+
+
+def _bounded(lines: Sequence[str]) -> list[str]:
+    rest = len(lines) - _MOST
+    return list(lines) if rest <= 0 else [*lines[:_MOST], f"… and {rest:,} more lines"]
+
+
+def _table_of(line: str) -> int:
+    """Return which table a line is of; 0: it is of none."""
+    return id(line.table) if isinstance(line, TableLine) else 0
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    for table, group in groupby(lines, _table_of):
+        if table:
+            rows = [line for line in group if isinstance(line, TableLine)]
+            body = "".join(_row(line) for line in rows[:_MOST])
+            yield f'<table style="{_TABLE}">{body}</table>'
+            if len(rows) > _MOST:
+                yield f"<div>… and {len(rows) - _MOST:,} more rows</div>"
+        else:
+            text = html.escape(printable("\n".join(_bounded(list(group)))))
+            yield f'<div style="{_TEXT}">{text}</div>'
+
+
+def _row(line: TableLine) -> str:
+    table = line.table
+    head = table.head and line.number == 0
+    tag, more = ("th", _HEAD) if head else ("td", "")
+    cells = (
+        f'<{tag} style="{_CELL}{"left" if column in table.left else "right"}{more}">'
+        f"{html.escape(printable(cell))}</{tag}>"
+        for column, cell in enumerate(line.cells)
+    )
+    return f"<tr>{''.join(cells)}</tr>"

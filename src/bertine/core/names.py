@@ -1,0 +1,301 @@
+"""The names that arguments take, as types, so that an editor completes them.
+
+Declared here once, without PyTorch: the functions have them in their signatures, and the command
+line offers the same ones (:func:`typing.get_args`). The rooms that give the names their meaning
+keep them in tables of their own; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+#: What ``finetune`` learns: a kind of task, or a public data set.
+TaskName = Literal[
+    "text",
+    "regression",
+    "multi-label",
+    "choice",
+    "spans",
+    "tagging",
+    "seq2seq",
+    "glue",
+    "squad",
+    "swag",
+]
+#: What is learned from few labels.
+FewShotTask = Literal["text", "multi-label"]
+#: The weights that contrastive training changes, where labels are few.
+FewShotWeights = Literal["biases", "all"]
+#: How the labels of a learning curve are learned from.
+CurveWay = Literal["tf-idf", "frozen", "few-shot", "finetune"]
+#: What is learned from the states of a frozen model.
+FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
+#: What else is masked with a piece whose likelihood is asked
+#: (:mod:`bertine.inference.minimal_pairs.scoring`).
+MaskedPieces = Literal["one", "rest-of-word"]
+#: How a text becomes words, for models of words: at spaces, or with punctuation apart.
+WordSplitting = Literal["spaces", "punctuation"]
+#: What a language model's next word is compared with (:mod:`bertine.families.elmo`).
+SoftmaxName = Literal["auto", "full", "sampled"]
+#: How gradients become updates (:mod:`bertine.training.optimizers`).
+OptimizerName = Literal["adamw", "lamb", "muon"]
+#: How the learning rate changes (:mod:`bertine.training.optim`).
+ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
+#: The number type of training; ``auto`` is bf16 where it is measured to be clearly faster.
+Precision = Literal["auto", "bf16", "fp32"]
+#: The number type of answering.
+AnswerPrecision = Literal["auto", "bf16", "fp32", "int8"]
+#: How the states of a text's tokens become its vector (:mod:`bertine.models.losses`).
+PoolingName = Literal["mean", "cls", "max", "mean-last-4", "tokens"]
+#: The same for one vector a text, as an exported graph gives it.
+VectorPooling = Literal["mean", "cls", "max", "mean-last-4"]
+#: The same where vectors are trained: of the last layer.
+TrainedPooling = Literal["mean", "cls", "max"]
+#: The numbers of a file of vectors.
+VectorType = Literal["fp32", "fp16"]
+#: Numbers of a table of static vectors, in its file.
+StaticPrecision = Literal["fp32", "fp16", "int8"]
+#: What pieces of a table of static vectors are weighted by.
+StaticWeights = Literal["counts", "rank", "none"]
+#: How much each class counts in the loss.
+ClassWeights = Literal["balanced"]
+#: What is read of a text longer than the model (:mod:`bertine.tasks.base`).
+LongText = Literal["head", "tail", "head-tail", "windows"]
+#: What pre-training minimizes (:mod:`bertine.objectives`).
+ObjectiveName = Literal[
+    "mlm-nsp", "mlm", "mlm-sop", "mlm-neighbours", "rtd", "clm", "denoising", "plm"
+]
+#: Which tokens of pre-training have soft targets
+#: (:mod:`bertine.objectives.distillation`).
+SoftTokens = Literal["all", "masked"]
+#: How hidden maps and attention maps are compared (:mod:`bertine.objectives.distillation`).
+MapKind = Literal["tinybert", "mobilebert"]
+#: The task of another model whose answers are a file, in place of a teacher.
+TeacherTask = Literal["text", "multi-label", "regression"]
+#: What becomes of a teacher's token types in a student that has none.
+TokenTypesOfTeacher = Literal["fold", "drop"]
+#: What a pre-training sequence is made of (:mod:`bertine.corpora.formats`).
+InputFormat = Literal[
+    "segment-pair",
+    "sentence-pair",
+    "full-sentences",
+    "doc-sentences",
+    "sentence-order",
+    "neighbours",
+    "running-text",
+]
+#: Whether masks are chosen anew at every step.
+Masking = Literal["dynamic", "static"]
+#: How new weights begin.
+Initialization = Literal["normal", "mimetic"]
+#: The format of a table of labelled examples.
+LabelledFormat = Literal["csv", "tsv", "jsonl", "columns"]
+#: The format of a file of texts to answer.
+TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
+#: The format of a table of single texts.
+PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
+#: What vectors of pairs of texts are trained to (:mod:`bertine.training.similarity.objective`).
+PairLossName = Literal["ranking", "cosent", "cosine"]
+#: What the rows of a file say of vectors (:mod:`bertine.training.similarity.reading`).
+PairKind = Literal["pairs", "scores", "labels", "texts", "sentences"]
+#: How tags mark entities (:mod:`bertine.data.entities`).
+TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
+#: What the next token of a task's inputs is compared with (:mod:`bertine.objectives.losses`).
+#: How the two texts of a pair are read: as one input, or each by itself, to be compared.
+PairReading = Literal["joined", "apart"]
+LmSoftmax = Literal["tokens", "tokens-and-positions"]
+#: What becomes of documents that are nearly the same as an earlier one.
+NearDuplicates = Literal["ignore", "count", "drop"]
+#: Kinds of tokenizers (:mod:`bertine.tokenization.tokenizer`).
+TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram", "word-bpe"]
+#: What finds the words of text without spaces (:mod:`bertine.tokenization.sentences`).
+SegmenterName = Literal["jieba"]
+#: Whose names the special tokens of a new vocabulary of byte-level BPE or of Unigram have, and
+#: where they stand.
+SpecialStyle = Literal["roberta", "bert", "albert", "xlnet"]
+#: Activations of the layers (:mod:`bertine.models.layers`).
+ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
+#: How word2vec learns (:mod:`bertine.word_vectors.steps`).
+WordVectorModel = Literal["skip-gram", "cbow"]
+#: What ``export`` writes.
+ExportFormat = Literal["onnx", "torch"]
+#: How an explanation is computed (:mod:`bertine.inference.explaining.target`).
+ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]
+
+
+# Names of what there is, and where it is. Imports nothing heavy, so that the command line can
+# list the names.
+
+#: Model type → module:constant of its :class:`bertine.models.family.Family`.
+FAMILIES = {
+    "bert": "bertine.families.bert:FAMILY",
+    "roberta": "bertine.families.roberta:FAMILY",
+    "distilbert": "bertine.families.distilbert:FAMILY",
+    "xlm-roberta": "bertine.families.roberta:XLM_ROBERTA",
+    "camembert": "bertine.families.roberta:CAMEMBERT",
+    "albert": "bertine.families.albert:FAMILY",
+    "electra": "bertine.families.electra:FAMILY",
+    "mobilebert": "bertine.families.mobilebert:FAMILY",
+    "deberta-v2": "bertine.families.deberta:FAMILY",
+    "modernbert": "bertine.families.modernbert:FAMILY",
+    "openai-gpt": "bertine.families.gpt:FAMILY",
+    "gpt-lstm": "bertine.families.gpt:LSTM_FAMILY",
+    "bart": "bertine.families.bart:FAMILY",
+    "xlnet": "bertine.families.xlnet:FAMILY",
+}
+
+#: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
+#: into vectors with one (a subclass of :class:`bertine.Embedder`).
+WORD_MODELS = {
+    "elmo": "bertine.inference.embedding.other_embedders:ElmoEmbedder",
+    "model2vec": "bertine.inference.static_vectors:StaticEmbedder",
+}
+
+#: Preset → model type.
+PRESETS = {
+    "bert-tiny": "bert",
+    "bert-mini": "bert",
+    "bert-small": "bert",
+    "bert-medium": "bert",
+    "bert-base": "bert",
+    "bert-large": "bert",
+    "roberta-base": "roberta",
+    "roberta-large": "roberta",
+    "distilbert-base": "distilbert",
+    "xlm-roberta-base": "xlm-roberta",
+    "xlm-roberta-large": "xlm-roberta",
+    "camembert-base": "camembert",
+    "albert-base": "albert",
+    "albert-large": "albert",
+    "albert-xlarge": "albert",
+    "albert-xxlarge": "albert",
+    "electra-small": "electra",
+    "electra-base": "electra",
+    "electra-large": "electra",
+    "mobilebert-uncased": "mobilebert",
+    "mobilebert-tiny": "mobilebert",
+    "ib-bert-large": "mobilebert",
+    "deberta-v3-xsmall": "deberta-v2",
+    "deberta-v3-small": "deberta-v2",
+    "deberta-v3-base": "deberta-v2",
+    "modernbert-base": "modernbert",
+    "modernbert-large": "modernbert",
+    "modern-tiny": "modernbert",
+    "modern-mini": "modernbert",
+    "modern-small": "modernbert",
+    "openai-gpt": "openai-gpt",
+    "gpt-tiny": "openai-gpt",
+    "gpt-mini": "openai-gpt",
+    "gpt-small": "openai-gpt",
+    "lstm-mini": "gpt-lstm",
+    "gpt-mini-bilstm": "gpt-lstm",
+    "bart-base": "bart",
+    "bart-large": "bart",
+    "bart-tiny": "bart",
+    "bart-mini": "bart",
+    "bart-small": "bart",
+    "xlnet-base-cased": "xlnet",
+    "xlnet-large-cased": "xlnet",
+    "xlnet-tiny": "xlnet",
+    "xlnet-mini": "xlnet",
+    "xlnet-small": "xlnet",
+}
+
+#: Names of the configurations of Google's programs → the model types that they may be of: the first
+#: that has a key of its own there, else the last (:mod:`bertine.hub.tensorflow`).
+TENSORFLOW_CONFIGS = {
+    "bert_config.json": ("mobilebert", "bert"),
+    "albert_config.json": ("albert",),
+    "xlnet_config.json": ("xlnet",),
+}
+
+#: Objective of pre-training → module:class of its :class:`bertine.objectives.losses.Objective`.
+OBJECTIVES = {
+    "mlm-nsp": "bertine.objectives.losses:MlmNsp",
+    "mlm": "bertine.objectives.losses:Mlm",
+    "mlm-sop": "bertine.objectives.losses:MlmSop",
+    "mlm-neighbours": "bertine.objectives.losses:MlmNeighbours",
+    "rtd": "bertine.objectives.rtd:Rtd",
+    "clm": "bertine.objectives.losses:Clm",
+    "denoising": "bertine.objectives.losses:Denoising",
+    "plm": "bertine.objectives.losses:Plm",
+}
+
+
+# The version of the package, for whoever writes it down.
+
+__version__ = "0.1.0"
+
+
+# Name options in messages: ``--resume`` on the command line, ``resume=True`` in Python.
+#
+# A message that tells the user to change an option is read in both places. It names the option by
+# :func:`option`, and :mod:`bertine.cli` says that the command line is what the user sees.
+
+#: There while a command runs. In the environment, so that its threads and worker processes speak
+#: alike.
+_VARIABLE = "BERTINE_COMMAND_LINE"
+
+
+@contextmanager
+def on_the_command_line() -> Iterator[None]:
+    """Name options as the command line writes them, until the end of the block."""
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+
+
+def option(name: str, value: object = None) -> str:
+    """Return what a message calls an option.
+
+    Args:
+        name: of the parameter, such as ``"keep_models"``.
+        value: that it should have; a text, a number, or True or False for a switch. None: the
+            name alone.
+
+    Returns:
+        On the command line ``"--keep-models"``, ``"--no-quotes"``, ``"--precision fp32"``; in
+        Python ``"keep_models=True"``, ``"quotes=False"``, ``"precision='fp32'"``.
+    """
+    if _VARIABLE not in os.environ:
+        return name if value is None else f"{name}={value!r}"
+    words = name.replace("_", "-")
+    if value is False:
+        return f"--no-{words}"
+    return f"--{words}" if value is None or value is True else f"--{words} {value}"
+
+
+def text_option(columns: int = 1) -> str:
+    """Return the option that names the columns of the texts, for a message about so many of them:
+    on the command line ``"--text-column"`` of one and ``"--text-columns"`` of several (both are
+    taken), in Python ``"text_columns"``."""
+    return _written("text_columns", columns) if _VARIABLE in os.environ else "text_columns"
+
+
+def shell_option(name: str, value: object) -> str:
+    """Return an option of a command that is printed, of which `value` is the parameter `name`:
+    ``"--learning-rate"``; ``"--text-column"`` or, of several, ``"--text-columns"``."""
+    return _written(name, len(value) if isinstance(value, list | tuple) else 1)
+
+
+def _written(name: str, values: int) -> str:
+    single = name == "text_columns" and values == 1
+    return "--text-column" if single else "--" + name.replace("_", "-")
+
+
+# How a mask is written in a text, by kind of vocabulary. Imports nothing, so that ``--help`` may
+# say it.
+
+#: In WordPiece vocabularies (BERT).
+WORDPIECE_MASK = "[MASK]"
+#: In vocabularies of byte-level BPE (RoBERTa, BART).
+BYTE_BPE_MASK = "<mask>"
+#: For people.
+MASKS = f"{WORDPIECE_MASK} of BERT, {BYTE_BPE_MASK} of RoBERTa"

@@ -1,0 +1,190 @@
+"""Parse JSON that may be damaged or hostile: the one place for every JSON file that is read whole.
+
+Python's own parser takes more than JSON is (NaN, half a surrogate pair, the same key twice) and
+lets a file choose how deep the interpreter recurses. What :func:`parse_json` returns is bounded
+in size and depth, has every key once, and can be written again as UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError
+
+#: Bytes of a file. The largest that Bertine reads are tokenizers: 30 MB with a million pieces.
+MAX_BYTES = 64 * 2**20
+#: Lists and objects in each other. The deepest that Bertine reads have six.
+MAX_DEPTH = 64
+#: No size, count or seed needs more digits. transformers writes 10 to the power of 30 where a
+#: tokenizer has no longest input.
+MAX_DIGITS = 40
+
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+#: Every digit to 0, every other byte to none: a run of digits is then found by comparing bytes, in
+#: a tenth of the time that a regular expression takes over a large file.
+_AS_DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0 for byte in range(256))
+_LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
+_SHOWN = 60
+
+
+class _Refused(ValueError):
+    """JSON by its grammar, but not taken; the message says why."""
+
+
+def parse_json(raw: bytes, source: object, *, lenient: bool = False) -> Any:
+    """Parse the UTF-8 bytes of a whole JSON file.
+
+    Args:
+        raw: the bytes.
+        source: the file, for messages.
+        lenient: take NaN, Infinity and half a surrogate pair, for files in which Bertine itself
+            writes scores that may be undefined, and texts from outside.
+
+    Raises:
+        BertineError: it is no JSON, is larger than `MAX_BYTES`, nested deeper than `MAX_DEPTH`,
+            has a key twice in one object, half a surrogate pair or a number of more than
+            `MAX_DIGITS` digits.
+    """
+    if len(raw) > MAX_BYTES:
+        raise BertineError(f"{source}: is larger than {MAX_BYTES >> 20} MiB, too large for JSON")
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(
+            text,
+            object_pairs_hook=_object_of_pairs,
+            parse_constant=None if lenient else _refuse_constant,
+            parse_float=None if lenient else _finite_float,
+            # A call for every number, so only where a long one is somewhere in the text.
+            parse_int=_short_int if _LONG_NUMBER in raw.translate(_AS_DIGITS) else None,
+        )
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _check_depth(value)
+        if not lenient and _HALF_PAIR.search(text):
+            _check_surrogates(value)
+    except RecursionError:
+        raise _too_deep(source) from None
+    except _Refused as error:
+        raise BertineError(f"{source}: {error}") from None
+    except ValueError as error:
+        raise BertineError(f"{source}: not valid JSON ({error})") from error
+    return value
+
+
+def _too_deep(source: object) -> BertineError:
+    return BertineError(f"{source}: lists and objects are nested more than {MAX_DEPTH} deep")
+
+
+def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Refused(f"the key {key[:_SHOWN]!r} is there twice in one object; remove one")
+            seen.add(key)
+    return values
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _Refused(f"has the value {name}, which is not a number of JSON")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _Refused(f"has the number {text[:_SHOWN]}, which is too large")
+    return value
+
+
+def _short_int(text: str) -> int:
+    if len(text.lstrip("-")) > MAX_DIGITS:
+        raise _Refused(f"has a number of {len(text)} digits; at most {MAX_DIGITS} are read")
+    return int(text)
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inside: list[Any] = []
+        for inner in level:
+            if type(inner) is dict:
+                inside += [item for item in inner.values() if type(item) in (dict, list)]
+            elif type(inner) is list:
+                inside += [item for item in inner if type(item) in (dict, list)]
+        if not inside:
+            return
+        level = inside
+    raise _Refused(f"lists and objects are nested more than {MAX_DEPTH} deep")
+
+
+def _check_surrogates(value: Any) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if type(item) is dict:
+            stack += [*item, *item.values()]
+        elif type(item) is list:
+            stack += item
+        elif type(item) is str:
+            try:
+                item.encode("utf-8")
+            except UnicodeEncodeError as error:
+                code = f"\\u{ord(item[error.start]):04x}"
+                raise _Refused(f"has half a character ({code}) in a text; correct it") from None
+
+
+#: Kinds of values for :func:`check_shape`, and what a message calls them.
+COUNT, NUMBER, TEXT, FLAG, ANYTHING = "count", "number", "text", "flag", "anything"
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    COUNT: ("a whole number of at least 0", lambda value: type(value) is int and value >= 0),
+    NUMBER: ("a number", lambda value: type(value) in (int, float)),
+    TEXT: ("a text", lambda value: type(value) is str),
+    FLAG: ("true or false", lambda value: type(value) is bool),
+    ANYTHING: ("", lambda value: True),
+}
+#: A kind; a list of alike values as ``[shape]``; an object as ``{key: shape}``, where ``"key?"``
+#: may be missing or null, and ``"*?"`` stands for every key.
+Shape = str | list[Any] | dict[str, Any]
+
+
+def check_shape(value: Any, shape: Shape, source: object, place: str = "") -> None:
+    """Check the types of what was read from a file.
+
+    Args:
+        value: of JSON.
+        shape: what it must be. Keys of which it says nothing are not looked at.
+        source: the file, for messages.
+        place: of `value` in it, for messages.
+
+    Raises:
+        BertineError: a value is of another type, or a key is missing; names the key.
+    """
+    if isinstance(shape, str):
+        name, fits = _KINDS[shape]
+        if not fits(value):
+            what = f"{place} is {briefly(value)}, but must be {name}"
+            raise BertineError(f"{source}: {what}")
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise BertineError(f"{source}: {place or 'it'} must be a list, not {briefly(value)}")
+        for number, item in enumerate(value):
+            check_shape(item, shape[0], source, f"{place}[{number}]")
+    else:
+        if not isinstance(value, dict):
+            raise BertineError(f"{source}: {place or 'it'} must be an object, not {briefly(value)}")
+        every = shape.get("*?")
+        named: dict[str, Any] = shape
+        if every is not None:
+            named = dict.fromkeys((f"{key}?" for key in value), every)
+        for key, inner in named.items():
+            name = key.removesuffix("?")
+            if name != key and value.get(name) is None:
+                continue
+            if name not in value:
+                raise BertineError(f"{source}: {place + '.' if place else ''}{name} is missing")
+            check_shape(value[name], inner, source, f"{place}.{name}" if place else name)

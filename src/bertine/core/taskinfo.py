@@ -1,0 +1,128 @@
+"""TaskInfo: what a model was trained to do, as ``bertine.json`` in its directory says it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object
+
+#: Version of the layout of ``bertine.json``; a reader refuses another one.
+TASK_FORMAT = 1
+#: A piece between two special tokens.
+_SHORTEST_INPUT = 3
+
+Value = TypeVar("Value", bool, int, float, str)
+_KINDS = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What a model was trained to do: the contents of ``bertine.json``.
+
+    Attributes:
+        name: the task as the command line calls it, e.g. "text" or "pretraining".
+        labels: the classes in the order of the classifier's outputs; empty when there are none.
+        text_columns: the one or two columns that the texts came from.
+        label_column: the column that the labels came from.
+        max_length: longest input in tokens that the model was trained on; None: not known.
+        metrics: the metrics by which the task is judged, the mean of which is its one score.
+        dataset: the public data set the model was trained on, e.g. "glue/CoLA".
+        settings: what else the task answers by, by name: the null threshold of spans, the
+            threshold of many labels.
+        training: facts of the training (seed, steps, rates, scores, ...), for the reader, and for
+            what must go on as in training (the format of sequences).
+    """
+
+    name: str
+    labels: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ()
+    label_column: str | None = None
+    max_length: int | None = None
+    metrics: tuple[str, ...] = ()
+    dataset: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object that ``bertine.json`` holds."""
+        return {"format": TASK_FORMAT} | dataclasses.asdict(self)
+
+    def input_length(self, positions: int, default: int | None = None) -> int:
+        """Return the longest input for a model of so many `positions`: as long as in training;
+        where that is not known, `default`, or as long as the model takes."""
+        return min(self.max_length or default or positions, positions)
+
+    def setting(self, name: str, default: Value) -> Value:
+        """Return what `settings` has under `name`, of the kind of `default`; that, where it has
+        nothing.
+
+        Raises:
+            BertineError: it is of another kind, or a number that is not finite.
+        """
+        value: Any = self.settings.get(name, default)
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if type(value) is not type(default) or not finite:
+            raise BertineError(
+                f"bertine.json: {name} is {briefly(value)}, not {_KINDS[type(default)]}"
+            )
+        checked: Value = value
+        return checked
+
+    @classmethod
+    def read(cls, path: Path) -> TaskInfo:
+        """Read a ``bertine.json``.
+
+        Raises:
+            BertineError: missing, not JSON, of a newer format, an unknown key, a wrong type.
+        """
+        # Scores of the training may be undefined, and are written as NaN.
+        values = read_json_object(path, lenient=True)
+        written = values.pop("format", None)
+        if written != TASK_FORMAT:
+            raise BertineError(
+                f"{path}: has format {briefly(written)}, but this Bertine reads {TASK_FORMAT}; "
+                "use the Bertine that wrote it, or a newer one"
+            )
+        known = [f.name for f in dataclasses.fields(cls)]
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.0)[0]
+                raise BertineError(f"{path}: unknown key {briefly(key)}; did you mean {near!r}?")
+        for key in ("labels", "text_columns", "metrics"):
+            entries = values.get(key, [])
+            if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
+                raise BertineError(f"{path}: {key} must be a list of strings")
+            values[key] = tuple(entries)
+        kinds = {
+            "name": str,
+            "label_column": str,
+            "max_length": int,
+            "dataset": str,
+            "settings": dict,
+            "training": dict,
+        }
+        for key, kind in kinds.items():
+            value = values.get(key)
+            if (value is None and key in ("name", "settings", "training") and key in values) or (
+                value is not None and (not isinstance(value, kind) or isinstance(value, bool))
+            ):
+                raise BertineError(
+                    f"{path}: {key} is {briefly(value)}, but must be a {kind.__name__}"
+                )
+        length = values.get("max_length")
+        if length is not None and length < _SHORTEST_INPUT:
+            raise BertineError(
+                f"{path}: max_length is {length}, but must be at least {_SHORTEST_INPUT}"
+            )
+        if "name" not in values:
+            raise BertineError(f"{path}: has no name of the task")
+        return cls(**values)

@@ -1,0 +1,431 @@
+"""Sentences of tagged words: read from column files, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+
+from bertine.core.console import counted, visible_list
+from bertine.core.errors import BertineError
+from bertine.core.names import option, text_option
+from bertine.data.column_files import (
+    LOOKED_AT,
+    ColumnLines,
+    Line,
+    column_name,
+    column_number,
+    places,
+    refuse_table,
+)
+from bertine.data.entities import OUTSIDE, Sentence, Sentences, spelling_of, strange_tags, to_iob2
+from bertine.data.examples import Splits, as_columns, find_splits, refuse_damaged
+from bertine.data.in_memory import Data, GivenTable, Source
+from bertine.data.lines import inner_suffix
+from bertine.data.parquet import is_parquet
+from bertine.data.streams import listed, missing_column
+from bertine.data.tables import Table, TableRow
+
+#: Suffixes of column files besides those of tables and texts.
+SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
+#: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
+WORD_KEYS = ("words", "tokens")
+TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
+
+#: Lines that are read ahead, to tell a column file from what is none.
+HEAD = 100
+
+#: What columns are called in a first line that holds no word.
+_HEADER = frozenset(
+    {
+        *("word", "words", "token", "tokens", "text", "lemma", "tag", "tags", "label", "labels"),
+        *("ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "chunk", "chunk_tag"),
+        *("id", "index", "sentence", "sentence_id", "sent_id", "sentence #"),
+    }
+)
+#: The language of a word before it, as in WikiAnn; what separates columns elsewhere, behind it.
+_PREFIX, _SUFFIX = re.compile(r"^([a-z]{2,3}:)."), re.compile(r".([,;:|])$")
+_OBJECT = re.compile(r'\{\s*"')
+_JSON = (".jsonl", ".ndjson", ".json")
+#: The official names of the CoNLL-2003 files end in these.
+_OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
+
+
+@dataclass(frozen=True)
+class WordColumns:
+    """The places of words and tags: numbers (from 1) in column files, keys in JSON lines, names in
+    Parquet.
+
+    What is None is found: the first column, the last one; the usual keys. `given` are the
+    arguments by which a user has named them, which must suit the file.
+    """
+
+    word_column: int | None = None
+    tag_column: int | None = None
+    word_key: str | None = None
+    tag_key: str | None = None
+    given: tuple[str, ...] = ()
+
+    @classmethod
+    def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> WordColumns:
+        """Say where they were in the training file that a task remembers."""
+        word = text_columns[0] if text_columns else None
+        number, tag = column_number(word), column_number(label_column)
+        return cls(
+            number,
+            tag,
+            word if number is None else None,
+            label_column if tag is None else None,
+        )
+
+    def merged(self, other: WordColumns) -> WordColumns:
+        """Return these, with what is None from `other`."""
+        names = ("word_column", "tag_column", "word_key", "tag_key")
+        lacking = {name: getattr(other, name) for name in names if not getattr(self, name)}
+        return replace(self, **lacking)
+
+    def require(self, name: str, kind: str) -> None:
+        """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
+        "parquet"), both for plain text ("text").
+
+        Raises:
+            BertineError: the user has given such; `name` is the file's.
+        """
+        numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
+        for name_of in self.given:
+            if kind == "columns" and name_of in names:
+                raise BertineError(
+                    f"{name}: is a column file, whose columns have no names; give their numbers "
+                    f"by {option('word_column')} and {option('tag_column')}, not {_option(name_of)}"
+                )
+            if kind == "text":
+                raise BertineError(
+                    f"{name}: is plain text, which has no columns; leave out {_option(name_of)}"
+                )
+            if kind != "columns" and name_of in numbers:
+                raise BertineError(
+                    f"{name}: is not a column file; name its keys by {text_option()} and "
+                    f"{option('label_column')}, not {option(name_of)}"
+                )
+
+
+def _option(name: str) -> str:
+    """Write an option as a message names it; there is one column of words."""
+    return text_option() if name == "text_columns" else option(name)
+
+
+def named_columns(
+    text_columns: Sequence[str] | str | None,
+    label_column: str | None,
+    word_column: int | None,
+    tag_column: int | None,
+) -> WordColumns:
+    """Return the columns that a user has named.
+
+    Raises:
+        BertineError: several text columns, or a number below 1.
+    """
+    names = as_columns(text_columns)
+    if len(names) > 1:
+        raise BertineError(
+            f"tagging takes one column of words, not {len(names)} ({', '.join(names)})"
+        )
+    for number in (word_column, tag_column):
+        if number is not None and number < 1:
+            raise BertineError(f"there is no column {number}: columns are counted from 1")
+    word_key = names[0] if names else None
+    named = {
+        "word_column": word_column,
+        "tag_column": tag_column,
+        "text_columns": word_key,
+        "label_column": label_column,
+    }
+    arguments = tuple(name for name, value in named.items() if value is not None)
+    return WordColumns(word_column, tag_column, word_key, label_column, arguments)
+
+
+def file_format(path: str | Path, format: str | None, first: str) -> str:
+    """Return ``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
+
+    Raises:
+        BertineError: another format is asked for.
+    """
+    if format in ("columns", "jsonl"):
+        return format
+    if format is not None:
+        raise BertineError(
+            f"{path}: tagged words are read from column files or JSON lines (columns or jsonl), "
+            f"not as {format}"
+        )
+    if inner_suffix(path) in _JSON:
+        return "jsonl"
+    braces = _OBJECT.match(first) and first.rstrip().endswith("}")
+    return "jsonl" if braces else "columns"
+
+
+def read_sentences(
+    path: Source,
+    columns: WordColumns | None = None,
+    *,
+    scheme: str | None = None,
+    format: str | None = None,
+    strict: bool = False,
+) -> Sentences:
+    """Read a file of tagged words whole.
+
+    Args:
+        path: a column file or JSON lines, plain or compressed; or Parquet, by its name; or rows in
+            memory.
+        columns: where words and tags are.
+        scheme: of the tags (:data:`~bertine.data.entities.SCHEMES`); None: detected. Entities
+            are turned into IOB2.
+        format: ``"columns"`` or ``"jsonl"``; None: detected from the suffix and the first line. Not
+        for
+            Parquet.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+
+    Raises:
+        BertineError: what :class:`~bertine.data.tables.Table` raises; it is a table of texts; a
+            column or key is not there; a sentence has more or fewer tags than words; a tag is
+            empty, or none of `scheme`; there is no word.
+    """
+    columns = columns or WordColumns()
+    kind = "parquet" if is_parquet(path) or isinstance(path, GivenTable) else ""
+    if not isinstance(path, GivenTable) and not kind:
+        with Table(path, format="text", strict=strict) as table:
+            rows = iter(table)
+            head = list(islice(rows, HEAD))
+            lines = [row.values["text"] for row in head]
+            kind = file_format(path, format, lines[0])
+            if kind == "columns":
+                if format is None:
+                    refuse_table(path, lines, option("format", "columns"))
+                columns.require(table.name, kind)
+                examples = _from_columns(table.name, chain(head, rows), columns)
+    if kind != "columns":
+        reading = format if kind == "parquet" else "jsonl"
+        with Table(path, format=reading, strict=strict) as table:
+            columns.require(table.name, kind)
+            examples = _from_json(table, columns)
+    examples.notes.extend(table.stats.notes(table.name))
+    words = sum(len(item.words) for item in examples.items)
+    if not words:
+        raise BertineError(f"{examples.source}: has no words")
+    empty = sum(not item.words for item in examples.items)
+    if empty:
+        examples.note(f"{examples.source}: {empty} of {len(examples)} sentences have no words")
+    _unify(examples, scheme)
+    return examples
+
+
+def _unify(examples: Sentences, scheme: str | None) -> None:
+    """Turn tags of entities into IOB2; note that, and what did not keep the rules."""
+    sequences = [item.tags or () for item in examples.items]
+    tags, examples.scheme, wrong = to_iob2(sequences, scheme, examples.source)
+    if examples.scheme == "plain":
+        if scheme is None:
+            _note_mixed(examples, sequences)
+        return
+    examples.items = [
+        Sentence(item.words, tuple(new), item.line, item.document)
+        for item, new in zip(examples.items, tags, strict=True)
+    ]
+    spelling = spelling_of({tag for tags in sequences for tag in tags})
+    assert spelling is not None  # plain ones have none
+    name = spelling.letters if spelling.letters != "IOBES" else examples.scheme
+    spelled = f" in another spelling ({spelling.unusual})" if spelling.unusual else ""
+    if name != "IOB2" or spelled:
+        examples.note(f"{examples.source}: the tags are {name}{spelled}; they are read as IOB2")
+    if wrong:
+        examples.note(
+            f"{examples.source}: {wrong} of {sum(map(len, tags))} tags do not keep the rules of "
+            f"{name}; entities are read as conlleval reads them"
+        )
+
+
+def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
+    """Say it where most tags mark entities, but one that does not made all of them plain; and where
+    plain ones may be meant for entities."""
+    counts = Counter(tag for tags in given for tag in tags)
+    (outside, most), *others = counts.most_common(2) or [("", 0)]
+    if outside.upper() != OUTSIDE or (others and others[0][1] == most):
+        outside = ""
+    if strange := strange_tags(counts):
+        wrong = sum(counts[tag] for tag in strange)
+        examples.note(
+            f"{examples.source}: {wrong} of {counts.total()} tags mark no entity (such as "
+            f"{min(strange, key=lambda tag: (-counts[tag], tag))!r}), so all are taken for plain "
+            f"tags; mend them, or name the scheme ({option('tag_scheme')})"
+        )
+    elif outside or all(map(str.isdigit, counts)):
+        what = (
+            f"most tags are {outside!r}, but the others" if outside else "the tags are numbers and"
+        )
+        examples.note(
+            f"{examples.source}: {what} mark no entities as B-PER and I-PER do, so each word is "
+            "learnt and judged by itself; write entities so if they are meant"
+        )
+
+
+def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> Sentences:
+    lines = ColumnLines(name, rows)
+    sentences = blocks(lines)
+    head = list(islice(sentences, LOOKED_AT))
+    if len(head) > 1 and all(map(_begins_with_comment, head)):
+        lines.remarks.append(
+            f"{name}: the first line of every sentence begins with # and is taken for a comment"
+        )
+        for block, _ in head:
+            del block[0]
+        later = ((block[_begins_with_comment((block, at)) :], at) for block, at in sentences)
+        sentences = (pair for pair in later if pair[0])
+        head = [pair for pair in head if pair[0]]
+    word_at = tag_at = -1
+    if head and all(cell.lower() in _HEADER for cell in head[0][0][0].cells):
+        names = head[0][0].pop(0)
+        lines.remarks.append(
+            f"{name}:{names.number}: is read as a header, not as words "
+            f"({visible_list(names.cells)})"
+        )
+        head = head if head[0][0] else head[1:]
+    if head:
+        of_words, of_tags = columns.word_column, columns.tag_column
+        named = "word_column" in columns.given
+        first = [block for block, _ in head]
+        word_at, tag_at = places(lines, first, of_words, of_tags, named=named)
+    items: list[Sentence] = []
+    for block, document in chain(head, sentences):
+        for line in block:
+            if not line.cells[tag_at]:
+                raise BertineError(f"{name}:{line.number}: the tag is empty; every word needs one")
+            refuse_damaged(line.cells[tag_at], f"{name}:{line.number}", "tag")
+        items.append(
+            Sentence(
+                tuple(line.cells[word_at] for line in block),
+                tuple(line.cells[tag_at] for line in block),
+                block[0].number,
+                document,
+            )
+        )
+    for affix, where in ((_PREFIX, "begins"), (_SUFFIX, "ends")):
+        found = {match and match[1] for item in items for match in map(affix.search, item.words)}
+        if len(items) > 1 and len(found) == 1 and (same := found.pop()):
+            lines.remarks.append(
+                f"{name}: every word {where} with {same!r}, which is read as a part of it; remove "
+                "it if it is none"
+            )
+    examples = Sentences(
+        name, (column_name(word_at + 1),), column_name(tag_at + 1), items, word_a_line=True
+    )
+    examples.notes.extend(lines.notes())
+    return examples
+
+
+def _begins_with_comment(sentence: tuple[list[Line], int | None]) -> bool:
+    """Tell whether the first line of a sentence begins with ``#``, as comments with as many columns
+    as words have (MultiCoNER)."""
+    return sentence[0][0].cells[0] == "#"
+
+
+def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
+    """Yield the lines of the words of each sentence, and the number of its document, None before
+    the first line that begins one."""
+    block: list[Line] = []
+    document: int | None = None
+    for line in lines:
+        if line.kind == "word":
+            block.append(line)
+        elif line.kind not in ("comment", "range"):
+            if block:
+                yield block, document
+                block = []
+            if line.kind == "document":
+                document = 0 if document is None else document + 1
+    if block:
+        yield block, document
+
+
+def _from_json(table: Table, columns: WordColumns) -> Sentences:
+    words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "text_columns")
+    tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "label_column")
+    examples = Sentences(table.name, (words_key,), tags_key)
+    names = table.class_names(tags_key)
+    for row in table:
+        words = json_words(table.name, row, words_key)
+        tags = _json_tags(table.name, row, tags_key, names)
+        if len(words) != len(tags):
+            raise BertineError(
+                f"{table.name}:{row.line}: {counted(len(words), 'word')} ({words_key}), but "
+                f"{counted(len(tags), 'tag')} ({tags_key}); each word needs one"
+            )
+        if not all(tags):
+            raise BertineError(
+                f"{table.name}:{row.line}: the tag of word {tags.index('') + 1} is empty"
+            )
+        for tag in tags:
+            refuse_damaged(tag, f"{table.name}:{row.line}", "tag")
+        examples.items.append(Sentence(words, tags, row.line))
+    return examples
+
+
+def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
+    """Return the list of texts under `key`.
+
+    Raises:
+        BertineError: there is no such key, or it holds something else.
+    """
+    if key not in row.values:
+        raise BertineError(missing_column(f"{name}:{row.line}", list(row.values), key))
+    value = row.values[key]
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        raise BertineError(
+            f'{name}:{row.line}: {key!r} must be a list of texts, like ["Ada", "wrote"]'
+        )
+    return tuple(value)
+
+
+def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tags under `key`: texts, or numbers that stand for `names`."""
+    value = row.values.get(key)
+    if isinstance(value, list) and value and all(type(part) is int for part in value):
+        if not names:
+            raise BertineError(
+                f"{name}:{row.line}: {key!r} holds numbers, and nothing says which tags they stand "
+                "for; write the tags themselves"
+            )
+        wrong = [part for part in value if not 0 <= part < len(names)]
+        if wrong:
+            raise BertineError(
+                f"{name}:{row.line}: {key!r} holds {wrong[0]}, but its names are those of 0 to "
+                f"{len(names) - 1}"
+            )
+        return tuple(names[part].strip() for part in value)
+    return tuple(tag.strip() for tag in json_words(name, row, key))
+
+
+def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
+    for key in keys:
+        if key in table.columns:
+            return key
+    raise BertineError(
+        f"{table.name}: cannot tell which key holds the {what}; name it with {_option(name)}; the "
+        f"keys are {listed(table.columns)}"
+    )
+
+
+def find_tagged(data: Data) -> Splits:
+    """Find the files of a data set: one file is training data; a folder as
+    :func:`~bertine.data.examples.find_splits` has it, with the suffixes of column files too, or
+    under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
+
+    Raises:
+        BertineError: the path is missing, or it is not clear which of its files are meant.
+    """
+    if isinstance(data, str | Path) and Path(data).is_dir():
+        files_of = {part: sorted(Path(data).glob(f"*{end}")) for part, end in _OFFICIAL.items()}
+        if len(files_of["train"]) == 1 and all(len(files) <= 1 for files in files_of.values()):
+            return Splits(**{part: files[0] for part, files in files_of.items() if files})
+    return find_splits(data, more=SUFFIXES)

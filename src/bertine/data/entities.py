@@ -1,0 +1,560 @@
+"""Entities in sequences of tags: the schemes they are written in, and their scores.
+
+A tag is ``O``, or a prefix and a type, ``B-person``; the type may be missing. What an entity is
+follows ``conlleval``, the scorer of the CoNLL-2000 to 2003 tasks, for every sequence, also one
+that no scheme allows: an ``I-person`` after an ``O`` or after another type begins an entity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.core.names import TagScheme
+from bertine.core.rng import generator
+from bertine.data.examples import Examples, staying
+
+# Spellings of the tags that mark entities.
+#
+# ``B-PER`` is how they are read. People also write the letters of other schemes (BILOU, BMES),
+# other signs (``B_PER``), small letters (``b-per``), the type first (``PER-B``), and ``0`` or
+# ``_`` for ``O``. Tags are read so only where all of them are in one spelling: a single one that
+# differs is more likely a mistake, and parts of speech are none of it.
+
+#: The tag of a word that is in no entity, and what is written in its place.
+OUTSIDE = "O"
+_OUTSIDE = (OUTSIDE, "o", "0", "_", "-")
+
+#: Schemes that are IOBES in other letters, and what each letter is there.
+_LETTERS: Mapping[str, Mapping[str, str]] = {
+    "IOBES": {"B": "B", "I": "I", "E": "E", "S": "S"},
+    "BILOU": {"B": "B", "I": "I", "L": "E", "U": "S"},
+    "BMES": {"B": "B", "M": "I", "E": "E", "S": "S"},
+    "BMEWO": {"B": "B", "M": "I", "E": "E", "W": "S"},
+}
+#: The usual spelling, whose type may be missing, and others.
+_USUAL = re.compile(r"(?P<letter>[A-Z])(-(?P<type>.*))?", re.DOTALL)
+_OTHERS = [
+    re.compile(sign.join(order).replace("A", first).replace("Z", last), re.DOTALL)
+    for first, last in ("AZ", "az")
+    for order in ((r"(?P<letter>[A-Z])", "(?P<type>.+)"), ("(?P<type>.+)", r"(?P<letter>[A-Z])"))
+    for sign in ("-", "_", ":", r"\.", "/", r"\|")
+]
+_BARE = re.compile(r"(?P<letter>[a-z])(?P<type>)")
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The way in which the tags of a data set are written.
+
+    Attributes:
+        letters: the scheme whose letters they have; IOBES where it is IOB1 or IOB2, too.
+        tags: each of them, and the same in the usual spelling with the letters of IOBES.
+    """
+
+    letters: str
+    tags: Mapping[str, str]
+
+    @property
+    def unusual(self) -> str:
+        """Write "'B_PER' for B-PER"; "" where nothing but letters is unusual."""
+        pairs = sorted(self.tags.items(), key=lambda pair: (pair[1] == OUTSIDE, pair))
+        for tag, usual in pairs:
+            if tag[1:] != usual[1:] or not tag[0].isupper():
+                return f"{tag!r} for {usual}"
+        return ""
+
+
+def spelling_of(tags: Collection[str]) -> Spelling | None:
+    """Find how the tags of a data set are written; None where they mark no entities."""
+    outside = next((tag for tag in _OUTSIDE if tag in tags), None)
+    marks = [tag for tag in tags if tag != outside]
+    for pattern in (_USUAL, *_OTHERS, _BARE):
+        found = [match for match in map(pattern.fullmatch, marks) if match]
+        used = {match["letter"].upper() for match in found}
+        name = next((name for name in _LETTERS if used <= _LETTERS[name].keys()), None)
+        if len(found) < len(marks) or name is None:
+            continue
+        usual = pattern is _USUAL and outside in (None, OUTSIDE) and name in ("IOBES", "BILOU")
+        typed = all(match["type"] for match in found)
+        if not (usual and (typed or used & {"B", "I"})) and not _mark_entities(
+            used, outside is not None, typed=typed
+        ):
+            continue
+        letters = _LETTERS[name]
+        read = {} if outside is None else {outside: OUTSIDE}
+        for tag, match in zip(marks, found, strict=True):
+            kind = match["type"]
+            read[tag] = letters[match["letter"].upper()] + (f"-{kind}" if kind else "")
+        return Spelling(name, read) if len({*read.values()}) == len(read) else None
+    return None
+
+
+def _mark_entities(letters: Collection[str], outside: bool, *, typed: bool) -> bool:
+    """Tell whether tags in an unusual spelling mark entities: they begin some, and there are words
+    inside or outside of them; tags without types, which are but a letter, do more."""
+    begins = "B" in letters or (typed and "I" in letters)
+    return begins and (len(letters) > 1 or (outside and typed))
+
+
+def strange_tags(counts: Counter[str]) -> set[str]:
+    """Find the tags, of so many words each, that keep the others from being read as those of
+    entities: what is in another spelling than most, or has another scheme's letters; none where
+    most mark no entities anyway."""
+    marks = {tag for tag in counts if tag not in _OUTSIDE[:2]}
+    total = sum(counts[tag] for tag in marks)
+
+    def written_so(pattern: re.Pattern[str]) -> set[str]:
+        found = {tag: pattern.fullmatch(tag) for tag in marks}
+        return {tag for tag, match in found.items() if match and _is_mark(match)}
+
+    def words(tags: Collection[str]) -> int:
+        return sum(counts[tag] for tag in tags)
+
+    usual = written_so(_USUAL)
+    most = max((usual, *map(written_so, _OTHERS)), key=words)
+    begins = most == usual and any(tag.startswith(("B-", "I-")) for tag in most)
+    if not most or (not begins and 2 * words(most) < total):
+        return set()
+    return marks - most or {tag for tag in marks if tag[0].upper() not in _LETTERS["IOBES"]}
+
+
+def _is_mark(match: re.Match[str]) -> bool:
+    """Tell whether a tag has a type, and a letter of some scheme."""
+    letter = match["letter"].upper()
+    return bool(match["type"]) and any(letter in letters for letters in _LETTERS.values())
+
+
+# Words of plain text, for models that tag words.
+#
+# Tagged corpora are in words already; this is for text that is not. Roughly as those corpora have
+# it: what white space separates, with punctuation at its ends apart, and ``'s``; Chinese
+# characters one by one.
+
+_RUN = re.compile(r"\S+")
+#: Chinese characters as BERT's published tokenizer sets them apart, the rare planes included.
+_CHINESE = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+_POSSESSIVE = re.compile(r"['\u2019][sS]$")
+#: What begins a word of social media and stays with it: @name, #topic.
+_MARKS = "@#"
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Find the words of `text` in their order: begin and end of each, in characters."""
+    words: list[tuple[int, int]] = []
+    for run in _RUN.finditer(text):
+        begin = run.start()
+        for match in _CHINESE.finditer(text, begin, run.end()):
+            words.extend(_parts(text, begin, match.start()))
+            words.append(match.span())
+            begin = match.end()
+        words.extend(_parts(text, begin, run.end()))
+    return words
+
+
+def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Split a run without white space and Chinese characters: punctuation, word, ending,
+    punctuation."""
+    start, stop = begin, end
+    while start < stop and _words_is_mark(text[start]):
+        if text[start] in _MARKS and start + 1 < stop and not _words_is_mark(text[start + 1]):
+            break
+        start += 1
+    while stop > start and _words_is_mark(text[stop - 1]):
+        stop -= 1
+    yield from _equal_runs(text, begin, start)
+    if start < stop:
+        ending = _POSSESSIVE.search(text[start:stop])
+        cut = start + ending.start() if ending and ending.start() else stop
+        yield start, cut
+        if cut < stop:
+            yield cut, stop
+    yield from _equal_runs(text, stop, end)
+
+
+def _equal_runs(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Split punctuation, sign by sign; equal ones in a row ("...") are one word."""
+    while begin < end:
+        after = begin + 1
+        while after < end and text[after] == text[begin]:
+            after += 1
+        yield begin, after
+        begin = after
+
+
+def _words_is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"
+
+
+#: How entities are written: IOB1 (Ramshaw and Marcus 1995; ``B-`` only between two entities of one
+#: type), IOB2 (``B-`` at every beginning), IOBES (also ``E-`` at ends and ``S-`` for single words;
+#: BILOU and BMES are the same in other letters). Plain: no entities, a tag is a tag (parts of
+#: speech).
+Scheme = TagScheme
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+_TAG = re.compile(r"O|[BIES](?:-.*)?", re.DOTALL)
+# Of schemes that fit equally well the first is taken.
+_TRIED: tuple[Scheme, ...] = ("IOB2", "IOB1", "IOBES")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Entity:
+    """The words from `begin` to before `end`, and what they name together."""
+
+    begin: int
+    end: int
+    type: str
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Split ``"B-creative-work"`` into ``("B", "creative-work")``, ``"O"`` into ``("O", "")``."""
+    prefix, _, kind = tag.partition("-")
+    return prefix, kind
+
+
+def joined_tag(prefix: str, kind: str) -> str:
+    """Undo :func:`split_tag`."""
+    return f"{prefix}-{kind}" if kind else prefix
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """Find the entities of a sequence of tags of any scheme but plain, in their order.
+
+    The rules are those of ``conlleval``: an entity ends before ``O``, ``B``, ``S`` and another
+    type, and after ``E`` and ``S``; it begins at ``B`` and ``S``, and at any other tag that follows
+    an end or an ``O``.
+    """
+    spans: list[Entity] = []
+    begin = 0
+    before, kind_before = "O", ""
+    for word, tag in enumerate([*tags, "O"]):
+        prefix, kind = split_tag(tag)
+        apart = (
+            prefix in ("O", "B", "S") or before in ("O", "E", "S") or kind != kind_before
+        )  # this word belongs to no entity of the word before
+        if apart:
+            if before != "O":
+                spans.append(Entity(begin, word, kind_before))
+            begin = word
+        before, kind_before = prefix, kind
+    return spans
+
+
+def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
+    """Write entities that do not overlap, in their order, as `length` tags.
+
+    Raises:
+        ValueError: `scheme` is plain, which has no entities.
+    """
+    if scheme == "plain":
+        raise ValueError("plain tags have no entities")
+    tags = ["O"] * length
+    last: Entity | None = None
+    for entity in found:
+        size = entity.end - entity.begin
+        prefixes = ["B", *["I"] * (size - 1)]
+        if scheme == "IOB1":
+            touches = last is not None and (last.end, last.type) == (entity.begin, entity.type)
+            prefixes[0] = "B" if touches else "I"
+        elif scheme == "IOBES":
+            prefixes[-1] = "E" if size > 1 else "S"
+        for word, prefix in enumerate(prefixes, entity.begin):
+            tags[word] = joined_tag(prefix, entity.type)
+        last = entity
+    return tags
+
+
+def misfits(tags: Sequence[str], scheme: Scheme) -> int:
+    """Count how many of `tags` the scheme would write otherwise: 0 where they keep its rules."""
+    expected = encode(entities(tags), len(tags), scheme)
+    return sum(tag != other for tag, other in zip(tags, expected, strict=True))
+
+
+def is_entity_tag(tag: str) -> bool:
+    """Tell whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
+    return _TAG.fullmatch(tag) is not None
+
+
+def may_follow(before: str | None, after: str) -> bool:
+    """Tell whether the tag `after` may come after `before` in IOB2 (None: first in a sentence): an
+    ``I-`` only after the ``B-`` or ``I-`` of its type. Plain tags may all."""
+    prefix, kind = split_tag(after)
+    if prefix != "I" or not is_entity_tag(after):
+        return True
+    return before is not None and before != OUTSIDE and split_tag(before)[1] == kind
+
+
+def ordered_tags(tags: set[str]) -> list[str]:
+    """Sort plain tags by name; O, then B and I of each type by its name: a type whose every entity
+    is one word in training may be longer elsewhere."""
+    if not all(map(is_entity_tag, tags)):
+        return sorted(tags)
+    kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
+    inside = [f"{prefix}-{kind}" if kind else prefix for kind in kinds for prefix in "BI"]
+    return [OUTSIDE, *inside]
+
+
+def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
+    """Find the scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
+
+    Plain, with none, where a tag is none of an entity. BILOU and BMES count as IOBES.
+    """
+    usual = _as_usual(sequences)
+    if usual is None:
+        return "plain", 0
+    counts = {scheme: sum(misfits(tags, scheme) for tags in usual) for scheme in _TRIED}
+    best = min(_TRIED, key=lambda scheme: counts[scheme])
+    return best, counts[best]
+
+
+def _as_usual(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]] | None:
+    """Return the `sequences` in the usual spelling, with the letters of IOBES; None where tags mark
+    no entities."""
+    spelling = spelling_of({tag for tags in sequences for tag in tags})
+    if spelling is None:
+        return None
+    return [[spelling.tags[tag] for tag in tags] for tags in sequences]
+
+
+def to_iob2(
+    sequences: Sequence[Sequence[str]], scheme: str | None, source: str
+) -> tuple[list[list[str]], Scheme, int]:
+    """Read tags and write them as IOB2, with the same entities; plain ones stay as they are.
+
+    Args:
+        sequences: of tags, one a sentence.
+        scheme: that they are written in; None: detected.
+        source: names them in messages.
+
+    Returns:
+        The sequences, the scheme they were in, and how many tags did not keep its rules (they are
+        read as ``conlleval`` reads them).
+
+    Raises:
+        BertineError: there is no such scheme, or a tag is none of its tags.
+    """
+    if scheme is None:
+        known, wrong = detect(sequences)
+    else:
+        if scheme not in SCHEMES:
+            raise BertineError(f"unknown tag scheme {scheme!r}; known: {', '.join(SCHEMES)}")
+        known, wrong = next(name for name in SCHEMES if name == scheme), 0
+    if known == "plain":
+        return [list(tags) for tags in sequences], known, 0
+    usual = _as_usual(sequences)
+    if usual is None:
+        counts = Counter(tag for tags in sequences for tag in tags)
+        strange = strange_tags(counts) or {tag for tag in counts if not is_entity_tag(tag)}
+        first = next(tag for tag in counts if tag in strange)
+        raise BertineError(
+            f"{source}: the tag {first!r} is none of {known}; is that the tag column? "
+            "(for tags that mark no entities name the scheme plain)"
+        )
+    if scheme is not None:
+        wrong = sum(misfits(tags, known) for tags in usual)
+    return [encode(entities(tags), len(tags), "IOB2") for tags in usual], known, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Entities (or words) that are `correct`, of those `predicted` and those `true`."""
+
+    correct: int = 0
+    predicted: int = 0
+    true: int = 0
+
+    @property
+    def precision(self) -> float:
+        """The share correct / predicted; 0 where nothing is predicted."""
+        return self.correct / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share correct / true; 0 where there is nothing to find."""
+        return self.correct / self.true if self.true else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of both; 0 where nothing is correct."""
+        both = self.predicted + self.true
+        return 2 * self.correct / both if both else 0.0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.correct + other.correct,
+            self.predicted + other.predicted,
+            self.true + other.true,
+        )
+
+
+def entity_counts(
+    truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
+) -> dict[str, Counts]:
+    """Count each type of entity, sorted by name; an entity is correct where begin, end and
+    type are (Tjong Kim Sang and De Meulder 2003; ``conlleval``).
+
+    Args:
+        truth: the true tags of N sentences, of any scheme but plain.
+        guesses: the predicted ones, of the same lengths.
+
+    Raises:
+        ValueError: a sentence has another number of predicted than of true tags.
+    """
+    correct: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    true: Counter[str] = Counter()
+    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
+        if len(true_tags) != len(guessed_tags):
+            raise ValueError(f"{len(true_tags)} true tags, but {len(guessed_tags)} predicted ones")
+        expected, guessed = set(entities(true_tags)), set(entities(guessed_tags))
+        true.update(entity.type for entity in expected)
+        predicted.update(entity.type for entity in guessed)
+        correct.update(entity.type for entity in expected & guessed)
+    return {
+        kind: Counts(correct[kind], predicted[kind], true[kind])
+        for kind in sorted({*true, *predicted})
+    }
+
+
+def tag_counts(
+    truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
+) -> dict[str, Counts]:
+    """Count words for each tag, sorted by name: the scores of plain tags."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
+        pairs.update(zip(true_tags, guessed_tags, strict=True))
+    names = sorted({name for pair in pairs for name in pair})
+    return {
+        name: Counts(
+            pairs[name, name],
+            sum(count for (_, guessed_tag), count in pairs.items() if guessed_tag == name),
+            sum(count for (true_tag, _), count in pairs.items() if true_tag == name),
+        )
+        for name in names
+    }
+
+
+# Sentences of words with a tag each: what tagging is trained and judged on.
+
+#: From so many documents on, some of them are held out and not single sentences.
+_DOCUMENTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words, with a tag each (None when unknown).
+
+    `line` is the line of the first word, for messages; `document` the number of the document in
+    its file, None where the file tells no documents.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+    line: int = 0
+    document: int | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The words as one text, with spaces between them."""
+        return (" ".join(self.words),)
+
+    @property
+    def label(self) -> tuple[str, ...] | None:
+        """The tags: what a prediction is compared with."""
+        return self.tags
+
+
+@dataclass
+class Sentences(Examples[Sentence]):
+    """The sentences of one file in their order. Tags of entities are IOB2, whatever the file has.
+
+    Attributes:
+        scheme: of the tags in the file.
+        word_a_line: whether each word has a line of its own, as in column files.
+        met: what cutting them into pieces and windows met, by name; see
+            :func:`bertine.tasks.tagged_words.met_notes`.
+    """
+
+    scheme: Scheme = "plain"
+    word_a_line: bool = False
+    met: Counter[str] = field(default_factory=Counter)
+
+    def fingerprint(self) -> str:
+        """Compute SHA-256 of words, tags and documents in their order, as hex digits."""
+        digest = hashlib.sha256()
+        for item in self.items:
+            content = repr((item.words, item.tags, item.document))
+            digest.update(content.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+    def where(self, item: Sentence, word: int) -> str:
+        """Name file and line of a word, for messages."""
+        return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
+
+    def hold_out(
+        self,
+        share: float,
+        seed: int,
+        *,
+        stratify: bool = True,
+        known: Collection[int] = (),
+    ) -> tuple[Sentences, Sentences]:
+        """Split off about a `share` of the sentences: whole documents where there are twenty or
+        more, else single sentences; every tag stays in the first part.
+
+        Sentences that are `known`, and their documents, stay in the first part, as
+        :meth:`Examples.hold_out` has it. The same arguments give the same parts.
+
+        Raises:
+            BertineError: there is nothing that can be split off.
+        """
+        by_document = len({item.document for item in self.items}) >= _DOCUMENTS
+        units: dict[tuple[str, int], list[Sentence]] = {}
+        for number, item in enumerate(self.items):
+            key = ("sentence", number)
+            if by_document and item.document is not None:
+                key = ("document", item.document)
+            units.setdefault(key, []).append(item)
+        left = Counter(tag for item in self.items for tag in item.tags or ())
+        wanted = max(1, round(share * len(self)))
+        stay = staying(units, known, wanted)
+        names = list(units)
+        held: set[tuple[str, int]] = set()
+        taken = 0
+        for index in generator(seed, "hold-out").permutation(len(names)).tolist():
+            unit = units[names[index]]
+            if names[index] in stay:
+                continue
+            own = Counter(tag for item in unit for tag in item.tags or ())
+            if taken + len(unit) > max(wanted, 1.5 * wanted if by_document else wanted):
+                continue
+            if all(left[tag] > count for tag, count in own.items()):
+                left.subtract(own)
+                held.add(names[index])
+                taken += len(unit)
+            if taken >= wanted:
+                break
+        if stay and not held:  # each of the others has a tag that is nowhere else
+            return self.hold_out(share, seed)
+        if not held:
+            raise BertineError(
+                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'sentence')} "
+                "without losing a tag; give a folder with a training and a validation file"
+            )
+        first = [item for name in names if name not in held for item in units[name]]
+        second = [item for name in names if name in held for item in units[name]]
+        source = f"{self.source} (held out)"
+        return (
+            replace(self, items=first, met=Counter()),
+            replace(self, source=source, items=second, notes=[], met=Counter()),
+        )

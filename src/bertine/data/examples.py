@@ -1,0 +1,695 @@
+"""Labelled examples, and which columns of a table hold them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from bertine.core.console import briefly, counted, visible_list
+from bertine.core.errors import BertineError
+from bertine.core.files import os_errors
+from bertine.core.names import option, text_option
+from bertine.core.rng import generator
+from bertine.data.in_memory import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.data.lines import first_numbers
+from bertine.data.parquet import SUFFIXES as PARQUET
+from bertine.data.parquet import find_parts
+from bertine.data.streams import COMPRESSIONS, MissingColumn, encodable, require_columns, untold
+from bertine.data.tables import Table, TableRow
+
+# Labels as the column of a table has them: class names that the `datasets` library writes beside
+# a Parquet table (its ``ClassLabel``), in place of the numbers in the column; truth values as
+# they are spelled in the labels that are known; none with a damaged character.
+
+#: The number by which the library marks a row without a label.
+UNLABELLED = -1
+#: So many names are in a message.
+_SHOWN = 10
+
+
+class ClassLabels:
+    """The labels of one column of a table, as its rows are read.
+
+    Args:
+        table: whose rows they are.
+        column: of the labels: a number, or a list of them, in each row.
+        known: the labels that a model, or the training file, has. If the names of the file are
+            none of these, the numbers themselves are the labels, as when there are no names. Empty:
+            the numbers are meant (a score, the place of a choice). None: none is known yet.
+
+    Attributes:
+        names: that are the labels, in the order of their numbers; empty where none are.
+    """
+
+    def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
+        self._name, self._column, self._known = table.name, column, known
+        self._of_file = tuple(name.strip() for name in table.class_names(column))  # as labels are
+        fits = known is None or not set(known).isdisjoint(self._of_file)
+        self.names = self._of_file if fits else ()
+        #: true and false as the known labels spell them: a frame's True is "True" in its csv.
+        self._truth_values = {
+            label.lower(): label for label in known or () if label.lower() in ("true", "false")
+        }
+        self._numbered = False
+        self._rows = 0
+        self._unlabelled: list[int] = []
+
+    def rows(self, rows: Iterable[TableRow]) -> Iterator[TableRow]:
+        """Yield `rows` with the names in place of the numbers and truth values as they are known,
+        without those that are marked as unlabelled.
+
+        Raises:
+            BertineError: a number has no name; a label has a damaged character; all rows are
+                marked as unlabelled.
+        """
+        marked = bool(self._of_file) and str(UNLABELLED) not in (self._known or ())
+        for row in rows:
+            self._rows += 1
+            value = row.values.get(self._column)
+            if marked and type(value) is int and value == UNLABELLED:
+                self._unlabelled.append(row.line)
+                continue
+            label = self._label(value, row.line)
+            if label is not value:
+                row = replace(row, values={**row.values, self._column: label})
+            yield row
+        if self._unlabelled and len(self._unlabelled) == self._rows:
+            raise BertineError(
+                f"{self._name}: no row has a label: {self._column!r} is {UNLABELLED} in all "
+                f"{self._rows}, by which the datasets library marks what has none"
+            )
+
+    def _label(self, value: Any, line: int) -> Any:
+        """Return a value as the label that it stands for, a list with each of its own."""
+        if isinstance(value, list):
+            return [self._label(inner, line) for inner in value]
+        if type(value) is int and self.names:
+            return self._named(value, line)
+        if isinstance(value, bool):
+            return self._truth_values.get(str(value).lower(), value)
+        if not isinstance(value, str) or self._known == ():
+            return value
+        text = value.strip()
+        refuse_damaged(text, f"{self._name}:{line}", f"label in {self._column!r}")
+        if text.lower() in self._truth_values and text not in (self._known or ()):
+            return self._truth_values[text.lower()]
+        return value
+
+    def _named(self, value: int, line: int) -> str:
+        self._numbered = True
+        if not 0 <= value < len(self.names):
+            raise BertineError(
+                f"{self._name}:{line}: {self._column!r} holds {value}, but its names are those of "
+                f"0 to {len(self.names) - 1}"
+            )
+        return self.names[value]
+
+    def notes(self) -> list[str]:
+        """Say what a person should know, once the rows are read: that names, or in spite of names
+        numbers, were taken, where that is not what is known already; and the rows left out."""
+        notes = []
+        shown = visible_list(self._of_file[:_SHOWN]) + ", …" * (len(self._of_file) > _SHOWN)
+        if self._known is None and self._numbered:
+            notes.append(
+                f"{self._name}: the numbers in {self._column!r} stand for the names that the file "
+                f"gives with them, which are the labels: {shown}"
+            )
+        if self._known and self._of_file and not self.names:
+            notes.append(
+                f"{self._name}: the names that the file gives for the numbers in "
+                f"{self._column!r} ({shown}) are none of the known labels, so the numbers are "
+                "taken for these"
+            )
+        if count := len(self._unlabelled):
+            notes.append(
+                f"{self._name}: {count} of {self._rows} rows have no label ({self._column!r} is "
+                f"{UNLABELLED}) and were left out ({first_numbers(self._unlabelled, what='rows')})"
+            )
+        return notes
+
+
+def refuse_damaged(label: str, where: str, what: str) -> None:
+    """Refuse a label or a tag with a damaged character, by which several would become one.
+
+    Args:
+        where: it stands.
+        what: it is, for the message.
+
+    Raises:
+        BertineError: it has one.
+    """
+    if "\ufffd" in label or not encodable(label):
+        raise BertineError(
+            f"{where}: the {what} is {briefly(label)}, with a damaged character (U+FFFD, where "
+            "bytes were not UTF-8, or half a surrogate pair); correct it"
+        )
+
+
+# The files of a data folder: which one is for training, for validation and for testing.
+
+#: The last one only where there is no other: SQuAD's files may lie beside a table.
+_KINDS = (".csv", ".tsv", ".jsonl", ".txt", ".json")
+_SUFFIXES = (*(kind + packed for kind in _KINDS for packed in ("", *COMPRESSIONS)), *PARQUET)
+#: The name of a file that somebody may take for a part of the data.
+_LIKE_A_PART = re.compile(
+    r"(?:.*[-_. ])?(?:train|training|eval|evaluation|valid|validation|validate|val|dev|devel|"
+    r"development|test|testing|held[-_]?out)(?:\d*|[-_. ].*)",
+    re.IGNORECASE,
+)
+#: So many files are named where they do not help.
+_SPLITS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The files of a data set, or its tables in memory; None where there is none."""
+
+    train: Path | GivenTable | None = None
+    validation: Path | GivenTable | None = None
+    test: Path | GivenTable | None = None
+
+
+def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
+    """Find the files of a data set: one file is the training set; in a folder, ``train``,
+    ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl, .json,
+    .txt or .parquet; or Parquet as on the Hugging Face hub, one table in several parts
+    (``train-00000-of-00002.parquet``). What the folder has not, its only folder that has it gives
+    (``data``). A table in memory is the training set.
+
+    All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
+
+    Raises:
+        BertineError: the path is missing, has none of these files, two for the same part, or not
+            all parts of a table.
+    """
+    if isinstance(path, GivenTable):
+        return Splits(train=path)
+    if isinstance(path, GivenParts):
+        return Splits(path.train, path.validation, path.test)
+    path = Path(path)
+    with os_errors(path, "looking for its files"):
+        if not path.exists():
+            raise BertineError(f"{path}: no such file or folder")
+        if not path.is_dir():
+            return Splits(train=path)
+        suffixes = dict.fromkeys(
+            (*_SUFFIXES, *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)))
+        )
+        return _in_folder(path, tuple(suffixes)) or _in_folder_below(path, tuple(suffixes))
+
+
+def _in_folder(path: Path, suffixes: Sequence[str]) -> Splits | None:
+    parts: dict[str, Path | None] = {}
+    for part, names in SPLIT_NAMES.items():
+        there = [path / f"{name}{suffix}" for name in names for suffix in suffixes]
+        there = [file for file in there if file.is_file()]
+        there += [table for name in names if (table := find_parts(path, name)) is not None]
+        files = [file for file in there if ".json" not in file.suffixes] or there
+        if len(files) > 1:
+            raise BertineError(
+                f"{path}: both {files[0].name} and {files[1].name} could be the {part} part; "
+                "name the file itself"
+            )
+        parts[part] = files[0] if files else None
+    return Splits(**parts) if any(parts.values()) else None
+
+
+def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
+    """Find the files in the one folder of `path` that has some."""
+    found = {
+        folder.name: splits
+        for folder in sorted(path.iterdir())
+        if folder.is_dir() and not folder.name.startswith(".")
+        if (splits := _in_folder(folder, suffixes)) is not None
+    }
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise BertineError(
+            f"{path}: its folders {_first_names(list(found))} have training or test files; name one"
+        )
+    tables = [file.name for file in sorted(path.iterdir()) if file.name.endswith(tuple(suffixes))]
+    there = f"; it has {_first_names(tables)}" if tables else ""
+    raise BertineError(
+        f"{path}: found no train, validation or test file "
+        f"({', '.join(dict.fromkeys((*_KINDS, '.parquet', *suffixes[len(_SUFFIXES) :: 4])))}) in it"
+        f"{there}"
+    )
+
+
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_SPLITS_SHOWN], *["…"] * (len(names) > _SPLITS_SHOWN)])
+
+
+def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
+    """Choose what a model is judged on: the file or table itself; of a folder or of several parts
+    the one for validation, else the one for testing.
+
+    Raises:
+        BertineError: there is but training data; what `find` raises.
+    """
+    splits = find(data)
+    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
+    table = (splits.validation or splits.test) if parts else splits.train
+    if table is None:
+        unused = "".join(f"; {note}" for note in unused_note(data, {str(splits.train)}))
+        raise BertineError(
+            f"{data}: holds only training data; to evaluate on it, name the file itself{unused}"
+        )
+    return table
+
+
+def unused_note(data: Data, used: Collection[str]) -> list[str]:
+    """Say which files of a data folder are not used, though by their names they might be meant
+    for a part of the data.
+
+    Args:
+        used: the paths of files that are; other files with their suffixes may be meant, too.
+    """
+    if not isinstance(data, str | Path) or not Path(data).is_dir():
+        return []
+    suffixes = (*_SUFFIXES, *filter(None, (Path(file).suffix for file in used)))
+    with os_errors(data, "looking for its files"):
+        unused = [
+            file.name
+            for file in sorted(Path(data).iterdir())
+            if file.name.endswith(suffixes) and file.is_file() and str(file) not in used
+            if (stem := file.name.split(".")[0]) not in SPLIT_NAMES["test"] and "-of-" not in stem
+            if _LIKE_A_PART.fullmatch(stem)
+        ]
+    if not unused:
+        return []
+    are = "is" if len(unused) == 1 else "are"
+    return [
+        f"{data}: {_first_names(unused)} {are} not used (the files of a data folder are called "
+        f"train, {', '.join(SPLIT_NAMES['validation'])} and test)"
+    ]
+
+
+# Rows as numbers, by which a model directory knows those that the model was trained on, in
+# whatever order, part or file they come back.
+#
+# A number is a hash of 32 bits of the texts of a row: blanks, case, and which text of a pair
+# comes first make no difference, and the label none. Where ten thousand rows are known, another
+# one is taken for one of them once in 400,000 times.
+
+#: The key of the facts of a training. It holds the rows of this one, and those of the models that
+#: it began as or learned from.
+ROWS = "rows"
+_OWN, _BEFORE = "own", "before"
+#: The setting of a run that has how many rows are known of the models that it begins with; absent:
+#: none, or an earlier Bertine began the run, which held out whatever rows.
+KNOWN = "known_rows"
+#: Of more rows than that the numbers are not kept.
+_MOST = 2_000_000
+#: Up to this share of rows is no word worth: single texts come twice in many files.
+_SHARE = 0.05
+
+
+Unit = TypeVar("Unit", bound=Hashable)
+
+
+def text_key(item: Any) -> tuple[str, ...]:
+    """Return what texts that read the same have in common."""
+    return tuple(" ".join(text.split()).casefold() for text in item.texts)
+
+
+def row_number(item: Any) -> int:
+    """Return the number of a row with ``texts``."""
+    key = repr(sorted(text_key(item))).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(key, digest_size=4).digest(), "little")
+
+
+def row_numbers(items: Iterable[Any]) -> frozenset[int]:
+    """Return the numbers of rows."""
+    return frozenset(map(row_number, items))
+
+
+def rows_as_facts(own: Collection[int], before: Collection[int] = ()) -> dict[str, Any]:
+    """Return what ``bertine.json`` keeps, under `ROWS`, of the rows that a model was trained on;
+    nothing of millions.
+
+    Args:
+        own: the numbers of the rows of this training.
+        before: those of the models that it began as or learned from.
+    """
+    named = {_OWN: own, _BEFORE: before}
+    return {name: _written(rows) for name, rows in named.items() if 0 < len(rows) <= _MOST}
+
+
+def rows_in_facts(facts: Mapping[str, Any]) -> tuple[frozenset[int], frozenset[int]]:
+    """Read from the facts of a training the rows of this one, and those of the models before;
+    none where they are damaged or not there."""
+    kept = facts.get(ROWS)
+    kept = kept if isinstance(kept, Mapping) else {}
+    return _read(kept.get(_OWN)), _read(kept.get(_BEFORE))
+
+
+def _written(rows: Collection[int]) -> str:
+    return base64.b64encode(np.array(sorted(rows), dtype="<u4").tobytes()).decode()
+
+
+def _read(written: Any) -> frozenset[int]:
+    try:
+        raw = base64.b64decode(written, validate=True)
+        return frozenset(np.frombuffer(raw, dtype="<u4").tolist())
+    except (TypeError, ValueError, binascii.Error):
+        return frozenset()
+
+
+def staying(units: Mapping[Unit, Sequence[Any]], known: Collection[int], wanted: int) -> set[Unit]:
+    """Return which units of rows, such as documents, are not to be held out, as one of their rows
+    is known; none where the others have fewer than half of the rows that are wanted."""
+    if not known:
+        return set()
+    stay = {name for name, rows in units.items() if any(row_number(row) in known for row in rows)}
+    others = sum(len(rows) for name, rows in units.items() if name not in stay)
+    return stay if 2 * others >= wanted else set()
+
+
+def count_known(items: Iterable[Any], known: Collection[int]) -> int:
+    """Count the rows whose numbers are `known`; 0 of few."""
+    return share_of([row_number(item) for item in items] if known else [], known)
+
+
+def share_of(numbers: Sequence[int], known: Collection[int]) -> int:
+    """Count the numbers that are `known`; 0 of few."""
+    count = sum(number in known for number in numbers)
+    return count if count > _SHARE * len(numbers) else 0
+
+
+#: Usual names of the text columns and of the label column, tried in this order.
+TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("text", "text_pair"),
+    ("text_a", "text_b"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("text",),
+    ("sentence",),
+)
+LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One text, or a pair of texts, with its label (None when unknown).
+
+    `line` is the line of the source file, for messages; `weight` how much it counts in the loss,
+    which is 1 on average.
+    """
+
+    texts: tuple[str, ...]
+    label: str | None = None
+    line: int = 0
+    weight: float = field(default=1.0, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SoftExample(Example):
+    """One text, or a pair of texts, with the probability of each label, of which `label` is the
+    most probable."""
+
+    probabilities: tuple[float, ...] = ()
+
+
+#: What one example is: an :class:`Example`, or what another kind of task reads.
+Item = TypeVar("Item")
+
+
+@dataclass
+class Examples(Generic[Item]):
+    """The examples of one file in their order, the columns they came from, and what was mended.
+
+    Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
+    order that the file gives them, if it gives one. `unlabelled` rows of the file have no label
+    and were left out.
+    """
+
+    source: str
+    text_columns: tuple[str, ...]
+    label_column: str | None
+    items: list[Item] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    class_names: tuple[str, ...] = field(default=(), kw_only=True)
+    unlabelled: int = field(default=0, kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def note(self, text: str) -> None:
+        """Add a line to the notes, unless it is there."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def fingerprint(self) -> str:
+        """Compute SHA-256 of the texts and labels in their order, as hex digits."""
+        digest = hashlib.sha256()
+        items: list[Any] = self.items
+        for item in items:
+            digest.update(repr((item.texts, item.label)).encode("utf-8", "surrogatepass"))
+            if soft := getattr(item, "probabilities", ()):
+                digest.update(repr(soft).encode())
+        return digest.hexdigest()
+
+    def hold_out(
+        self,
+        share: float,
+        seed: int,
+        *,
+        stratify: bool = True,
+        known: Collection[int] = (),
+    ) -> tuple[Examples[Item], Examples[Item]]:
+        """Split off a random `share` of the examples (at least one), of each label about the same
+        share; both parts keep the order, and the first has every label.
+
+        Without `stratify` the labels, which may be scores, do not count. Rows whose numbers are
+        `known` (:mod:`~bertine.data.examples`) stay in the first part, unless the others are
+        fewer than half of what is to be split off.
+
+        The same examples, share, seed and known rows give the same parts.
+        """
+        if not 0 < share < 1 or len(self) < 2:
+            raise BertineError(
+                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'example')}; "
+                "the share must be between 0 and 1, and at least 2 examples are needed"
+            )
+        items: list[Any] = self.items
+        by_label: dict[str, list[int]] = {}
+        for index in generator(seed, "hold-out").permutation(len(self)).tolist():
+            label = items[index].label if stratify else None
+            by_label.setdefault(label or "", []).append(index)
+        wanted = max(1, round(share * len(self)))
+        stay = staying(dict(enumerate(zip(items))), known, wanted)
+        for own in by_label.values() if stay else ():
+            own.sort(key=lambda index: index not in stay)
+        # One of each label stays. Of the others in a row, label after label, every so many-th
+        # goes, which takes the same share of all.
+        free = [index for key in sorted(by_label) for index in by_label[key][1:]]
+        free = [index for index in free if index not in stay] or free
+        if not free:
+            raise BertineError(
+                f"{self.source}: cannot hold out a validation set, as no label is there twice"
+                + (
+                    f" in the column {self.label_column!r}; name another one with "
+                    f"{option('label_column')}, or "
+                    if self.label_column
+                    else "; "
+                )
+                + "give a folder with a training and a validation file"
+            )
+        count = min(wanted, len(free))
+        chosen = {free[(2 * number + 1) * len(free) // (2 * count)] for number in range(count)}
+        kept = [item for index, item in enumerate(self.items) if index not in chosen]
+        held = [item for index, item in enumerate(self.items) if index in chosen]
+        source = f"{self.source} (held out)"
+        return (
+            replace(self, items=kept),
+            Examples(source, self.text_columns, self.label_column, held),
+        )
+
+
+def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return column names as a tuple: one name alone is one column, not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return the asked-for text columns, which must be there, or else the usual ones that are
+    there."""
+    text_columns = as_columns(text_columns)
+    if text_columns:
+        table.require(text_columns)
+        for name in text_columns:
+            if text_columns.count(name) > 1:
+                raise BertineError(f"{table.name}: the text column {name!r} is named twice")
+        return text_columns
+    for names in TEXT_COLUMNS:
+        if set(names) <= set(table.columns):
+            return names
+    raise untold(table.name, table.columns, "text", text_option())
+
+
+def resolve_label_column(
+    table: Table, label_column: str | None, usual: Sequence[str] = LABEL_COLUMNS
+) -> str:
+    """Return the asked-for label column, which must be there, or else the first of the `usual` ones
+    that is there."""
+    if label_column:
+        require_columns(table.name, table.columns, [label_column])
+        return label_column
+    for name in usual:
+        if name in table.columns:
+            return name
+    raise untold(table.name, table.columns, "label", option("label_column"))
+
+
+@contextlib.contextmanager
+def columns_of_training(texts: Sequence[str], label: str | None = None) -> Iterator[None]:
+    """Within it a table is read whose columns nobody has named, so that those of a model's training
+    are looked for: `texts` and `label`. Of one that is not there it is said how to name another.
+
+    Raises:
+        BertineError: what is raised within it.
+    """
+    options = dict.fromkeys(texts, text_option(len(texts)))
+    if label is not None:
+        options[label] = option("label_column")
+    try:
+        yield
+    except MissingColumn as error:
+        named = options.get(error.column)
+        if named is None:
+            raise
+        raise BertineError(
+            f"{error}; {error.column!r} is what the model was trained with, so name what this "
+            f"table has with {named}"
+        ) from error
+
+
+def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) -> None:
+    """Raise a :class:`BertineError` if the label is one of the texts, which would tell it."""
+    if label_column in text_columns:
+        raise BertineError(
+            f"{table.name}: the column {label_column!r} is taken for the label and for a text; "
+            f"name another one ({text_option(len(text_columns))}, {option('label_column')})"
+        )
+
+
+def row_texts(table: Table, row: TableRow, text_columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of a row, in the order of `text_columns`."""
+    return tuple(table.text(row, column) for column in text_columns)
+
+
+def read_examples(
+    path: Source,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+    optional: Sequence[str] = (),
+    known: Sequence[str] | None = None,
+    label_names: Sequence[str] = LABEL_COLUMNS,
+) -> Examples:
+    """Read a labelled table whole. Columns that are not named are recognized in the header, that of
+    the labels by `label_names`; where an `optional` one holds nothing, the text is empty. `known`
+    are the labels that there may be, by which
+    :class:`~bertine.data.examples.ClassLabels` tells names from numbers.
+
+    Raises:
+        BertineError: what :class:`~bertine.data.tables.Table` raises; a column is missing or
+            cannot be recognized; no row has a label, or with `strict` one has none; there is no
+            row.
+    """
+    wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
+    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
+    with Table(path, wanted=wanted, optional=optional, **reading) as table:
+        refuse_plain(table)
+        texts = resolve_text_columns(table, text_columns)
+        label = resolve_label_column(table, label_column, label_names)
+        return labelled_rows(table, table, texts, label, known=known)
+
+
+def refuse_plain(table: Table) -> None:
+    """Raise a :class:`BertineError` if a table is plain text, which has no labels."""
+    if table.layout.kind == "text":
+        raise BertineError(
+            f"{table.name}: its first line is not a header with columns for text and label; "
+            "add one, name the columns, or give the format (csv, tsv or jsonl)"
+        )
+
+
+def labelled_rows(
+    table: Table,
+    rows: Iterable[TableRow],
+    text_columns: tuple[str, ...],
+    label_column: str,
+    *,
+    known: Sequence[str] | None = None,
+) -> Examples[Example]:
+    """Read the `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without
+    a label are left out, and counted in the notes.
+
+    Raises:
+        BertineError: the label is one of the texts; no row has a label, or with `strict` one has
+            none; there is no row.
+    """
+    refuse_both(table, text_columns, label_column)
+    examples: Examples[Example] = Examples(table.name, text_columns, label_column)
+    labels = ClassLabels(table, label_column, known)
+    examples.class_names = labels.names
+    without: list[int] = []
+    for row in labels.rows(rows):
+        if not table.strict and not table.has_label(row, label_column):
+            without.append(row.line)
+            continue
+        examples.items.append(
+            Example(row_texts(table, row, text_columns), table.label(row, label_column), row.line)
+        )
+    if without and not examples.items:
+        raise BertineError(
+            f"{table.name}: no row has a label in the column {label_column!r}; name another one "
+            f"({option('label_column')}), or fill it in"
+        )
+    if not examples.items:
+        raise BertineError(f"{table.name}: has a header, but no rows")
+    examples.notes = [*table.stats.notes(table.name), *labels.notes()]
+    examples.unlabelled = len(without)
+    if without:
+        examples.notes.append(
+            f"{table.name}: {counted(len(without), 'row', 'has', 'have')} no label in "
+            f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out "
+            f"({first_numbers(without)}); {option('strict', True)} refuses them"
+        )
+    note_empty_texts(examples)
+    return examples
+
+
+def note_empty_texts(examples: Examples) -> None:
+    """Add to the notes which rows have no text, and which lack one of a pair, or the first of more
+    (of which the last ones, choices, may be fewer)."""
+    there = [(item.line, [bool(text.strip()) for text in item.texts]) for item in examples.items]
+    empty = [line for line, texts in there if not any(texts)]
+    if empty:
+        examples.notes.append(
+            f"{examples.source}: {len(empty)} of {len(examples)} texts are empty "
+            f"({first_numbers(empty)})"
+        )
+    needed = 2 if len(examples.text_columns) == 2 else 1
+    for number, column in enumerate(examples.text_columns[:needed]):
+        lacking = [line for line, texts in there if any(texts) and not texts[number]]
+        if lacking:
+            examples.notes.append(
+                f"{examples.source}: {len(lacking)} of {len(examples)} rows have no text in "
+                f"{column!r} ({first_numbers(lacking)})"
+            )

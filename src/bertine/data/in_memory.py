@@ -1,0 +1,294 @@
+"""Examples that a program gives in memory in place of a file: data frames, lists of dictionaries,
+dictionaries of columns, datasets.
+
+None of the libraries is imported: what is given is recognized by the methods that it has. pandas
+and polars frames, Arrow tables and record batches, ``datasets.Dataset``, anything else with the
+Arrow interface ``__arrow_c_stream__``, sequences of dictionaries, dictionaries of columns. A
+dictionary of such tables under the names of the parts (``train``, ``validation``, ``test``), as
+``datasets.DatasetDict`` is, is a data set with its parts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.core.errors import BertineError
+
+#: Where a message names a file, it names data in memory so.
+NAME = "data"
+#: What the files of a data folder are called, without their suffixes, and parts in memory.
+SPLIT_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
+#: What Python writes for an object that has no text of its own.
+_ADDRESS = re.compile(r"<.* at 0x[0-9a-f]+>", re.DOTALL)
+#: The kinds that are taken, for messages.
+_KINDS = (
+    "a path, a pandas or polars data frame, an Arrow table, a datasets.Dataset, a list of "
+    "dictionaries, or a dictionary of columns"
+)
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """Rows in memory, which can be read again and again.
+
+    Attributes:
+        name: for messages, in place of the path of a file.
+        columns: their names, in order.
+        cells: the values of each column.
+        class_names: what the numbers of a column stand for, where the data say it
+            (``datasets.ClassLabel``).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    cells: Mapping[str, Sequence[Any]] = field(repr=False)
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __len__(self) -> int:
+        return len(self.cells[self.columns[0]]) if self.columns else 0
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dictionaries: texts, numbers, truth values, lists, dictionaries and
+        None. Gaps (NaN, ``pandas.NA``) are None, other values are their text.
+
+        Raises:
+            BertineError: a value is an object without a text of its own (a generator).
+        """
+        cells = zip(*(self.cells[name] for name in self.columns), strict=True)
+        for number, values in enumerate(cells, 1):
+            try:
+                plain = [plain_value(value) for value in values]
+            except BertineError as error:
+                raise BertineError(f"{self.name}:{number}: {error}") from error
+            yield dict(zip(self.columns, plain, strict=True))
+
+
+@dataclass(frozen=True)
+class GivenParts:
+    """A data set in memory by its parts; None where there is none."""
+
+    train: GivenTable | None = None
+    validation: GivenTable | None = None
+    test: GivenTable | None = None
+
+    def __str__(self) -> str:
+        return NAME
+
+
+#: A table of any kind that :func:`as_table` takes; the libraries are not imported, so not named.
+TableLike = Any
+#: What the readers of examples take.
+Source = Path | str | GivenTable
+#: What a verb is given, once it has been looked at.
+Data = Path | str | GivenTable | GivenParts
+
+
+def as_data(data: Any, name: str = NAME) -> Data:
+    """Return `data` as a path, a :class:`GivenTable` or :class:`GivenParts`; what is one of these
+    is returned as it is.
+
+    Args:
+        name: of the argument, for messages.
+
+    Raises:
+        BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
+            of different lengths.
+    """
+    if isinstance(data, str | Path | GivenTable | GivenParts):
+        return data
+    if isinstance(data, os.PathLike):
+        return Path(os.fspath(data))
+    if isinstance(data, Mapping) and data and any(map(_is_table, data.values())):
+        return _parts(data, name)
+    return as_table(data, name)
+
+
+def as_source(data: Any, name: str) -> Source:
+    """Return `data` as a path or one table; see :func:`as_data`.
+
+    Raises:
+        BertineError: it has several parts, or what :func:`as_data` raises.
+    """
+    source = as_data(data, name)
+    if isinstance(source, GivenParts):
+        raise BertineError(f"{name} has several parts; give one table")
+    return source
+
+
+def reads_again(source: Source) -> bool:
+    """Tell whether a source gives its rows each time that it is read: standard input and pipes do
+    so but once. What is missing is for the reader to refuse."""
+    if isinstance(source, GivenTable):
+        return True
+    path = Path(source)
+    return str(path) != "-" and (path.is_file() or not path.exists())
+
+
+def as_table(data: Any, name: str = NAME) -> GivenTable:
+    """Return `data` as one table; see :func:`as_data`.
+
+    Raises:
+        BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
+            of different lengths.
+    """
+    if isinstance(data, GivenTable):
+        return data
+    table = _converted(data, name)
+    if table is None:
+        kind = type(data).__name__
+        raise BertineError(f"{name} is {_article(kind)} {kind}, but must be {_KINDS}")
+    repeated = [column for column in table.columns if table.columns.count(column) > 1]
+    if repeated:
+        raise BertineError(f"{name}: two columns are called {repeated[0]!r}; rename one")
+    if not len(table):
+        raise BertineError(f"{name}: has no rows")
+    return table
+
+
+def is_frame(value: Any) -> bool:
+    """Tell whether a value has named columns, as data frames and dictionaries of columns have."""
+    named = hasattr(value, "columns") or hasattr(value, "column_names")
+    return named or isinstance(value, Mapping)
+
+
+def _is_table(value: Any) -> bool:
+    """Tell whether a value in a dictionary is a table, and not a column."""
+    return is_frame(value) or _is_rows(value)
+
+
+def _is_rows(value: Any) -> bool:
+    sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return sequence and len(value) > 0 and all(isinstance(row, Mapping) for row in value)
+
+
+def _parts(data: Mapping[Any, Any], name: str) -> GivenParts:
+    part_of = {alias: part for part, names in SPLIT_NAMES.items() for alias in names}
+    tables: dict[str, GivenTable] = {}
+    for key, value in data.items():
+        part = part_of.get(str(key))
+        if part is None:
+            raise BertineError(
+                f"{name}: the part {key!r} is not known; the parts are train, validation and test"
+            )
+        if part in tables:
+            raise BertineError(f"{name}: has the part {part} twice; leave one out")
+        tables[part] = as_table(value, f"{name}[{key!r}]")
+    return GivenParts(**tables)
+
+
+def _converted(data: Any, name: str) -> GivenTable | None:
+    """Make a table of whatever kind `data` is; None: of none."""
+    if hasattr(data, "collect") and hasattr(data, "columns"):
+        raise BertineError(f"{name} is a lazy frame; give the collected one ({name}.collect())")
+    if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
+        columns = tuple(map(str, data.columns))
+        values = [data.iloc[:, number].tolist() for number in range(len(columns))]
+        return GivenTable(name, columns, dict(zip(columns, values, strict=True)))
+    if hasattr(data, "features") and hasattr(data, "column_names"):  # datasets
+        return _dataset(data, name)
+    if hasattr(data, "get_columns") and hasattr(data, "columns"):  # polars
+        series = data.get_columns()
+        cells = {str(column.name): column.to_list() for column in series}
+        return GivenTable(name, tuple(cells), cells)
+    if hasattr(data, "column_names") and hasattr(data, "to_pydict"):  # an Arrow table
+        return _arrow(data, name)
+    if _is_rows(data):
+        return _rows(data, name)
+    if isinstance(data, Mapping):
+        return _columns(data, name)
+    if hasattr(data, "schema") and hasattr(data, "to_pydict"):  # an Arrow record batch
+        return _arrow(data, name)
+    if hasattr(data, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        return _arrow(pa.table(data), name)
+    return None
+
+
+def _dataset(data: Any, name: str) -> GivenTable:
+    columns = tuple(map(str, data.column_names))
+    values = {column: list(data[column]) for column in columns}
+    names: dict[str, tuple[str, ...]] = {}
+    for column, feature in dict(data.features).items():
+        inner = getattr(feature, "feature", feature)  # of a list
+        class_names = getattr(inner, "names", None)
+        if isinstance(class_names, list | tuple) and all(
+            isinstance(class_name, str) for class_name in class_names
+        ):
+            names[str(column)] = tuple(class_names)
+    return GivenTable(name, columns, values, names)
+
+
+def _arrow(data: Any, name: str) -> GivenTable:
+    columns = tuple(map(str, data.schema.names))
+    values = {column: data.column(number).to_pylist() for number, column in enumerate(columns)}
+    return GivenTable(name, columns, values)
+
+
+def _rows(data: Sequence[Mapping[Any, Any]], name: str) -> GivenTable:
+    """Make a table of rows. Columns are the keys of all rows; a row without a key has None
+    there."""
+    columns = tuple(dict.fromkeys(str(key) for row in data for key in row))
+    return GivenTable(name, columns, {key: [row.get(key) for row in data] for key in columns})
+
+
+def _columns(data: Mapping[Any, Any], name: str) -> GivenTable | None:
+    columns: dict[str, list[Any]] = {}
+    for key, values in data.items():
+        if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+            return None
+        columns[str(key)] = values.tolist() if hasattr(values, "tolist") else list(values)
+    lengths = {key: len(values) for key, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{key!r} {length}" for key, length in lengths.items())
+        raise BertineError(f"{name}: the columns have different lengths ({shown})")
+    return GivenTable(name, tuple(columns), columns)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON has it; NaN, by which pandas marks a gap, is None."""
+    if value is None or isinstance(value, str | bool):
+        # Also a str of NumPy's, which is a subclass.
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None if math.isnan(value) else str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [plain_value(inner) for inner in value]
+    if isinstance(value, set | frozenset):  # whose order is chance
+        return [plain_value(inner) for inner in sorted(value, key=str)]
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(inner) for key, inner in value.items()}
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        return plain_value(value.tolist())
+    if isinstance(value, bytes):
+        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
+        # surrogate pairs, which the table mends and counts.
+        return value.decode("utf-8", "surrogateescape")
+    text = str(value)
+    if _ADDRESS.search(text):
+        raise BertineError(
+            f"a value is {text[:60]} ({type(value).__name__}), which is no text, number, list or "
+            "dictionary; give what it stands for"
+        )
+    return text
+
+
+def _article(word: str) -> str:
+    return "an" if word[:1].lower() in "aeiou" else "a"

@@ -1,0 +1,585 @@
+"""The lines of a table: decoded, mended where they are damaged, and counted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast, get_args
+
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.data.encodings import ESCAPE, twice_encoded, twice_note
+from bertine.data.in_memory import GivenTable, Source
+from bertine.data.parquet import is_parquet
+from bertine.data.streams import (
+    COMPRESSIONS,
+    EncodingCheck,
+    begins_list,
+    line_blocks,
+    open_stream,
+    reading,
+    refuse_old_ends,
+    text_begin,
+)
+
+#: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
+MAX_LINE_BYTES = 16 * 2**20
+#: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.
+MAX_JSON_BYTES = 512 * 2**20
+#: Blank lines in a table: so many, and two for each row.
+_MOST_BLANK_LINES = 100_000
+#: Bytes beyond ASCII of a pipe that are kept, to tell its encoding if it turns out to be damaged.
+_KEPT = 1 << 14
+#: What ends a file of old programs (^Z).
+_END_OF_DOS = b"\x1a"
+#: So many lines are named where something is counted.
+_SHOWN = 10
+
+
+@dataclass
+class TableStats:
+    """The counts of what was met and mended while reading.
+
+    Attributes:
+        damaged: the lines of rows left out.
+        lacking: of optional columns, how many rows of JSON lines have no such key, and the first
+            of their lines.
+        quoted: whether tsv was read with quotes around cells, as it can be read no other way.
+        quoted_cells: cells of tsv that look quoted, and were read with their quotes.
+        twice: rows with text that was encoded twice, a word of it, and what it was before.
+    """
+
+    rows: int = 0
+    blank_lines: int = 0
+    invalid_utf8: int = 0
+    nul_bytes: int = 0
+    damaged: list[int] = field(default_factory=list)
+    lacking: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+    quoted: bool = False
+    quoted_cells: int = 0
+    twice: tuple[int, str, str] = (0, "", "")
+
+    def count_twice(self, values: Iterable[Any]) -> None:
+        """Count a row if one of its values is a text that was encoded twice."""
+        for value in values:
+            if isinstance(value, str) and (found := twice_encoded(value)):
+                self.twice = (self.twice[0] + 1, *(self.twice[1:] if self.twice[0] else found))
+                return
+
+    def lack(self, column: str, line: int) -> None:
+        """Count a row without the key `column`."""
+        count, lines = self.lacking.get(column, (0, []))
+        self.lacking[column] = count + 1, [*lines, line] if count < _SHOWN else lines
+
+    def notes(self, name: str) -> list[str]:
+        """Write a line for each thing that a user should know about the table `name`."""
+        mended = [
+            (self.invalid_utf8, "invalid UTF-8 sequence", "replaced by U+FFFD"),
+            (self.nul_bytes, "NUL byte", "removed"),
+            (self.blank_lines, "blank line", "skipped"),
+            (
+                len(self.damaged),
+                "damaged row",
+                "left out, with more or fewer cells than there are columns "
+                f"({first_numbers(self.damaged)})",
+            ),
+        ]
+        notes = [
+            f"{name}: {counted(count, what, 'was', 'were')} {how}"
+            for count, what, how in mended
+            if count
+        ]
+        notes += [
+            f"{name}: {count} of {self.rows} rows have no key {column!r} and are read without it "
+            f"({first_numbers(lines, count)})"
+            for column, (count, lines) in self.lacking.items()
+        ]
+        if self.twice[0]:
+            notes.append(f"{name}: {twice_note('row', *self.twice)}")
+        if self.quoted:
+            notes.append(f'{name}: " quotes cells, as in csv: only so do its rows fit the header')
+        elif self.quoted_cells:
+            cells = counted(self.quoted_cells, "cell", "looks", "look")
+            notes.append(
+                f'{name}: {cells} quoted (" around and "" inside), but the quotes are read as a '
+                f"part of the text; {option('quotes', True)} takes them off"
+            )
+        return notes
+
+
+def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
+    """Name lines for a message: the first of `count`, or of all `numbers`."""
+    more = ", …" if (len(numbers) if count is None else count) > _SHOWN else ""
+    return f"{what} {', '.join(map(str, numbers[:_SHOWN]))}{more}"
+
+
+class TableLines:
+    """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line.
+
+    Bytes that are not UTF-8 stay as half surrogate pairs, and NULs as they are, for what is written
+    again as it was; :func:`mended` makes a text of either.
+
+    Attributes:
+        number: of the line that was given last, from 1 on.
+        damaged: whether any line so far was such a one.
+    """
+
+    def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
+        self._handle, self.name, self._strict, self._stats = handle, name, strict, stats
+        self._path = Path(name)
+        self.number = 0
+        self.damaged = False
+        self._raw = b""
+        self._once = not self._path.is_file()  # a pipe
+        self._before, self._passed = b"", 0
+        self._check = EncodingCheck(self._path, self._rest if self._once else None)
+
+    def __iter__(self) -> TableLines:
+        return self
+
+    def __next__(self) -> str:
+        with reading(self._path):
+            raw = self._handle.readline(MAX_LINE_BYTES + 1)
+        if raw in (b"", _END_OF_DOS):
+            raise StopIteration
+        self.number += 1
+        where = f"{self.name}:{self.number}"
+        if self.number == 1:
+            raw = text_begin(raw, self.name)
+        self._raw = raw
+        if self.number == 1 and len(raw) > MAX_LINE_BYTES and raw.startswith(b"["):
+            return "["  # perhaps a list of JSON, which `whole` reads
+        self.check_length()
+        if self.number == 1:
+            refuse_old_ends(raw, where)
+        if self._once:
+            if raw.isascii() or len(self._before) >= _KEPT:
+                self._passed += len(raw)
+            else:
+                self._before += raw
+        return self._decoded(raw, where)
+
+    def check_length(self) -> None:
+        """Refuse a line that is too long."""
+        if len(self._raw) > MAX_LINE_BYTES:
+            raise BertineError(
+                f"{self.name}:{self.number}: the line is longer than {MAX_LINE_BYTES // 2**20} "
+                "MiB; split it"
+            )
+
+    def whole(self) -> str:
+        """Return the first line, which was read already, with all that comes after it: a file that
+        holds one value of JSON.
+
+        Raises:
+            BertineError: it is larger than :data:`MAX_JSON_BYTES`.
+        """
+        with reading(self._path):
+            self._raw += self._handle.read(MAX_JSON_BYTES + 1 - len(self._raw))
+        if len(self._raw) > MAX_JSON_BYTES:
+            raise BertineError(
+                f"{self.name}: one JSON value of more than {MAX_JSON_BYTES >> 20} MiB; give JSON "
+                "lines"
+            )
+        self._stats.invalid_utf8 = self._stats.nul_bytes = 0  # were those of the first line
+        return self._decoded(self._raw, self.name)
+
+    def _decoded(self, raw: bytes, where: str) -> str:
+        if b"\0" in raw:
+            self.damaged = True
+            self._check.damaged(where)
+            if self._strict:
+                raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
+            self._stats.nul_bytes += raw.count(b"\0")
+        if ESCAPE in raw:
+            self._check.damaged(where)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.damaged = True
+            self._check.damaged(where)
+            if self._strict:
+                raise BertineError(
+                    f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
+                ) from error
+            text = raw.decode("utf-8", errors="replace")
+            self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
+            return raw.decode("utf-8", errors="surrogateescape")
+
+    def _rest(self) -> Iterator[bytes]:
+        """Give what a pipe has not given yet, behind the lines that were kept of it; it is read on
+        from a temporary file."""
+        # Of lines that are gone it counts only how long they were.
+        for start in range(0, self._passed, MAX_LINE_BYTES):
+            yield b" " * min(self._passed - start, MAX_LINE_BYTES)
+        yield self._before
+        if not self._before.endswith(self._raw):
+            yield self._raw
+        rest = tempfile.TemporaryFile(prefix="bertine-")  # noqa: SIM115 - as long as the lines
+        for block in line_blocks(self._handle):
+            rest.write(block)
+            yield block
+        rest.seek(0)
+        self._handle = cast(BinaryIO, rest)
+
+    def count_quoted(self, cells: int) -> None:
+        """Count cells that look quoted."""
+        self._stats.quoted_cells += cells
+
+    def skip_blank(self) -> None:
+        """Count a blank line; a file of nothing else would be read for minutes without a sign.
+
+        Raises:
+            BertineError: there are too many of them.
+        """
+        self._stats.blank_lines += 1
+        if self._stats.blank_lines > _MOST_BLANK_LINES + 2 * self._stats.rows:
+            raise BertineError(
+                f"{self.name}: {self._stats.blank_lines:,} lines are blank; remove them (grep .)"
+            )
+
+
+def mended(text: str) -> str:
+    """Return a text of :class:`TableLines` with U+FFFD in the place of bytes that are not UTF-8,
+    and without NULs."""
+    raw = text.encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "replace").replace("\0", "")
+
+
+# Detect a table's format from its file name or first line.
+
+Kind = Literal["csv", "tsv", "jsonl", "text"]
+
+#: The format of the column files that :mod:`bertine.data.column_files` reads.
+_WORDS = "columns"
+#: The column that the lines of a plain-text file make.
+LINE_COLUMN = "text"
+
+_SUFFIXES: dict[str, Kind] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+#: Suffixes of tables that are no text, and what to do with them.
+_BINARY = {
+    **dict.fromkeys((".parquet", ".pq"), "Parquet compresses by itself, so unpack it"),
+    **dict.fromkeys((".arrow", ".feather"), "convert it to Parquet, csv or JSON lines"),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as csv (UTF-8)"),
+    **dict.fromkeys((".zip", ".tar", ".bz2", ".7z"), "unpack it, or compress with gzip"),
+}
+#: By the kind of rows that were read: what they are, and how a file of them may be named besides.
+_WRITTEN: dict[Kind, tuple[str, str]] = {
+    "csv": ("csv", ".csv, "),
+    "tsv": ("tsv", ".tsv, .csv, "),
+    "jsonl": ("JSON lines or Parquet", ""),
+    "text": ("plain text", ".txt, .csv, "),
+}
+# Names that tell a header line from a line of text when nobody says which columns to expect.
+_KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
+_KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
+#: Excel takes the line with and without quotes.
+_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;\t]*\r?\n?', re.IGNORECASE)
+_COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes, and
+    whether it is one list of JSON, and not a line for each row."""
+
+    kind: Kind
+    delimiter: str = ""
+    quotes: bool = False
+    one_list: bool = False
+
+
+def detect_layout(
+    path: str | Path,
+    first: str,
+    format: str | None,
+    wanted: Sequence[str],
+    quotes: bool | None,
+) -> TableLayout:
+    """Detect the layout of `path`, whose first line is `first`; see
+    :class:`bertine.data.tables.Table`.
+
+    Raises:
+        BertineError: `format` is not a kind of table.
+    """
+    if format == _WORDS:
+        raise BertineError(f"{path}: the format {_WORDS} is that of words, for taggers alone")
+    if format is not None and format not in get_args(Kind):
+        raise BertineError(f"unknown format {format!r}; known: {', '.join(get_args(Kind))}")
+    kind = format or _SUFFIXES.get(inner_suffix(path))
+    if kind is None:
+        if is_json_object(first) or begins_list(first):
+            kind = "jsonl"
+        elif separator := named_separator(first):
+            return _delimited(separator, quotes)
+        else:
+            delimiter = _header_delimiter(first, wanted)
+            if delimiter is None:
+                return TableLayout("text")
+            return _delimited(delimiter, quotes)
+    if kind == "csv":
+        delimiter = named_separator(first) or _csv_delimiter(first, wanted)
+        return TableLayout("csv", delimiter, quotes is not False)
+    if kind == "tsv":
+        return TableLayout("tsv", "\t", bool(quotes))
+    if kind == "jsonl":
+        return TableLayout("jsonl", one_list=first.lstrip().startswith("["))
+    return TableLayout("text")
+
+
+def named_separator(first: str) -> str | None:
+    """Return the separator that the first line of a csv file names (``sep=;``), by which Excel
+    is told it; None: it names none."""
+    match = _SEPARATOR.fullmatch(first)
+    return match[1] if match else None
+
+
+def named_kind(path: str | Path) -> Kind | None:
+    """Tell from the name of a file that is written what it holds, Parquet being JSON lines on its
+    way there; None: nothing."""
+    return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
+
+
+def written_layout(path: str | Path, layout: TableLayout, what: str | None = None) -> TableLayout:
+    """Choose the layout in which rows that were read in `layout` are written to `path`: the same,
+    unless the name says another. `what` they are, for the message; None: rows as they were read.
+
+    Raises:
+        BertineError: the name is that of a format in which not all such rows can be written.
+    """
+    suffix, kind = Path(path).suffix.lower(), named_kind(path)
+    if kind == layout.kind or (kind is None and suffix not in _BINARY):
+        return layout
+    if kind == "jsonl":
+        return TableLayout("jsonl")
+    if kind == "csv" and layout.kind != "jsonl":
+        return TableLayout("csv", ",", True)
+    rows, names = _WRITTEN[layout.kind]
+    raise BertineError(
+        f"{path}: {what or f'rows of {rows}'} are not written as {suffix}; name the output "
+        f"{names}.jsonl or .parquet"
+    )
+
+
+def quotes_for(
+    paths: Sequence[Source], format: str | None, quotes: bool | None
+) -> list[bool | None]:
+    """Return what `quotes` says of each of the files of a data set: nothing of those that by their
+    names are JSON lines or Parquet, which have no cells, if another one may have some. If none has,
+    what is said is kept, for their reader to refuse."""
+    cells = [
+        not isinstance(path, GivenTable)
+        and not is_parquet(path)
+        and (format or _SUFFIXES.get(inner_suffix(path))) != "jsonl"
+        for path in paths
+    ]
+    return [quotes if has or not any(cells) else None for has in cells]
+
+
+def inner_suffix(path: str | Path) -> str:
+    """Return the suffix of a file, in lower case, of what is inside where it is compressed.
+
+    Raises:
+        BertineError: it is that of a table that is not text.
+    """
+    name = Path(path)
+    if name.suffix.lower() in COMPRESSIONS:
+        name = name.with_suffix("")
+    suffix = name.suffix.lower()
+    if suffix in _BINARY:
+        raise BertineError(f"{path}: tables are read as text, not {suffix}; {_BINARY[suffix]}")
+    return suffix
+
+
+def _delimited(delimiter: str, quotes: bool | None) -> TableLayout:
+    kind: Kind = "tsv" if delimiter == "\t" else "csv"
+    return TableLayout(kind, delimiter, kind == "csv" if quotes is None else quotes)
+
+
+def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
+    """Find the delimiter when a first line is surely a header, else None.
+
+    Every cell must look like a name, and what is wanted or a usual name must be among them: a
+    sentence with commas in it has spaces after them.
+    """
+    for delimiter in (";", "\t", ","):
+        cells = [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
+        if len(cells) < 2 or not all(_COLUMN_NAME.fullmatch(cell) for cell in cells):
+            continue
+        if (wanted and set(wanted) <= set(cells)) or _KNOWN_COLUMNS & set(cells):
+            return delimiter
+    return None
+
+
+def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
+    """Return ``,`` unless the header speaks for ``;`` or tab, as some spreadsheets write csv."""
+    split = {
+        delimiter: [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
+        for delimiter in (",", ";", "\t")
+    }
+    for delimiter, cells in split.items():
+        if wanted and len(cells) > 1 and set(wanted) <= set(cells):
+            return delimiter
+    return next((delimiter for delimiter, cells in split.items() if len(cells) > 1), ",")
+
+
+def is_json_object(line: str) -> bool:
+    """Tell whether a line is a whole JSON object."""
+    if not line.lstrip().startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def strip_newline(line: str) -> str:
+    """Return a line without its own ``\\n`` or ``\\r\\n``; a ``\\r`` of the text itself stays."""
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def _unquoted(cell: str) -> str:
+    return cell.removeprefix('"').removesuffix('"')
+
+
+# The lines of csv and tsv, split into cells.
+
+#: Lines of one row of csv, whose cells may hold line breaks. A quote that is not closed has more.
+_MOST_LINES_OF_A_ROW = 100_000
+#: The same where it is not known whether there are quotes at all.
+_MOST_LINES_TRIED = 200
+#: Bytes that are read at once.
+_BLOCK = 1 << 20
+#: A cell of tsv that is quoted, whole; and one by itself.
+_QUOTED = re.compile(rb'(?<![^\t\n])"[^"]*+(?:""[^"]*+)*+"(?=[\t\r\n]|\Z)')
+_QUOTED_CELL = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
+
+csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+
+
+def split_cells(
+    first: str, lines: TableLines, layout: TableLayout
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of the header and of every row that is not blank.
+
+    Args:
+        first: the line that was read already, to tell the layout.
+        lines: those after it.
+        layout: whether there are quotes, and what separates cells.
+
+    Raises:
+        BertineError: quotes are not closed or not doubled.
+    """
+    if not layout.quotes:
+        for line in chain([first], lines):
+            line = strip_newline(line)
+            if line:
+                cells = line.split(layout.delimiter)
+                if '""' in line:
+                    lines.count_quoted(sum(map(_looks_quoted, cells)))
+                yield lines.number, cells
+            else:
+                lines.skip_blank()
+        return
+    before = lines.number - 1  # `first` may not be the first line of the file
+    start = 1
+
+    def bounded() -> Iterator[str]:
+        """Yield the lines, as long as they can be those of one row."""
+        for line in chain([first], lines):
+            if reader.line_num - start + 2 > _MOST_LINES_OF_A_ROW:  # with this line
+                raise BertineError(
+                    f"{lines.name}:{lines.number - _MOST_LINES_OF_A_ROW}: a quoted cell goes "
+                    f"on for more than {_MOST_LINES_OF_A_ROW:,} lines; close or double the quotes, "
+                    f'or read with {option("quotes", False)} if " is an ordinary character'
+                )
+            yield line
+
+    reader = csv.reader(bounded(), delimiter=layout.delimiter, doublequote=True, strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise BertineError(
+                f"{lines.name}:{before + start}: not valid csv ({error}); double the quotes inside "
+                f'a cell, or read with {option("quotes", False)} if " is an ordinary character'
+            ) from error
+        if cells:
+            yield before + start, cells
+        else:
+            lines.skip_blank()
+
+
+def _looks_quoted(cell: str) -> bool:
+    return '""' in cell[1:-1] and _QUOTED_CELL.fullmatch(cell) is not None
+
+
+def needs_quotes(path: Path) -> bool:
+    """Tell whether a tsv file can be read with quotes around cells alone: so all of its rows have
+    the cells of the header, and every quote is a part of a quoted cell; without, one row has more
+    or fewer, or all names in the header have quotes. pandas and Excel quote a cell that holds a
+    tab, a line break or a quote; R quotes all texts."""
+    with open_stream(path) as stream:
+        if not _begins_quoted(stream.reader):
+            return False
+    with open_stream(path) as stream:
+        first = stream.reader.readline(MAX_LINE_BYTES)
+        header = first.count(b"\t")
+        all_quoted = b"" not in first.split(b"\t") and not _QUOTED.sub(b"", first).strip()
+        if header == 0 or not (all_quoted or _has_quotes(stream.reader, header)):
+            return False
+    with open_stream(path) as stream:
+        held, lines = b"", 0
+        while line := stream.reader.readline(MAX_LINE_BYTES):
+            if not held and b'"' not in line:
+                if line.strip(b"\r\n") and line.count(b"\t") != header:
+                    return False
+                continue
+            held, lines = held + line, lines + 1
+            rest = _QUOTED.sub(b"", held)
+            if b'"' not in rest:
+                if rest.count(b"\t") != header:
+                    return False
+                held, lines = b"", 0
+            elif lines > _MOST_LINES_TRIED or len(held) > MAX_LINE_BYTES:
+                return False
+        return not held
+
+
+def _begins_quoted(reader: BinaryIO) -> bool:
+    """Tell, fast, whether any cell begins with a quote."""
+    last = b"\n"
+    while block := reader.read(_BLOCK):
+        block = last + block
+        if b'\t"' in block or b'\n"' in block:
+            return True
+        last = block[-1:]
+    return False
+
+
+def _has_quotes(reader: BinaryIO, tabs: int) -> bool:
+    """Tell whether lines have quotes, and one of them another number of tabs."""
+    quotes = other = False
+    while line := reader.readline(MAX_LINE_BYTES):
+        quotes = quotes or b'"' in line
+        other = other or (line.count(b"\t") != tabs and bool(line.strip(b"\r\n")))
+        if quotes and other:
+            return True
+    return False

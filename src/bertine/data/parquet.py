@@ -1,0 +1,282 @@
+"""Parquet files as tables: read and written a row group's part at a time, so in bounded memory.
+
+A table may be in several files, its parts, in their order: it is then named by a pattern of
+theirs (``train-*-of-00002.parquet``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.core.errors import BertineError
+from bertine.core.foreign_files import reading_outside
+from bertine.data.in_memory import plain_value
+from bertine.data.streams import listed
+
+SUFFIXES = (".parquet", ".pq")
+#: How the name of one part of a table ends on the Hugging Face hub, at times with a hash.
+_PART = re.compile(r"-\d{5}-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")
+#: What is advised of a damaged file.
+_AGAIN = "write it again, as Parquet"
+#: Rows that are turned into Python values at once.
+_ROWS = 1024
+#: Rows of a row group that is written, and characters of their JSON: whichever is reached first.
+_WRITTEN_ROWS = 1 << 15
+_WRITTEN_CHARACTERS = 1 << 25
+
+
+def is_parquet(path: object) -> bool:
+    """Tell whether something is the path of a Parquet file, by its name; a table in memory is
+    not."""
+    return isinstance(path, str | Path) and Path(path).suffix.lower() in SUFFIXES
+
+
+def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """Open the columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
+    numbers, truth values, lists, objects, None), any other kind (dates, decimals, infinities) as
+    its text; NaN, by which pandas marks a gap, is None.
+
+    Raises:
+        BertineError: no such file, or not Parquet; while iterating, a damaged part.
+    """
+    first, *others = _parts_of(path)
+    file = _opened(first)
+    columns = list(file.schema_arrow.names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise BertineError(f"{first}: two columns are called {name!r}; rename one")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield from _rows(file, first)
+        for part in others:
+            opened = _opened(part)
+            if (names := opened.schema_arrow.names) != columns:
+                raise BertineError(
+                    f"{part}: has the columns {listed(names)}, but {first.name}, which is of the "
+                    f"same table, {listed(columns)}"
+                )
+            yield from _rows(opened, part)
+
+    return columns, rows()
+
+
+def _rows(file: Any, path: Path) -> Iterator[dict[str, Any]]:
+    with file:
+        columns = file.schema_arrow.names
+        batches = file.iter_batches(batch_size=_ROWS)
+        while True:
+            with reading_outside(path, _AGAIN):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                values = [_values(column) for column in batch.columns]
+            for row in zip(*values, strict=True):
+                yield dict(zip(columns, map(plain_value, row), strict=True))
+
+
+def find_parts(folder: Path, name: str) -> Path | None:
+    """Find the Parquet table `name` in a folder as the Hugging Face hub has it: in one or several
+    files ``NAME-00000-of-00002.parquet``, or a folder ``NAME`` of Parquet files.
+
+    Returns:
+        The file, or the pattern of several; None: there is none.
+
+    Raises:
+        BertineError: some of the parts are missing.
+    """
+    files = sorted(folder.glob(f"{name}-?????-of-?????*.parquet"))
+    if not files:
+        files = sorted((folder / name).glob("*.parquet"))
+        return (folder / name / "*.parquet") if len(files) > 1 else files[0] if files else None
+    count = _PART.fullmatch(files[0].name.removeprefix(name))
+    if count is None:
+        return None
+    there = {file.name.removeprefix(name)[1:6] for file in files}
+    missing = [f"{part:05}" for part in range(int(count[1])) if f"{part:05}" not in there]
+    if missing:
+        raise BertineError(
+            f"{folder}: has {len(there)} of the {int(count[1])} parts of {name}; the first that is "
+            f"missing is {name}-{missing[0]}-of-{count[1]}.parquet"
+        )
+    return files[0] if len(files) == 1 else folder / f"{name}-*-of-{count[1]}*.parquet"
+
+
+def _parts_of(path: str | Path) -> list[Path]:
+    """Return the files of a table: those that a pattern names, or the one."""
+    path = Path(path)
+    return (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]
+
+
+def _opened(path: str | Path) -> Any:
+    import pyarrow.parquet as pq
+
+    with reading_outside(path, _AGAIN):
+        return pq.ParquetFile(str(path))
+
+
+def count_rows(path: str | Path) -> int:
+    """Return how many rows a Parquet file says that it has.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
+    count = 0
+    for part in _parts_of(path):
+        with _opened(part) as file:
+            count += int(file.metadata.num_rows)
+    return count
+
+
+def class_names(path: str | Path, column: str) -> tuple[str, ...]:
+    """Read what the numbers in a column, or in its lists, stand for, where the `datasets` library
+    has written that down beside the table (its ``ClassLabel``); empty where nobody says.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
+    with _opened(_parts_of(path)[0]) as file:
+        metadata = file.schema_arrow.metadata or {}
+    try:
+        info = json.loads(metadata.get(b"huggingface", b"{}"))
+        feature = info["info"]["features"][column]
+        if isinstance(feature, list):  # how lists were written at first
+            feature = feature[0]
+        names = feature.get("feature", feature)["names"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ()
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if texts else ()
+
+
+def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]:
+    """Turn JSON lines into a Parquet file with the columns in the order in which they come,
+    `columns` first. The file is read twice: a column's type must hold all of its values. Where no
+    type does, they are written as their JSON.
+
+    Returns:
+        The columns that are written so.
+
+    Raises:
+        BertineError: the rows cannot be written.
+    """
+    import pyarrow as pa
+
+    kinds: dict[str, Any] = dict.fromkeys(columns, pa.null())
+    as_json: set[str] = set()
+    for part in _parts(rows):
+        for name in dict.fromkeys(name for row in part for name in row):
+            kind = None if name in as_json else _common(kinds.get(name, pa.null()), part, name)
+            if kind is None:
+                as_json.add(name)
+            kinds[name] = kind
+    # Objects without keys are no type of Parquet's.
+    as_json |= {name for name, kind in kinds.items() if "struct<>" in str(kind)}
+    while True:
+        kinds |= dict.fromkeys(as_json, pa.string())
+        refused = _write(rows, target, kinds, as_json)
+        if refused is None:
+            return [name for name in kinds if name in as_json]
+        as_json.add(refused)
+
+
+def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
+    """Find the Arrow type that holds the values of some rows and what `kind` does; None: there is
+    none."""
+    import pyarrow as pa
+
+    values = _array([row.get(name) for row in part])
+    if values is None:
+        return None
+    both = [pa.schema([("values", one)]) for one in (kind, values.type)]
+    try:
+        return pa.unify_schemas(both, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+def _array(values: list[Any], kind: Any = None) -> Any:
+    """Make an Arrow array of the type `kind` (None: found from the values); None: they have none,
+    or do not fit."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _write(rows: Path, target: Path, kinds: dict[str, Any], as_json: Container[str]) -> str | None:
+    """Write columns of these types; the name of one that cannot hold a value after all (a whole
+    number that would be rounded, for one)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pa.schema(list(kinds.items()))
+        with pq.ParquetWriter(str(target), schema) as writer:
+            for part in _parts(rows):
+                arrays = []
+                for name, kind in kinds.items():
+                    values = [row.get(name) for row in part]
+                    if name in as_json:
+                        values = [None if v is None else json.dumps(v) for v in values]
+                    arrays.append(_array(values, kind))
+                    if arrays[-1] is None:
+                        return name
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BertineError(
+            f"the rows cannot be written as Parquet ({reason}); name the output .jsonl"
+        ) from error
+    return None
+
+
+def mixed_note(path: str | Path, columns: Sequence[str]) -> str:
+    """Say what a person should know of columns that :func:`write_parquet` has written as JSON."""
+    named = ", ".join(map(repr, columns))
+    return f"{path}: no Parquet type holds all values of {named}, so they are written as JSON"
+
+
+def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
+    part: list[dict[str, Any]] = []
+    characters = 0
+    with open(rows, encoding="utf-8", newline="\n") as handle:
+        for line in handle:
+            part.append(json.loads(line))
+            characters += len(line)
+            if len(part) >= _WRITTEN_ROWS or characters >= _WRITTEN_CHARACTERS:
+                yield part
+                part, characters = [], 0
+    if part:
+        yield part
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of an Arrow array as Python's; as texts where Python has nothing for them:
+    times to the nanosecond, years after 9999; as bytes texts that are no UTF-8."""
+    import pyarrow as pa
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except pa.ArrowException:
+        raise
+    except UnicodeDecodeError:
+        values = column.cast(_bytes_of(column.type)).to_pylist()
+    except (ValueError, OverflowError, LookupError):
+        values = column.cast(pa.string()).to_pylist()
+    return values
+
+
+def _bytes_of(kind: Any) -> Any:
+    """Return the Arrow type of the bytes of texts, or of lists of texts; another one stays."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_bytes_of(kind.value_type))
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return pa.large_binary() if texts else kind

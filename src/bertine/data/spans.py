@@ -1,0 +1,350 @@
+"""Find and read files of questions: SQuAD's official JSON, or the user's own table with a row for
+each question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertine.core.console import say
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.data.examples import as_columns, find_splits, judged_table
+from bertine.data.in_memory import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.data.lines import inner_suffix, quotes_for
+from bertine.data.squad import RawQuestion, SpanExamples, load_squad, read_squad, span_examples
+from bertine.data.streams import missing_column, require_columns, untold
+from bertine.data.tables import Table, TableRow
+
+# Tables of questions: a row has a question, its context and, where it is known, the answer.
+
+#: The columns, where nobody names others. Where the answer begins and the id may be missing.
+TEXT_COLUMNS = ("question", "context")
+ANSWER_COLUMNS = ("answer", "answers")
+START_COLUMN = "answer_start"
+ID_COLUMN = "id"
+
+_Answers = list[tuple[str, int | None]]
+
+
+def read_span_table(
+    path: Source,
+    *,
+    text_columns: tuple[str, ...] = (),
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> SpanExamples:
+    """Read a table of questions with their answers, whole.
+
+    An empty answer says that the context has none; where a table has such a row, it is judged by
+    the rules of SQuAD v2.0. ``answer_start`` is the character of the context that the answer
+    begins at, counted from 0; where it is not said, the answer is looked for. ``id`` names the
+    question; else its line does. In JSON lines the answer may also be null, or several: a list
+    of ``{"text": …, "answer_start": …}``, or ``{"text": […], "answer_start": […]}``.
+
+    Args:
+        path: csv, tsv or JSON lines, see :class:`~bertine.data.tables.Table`.
+        text_columns: of the question and of the context; empty: ``question`` and ``context``.
+        label_column: of the answer; None: ``answer`` or ``answers``.
+
+    Raises:
+        BertineError: what the table raises; a column is missing; an answer or the place where it
+            begins is of the wrong kind; there is no row.
+    """
+    columns = text_columns or TEXT_COLUMNS
+    if len(columns) != 2:
+        raise BertineError(f"spans take two text columns, question and context, not {len(columns)}")
+    wanted = [*columns, *([label_column] if label_column else [])]
+    raws: list[RawQuestion] = []
+    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+        if table.layout.kind == "text":
+            raise BertineError(
+                f"{table.name}: its first line is not a header with columns for question and "
+                "context; add one, or give the format (csv, tsv or jsonl)"
+            )
+        require_columns(table.name, table.columns, columns)
+        label = label_column or next(
+            (name for name in ANSWER_COLUMNS if name in table.columns), None
+        )
+        if label is None:
+            raise untold(table.name, table.columns, "answer", option("label_column"))
+        for row in table:
+            name = row.values.get(ID_COLUMN)
+            raws.append(
+                RawQuestion(
+                    str(row.line if name is None or name == "" else name),
+                    row.line,
+                    table.text(row, columns[0]),
+                    table.text(row, columns[1]),
+                    _answers(table, row, label),
+                )
+            )
+        if not raws:
+            raise BertineError(f"{table.name}: has a header, but no rows")
+        return span_examples(
+            table.name,
+            (columns[0], columns[1]),
+            label,
+            raws,
+            v2=any(raw.answers is not None and not raw.answers for raw in raws),
+            notes=table.stats.notes(table.name),
+        )
+
+
+def _answers(table: Table, row: TableRow, label: str) -> _Answers:
+    """Return the answers of a row: none where it is empty."""
+    where = f"{table.name}:{row.line}"
+    if label not in row.values:
+        raise BertineError(missing_column(where, list(row.values), label))
+    value = row.values[label]
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    if isinstance(value, str):
+        return [(value, _start(where, row.values.get(START_COLUMN)))]
+    pairs: list[Any] = []
+    if isinstance(value, list):
+        pairs = [
+            (item.get("text"), item.get("answer_start")) if isinstance(item, dict) else (item, None)
+            for item in value
+        ]
+    elif isinstance(value, dict):
+        texts, starts = value.get("text"), value.get("answer_start")
+        if isinstance(texts, list) and starts is None:
+            starts = [None] * len(texts)
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise BertineError(
+                f'{where}: {label!r} must have lists "text" and "answer_start" of the same length'
+            )
+        pairs = list(zip(texts, starts, strict=True))
+    else:
+        raise BertineError(f"{where}: {label!r} is {value!r}, but must be a text")
+    answers: _Answers = []
+    for text, start in pairs:
+        if not isinstance(text, str):
+            raise BertineError(f"{where}: an answer in {label!r} is {text!r}, but must be a text")
+        answers.append((text, _start(where, start)))
+    return answers
+
+
+def _start(where: str, value: Any) -> int | None:
+    """Return the character an answer begins at; None where that is not said. 12.0 is 12: a column
+    with gaps is one of floats to pandas."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        if isinstance(value, float):
+            return None if math.isnan(value) else int(str(value).removesuffix(".0"))
+        return int(value.removesuffix(".0") if isinstance(value, str) else value)
+    except (ValueError, TypeError):
+        raise BertineError(
+            f"{where}: {START_COLUMN} is {value!r}, but must be a whole number"
+        ) from None
+
+
+#: Held out of the training file where the data has no validation file.
+_HOLD_OUT = 0.1
+#: What stands in the place of "train" in the name of the validation file; SQuAD's is "dev".
+_VALIDATION = SPLIT_NAMES["validation"][::-1]
+
+
+def read_questions(
+    path: Source,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    format: str | None = None,
+    quotes: bool | None = None,
+    strict: bool = False,
+) -> SpanExamples:
+    """Read the questions of a file in SQuAD's format, or else of a table; columns that are not
+    named are found as :func:`~bertine.data.spans.read_span_table` does.
+
+    Raises:
+        BertineError: what reading either raises.
+    """
+    content = load_squad(path) if format is None else None
+    if content is not None and not isinstance(path, GivenTable):
+        return read_squad(path, content, strict=strict)
+    return read_span_table(
+        path,
+        text_columns=as_columns(text_columns),
+        label_column=label_column,
+        format=format,
+        quotes=quotes,
+        strict=strict,
+    )
+
+
+def read_span_splits(
+    data: Data, *, official: bool, seed: int, known: Collection[int] = (), **reading: Any
+) -> tuple[SpanExamples, SpanExamples]:
+    """Read the training questions and those that the model is judged on. Where there is no
+    validation file, a tenth of the training questions is held out, by contexts.
+
+    Args:
+        data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
+            format ``train….json`` its ``dev….json`` (``val….json``, …) is taken.
+        official: only files in SQuAD's format.
+        seed: of what is held out.
+        known: the numbers of rows that are not held out.
+        reading: how tables are read, see :func:`read_questions`.
+
+    Raises:
+        BertineError: there is no training file, or more than one; columns are named for SQuAD's
+            files; what reading raises.
+    """
+    named = [value for name, value in reading.items() if name != "strict" and value is not None]
+    if official and named:
+        raise BertineError(
+            "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
+            "on the file as your own data (bertine finetune spans)"
+        )
+    train, validation = span_files(data, official=official)
+    if isinstance(train, Path):
+        if official and load_squad(train) is None:
+            read_squad(train)  # says what it is not
+        if named and reading.get("format") is None and load_squad(train) is not None:
+            refuse_reading(train, **reading)
+    if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
+        say(f"{validation}: beside the training file, and used for validation")
+    files = [train] if validation is None else [train, validation]
+    quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
+    examples = read_questions(train, quotes=quotes[0], **reading).trainable()
+    if validation is None:
+        return examples.hold_out(_HOLD_OUT, seed, known=known)
+    return examples, read_questions(validation, quotes=quotes[-1], **reading).scorable()
+
+
+def read_span_evaluation(
+    data: Data,
+    *,
+    trained_with: tuple[Sequence[str], str | None] = ((), None),
+    **reading: Any,
+) -> SpanExamples:
+    """Read the questions to judge a model on: of a file, or of the validation file of a folder.
+
+    Args:
+        trained_with: the columns of question and context, and of the answer, of a table where
+            `reading` names none.
+        reading: how a table is read, see :func:`read_questions`.
+
+    Raises:
+        BertineError: there is no such file, or more than one; `reading` says something of a file
+            in SQuAD's format; what reading raises.
+    """
+    path: Source
+    if isinstance(data, GivenTable | GivenParts):
+        path = judged_table(data)
+    else:
+        folder = Path(data)
+        files = _json_files(folder, "dev") or _json_files(folder, "val")
+        if len(files) > 1:
+            raise _several(folder, files)
+        path = files[0] if files else judged_table(folder) if folder.is_dir() else folder
+    content = load_squad(path) if reading.get("format") is None else None
+    if content is not None and not isinstance(path, GivenTable):
+        refuse_reading(path, **reading)
+        return read_squad(path, content, strict=reading.get("strict", False)).scorable()
+    texts, label = trained_with
+    reading["text_columns"] = reading.get("text_columns") or texts
+    reading["label_column"] = reading.get("label_column") or label
+    return read_questions(path, **reading).scorable()
+
+
+def refuse_reading(path: Path | str, **reading: Any) -> None:
+    """Refuse what can be said of a table alone for the file `path` in SQuAD's format; `reading` as
+    of :func:`read_questions`.
+
+    Raises:
+        BertineError: columns or quotes are given.
+    """
+    for name, value in reading.items():
+        if name not in ("strict", "format") and value is not None:
+            raise BertineError(
+                f"{path}: is in SQuAD's format, whose columns and quotes are known; leave out "
+                f"{name} (--{name.replace('_', '-')})"
+            )
+
+
+def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
+    """Find training and validation file: of tables, or where a file is SQuAD's, or must be
+    (`official`), as for those.
+
+    Raises:
+        BertineError: there is no training file, or more than one.
+    """
+    lacking = "part called train"
+    if isinstance(data, str | Path):
+        path = Path(data)
+        if official or _holds_json(path):
+            train, validation = _official_files(path)
+            if path.is_dir() and validation is None:
+                _refuse_left_aside(train)
+            return train, validation
+        lacking = "training file (train.csv, .tsv or .jsonl)"
+    splits = find_splits(data)
+    if splits.train is None:
+        raise BertineError(f"{data}: has no {lacking}")
+    return splits.train, splits.validation
+
+
+def _holds_json(path: Path) -> bool:
+    """Tell whether a file is SQuAD's, or a folder has a training file called .json, and no
+    table."""
+    if path.is_file():
+        return load_squad(path) is not None
+    files = _json_files(path, "train")
+    return bool(files) and not set(path.glob("train.*")) - set(files)
+
+
+def _official_files(data: Path | str) -> tuple[Path, Path | None]:
+    path = Path(data)
+    if not path.exists():
+        raise BertineError(f"{path}: no such file or folder")
+    if path.is_dir():
+        files = _json_files(path, "train")
+        if not files:
+            raise BertineError(
+                f"{path}: has no training file of SQuAD, such as train-v1.1.json or train-v2.0.json"
+            )
+        if len(files) > 1:
+            raise _several(path, files)
+        path = files[0]
+    if not path.name.startswith("train"):
+        return path, None
+    rest = path.name.removeprefix("train")
+    beside = (path.with_name(name + rest) for name in _VALIDATION)
+    return path, next((file for file in beside if file.is_file()), None)
+
+
+def _refuse_left_aside(train: Path) -> None:
+    """Raise a :class:`BertineError` if a validation table lies beside SQuAD's JSON, which would be
+    left aside, and a part of the training file be held out in its place."""
+    for name in _VALIDATION:
+        for suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
+            table = train.with_name(name + suffix)
+            if table.is_file():
+                raise BertineError(
+                    f"{table}: is not read beside {train.name}; give both in one format, or name "
+                    f"{train} alone"
+                )
+
+
+def _json_files(folder: Path, start: str) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.glob(f"{start}*.json*")
+        if path.is_file() and inner_suffix(path) == ".json"
+    )
+
+
+def _several(folder: Path, found: Sequence[Path]) -> BertineError:
+    names = " and ".join(path.name for path in found[:3])
+    return BertineError(f"{folder}: has {names}; name the file itself, such as {found[0]}")

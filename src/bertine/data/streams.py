@@ -1,0 +1,631 @@
+"""Read files of text: plain or compressed, decoded with every repair counted.
+
+A decompressor here says so when the file ends too early: a corpus cut off by a broken download
+must not pass for a shorter corpus.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import shlex
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import zstandard
+
+from bertine.core.errors import BertineError
+from bertine.core.files import check_regular, os_errors
+from bertine.core.names import option
+from bertine.data.encodings import ESCAPE, Finding, other_encoding
+
+# Columns that a table must have, and messages where it has not.
+
+#: A table with more columns is none, or has another separator.
+MOST_COLUMNS = 10_000
+#: So many names of columns, of so many characters, are in a message.
+_NAMES, _NAME = 30, 60
+
+
+class MissingColumn(BertineError):
+    """The error that a table has no column of that name."""
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)  # with which alone it is made again in another process
+        self.column = column
+
+
+def untold(name: str, columns: Sequence[str], what: str, how: str) -> BertineError:
+    """Make the error for a table of which nobody says which column holds `what`.
+
+    Args:
+        name: of the table.
+        columns: that it has.
+        how: the option that names the column.
+    """
+    return BertineError(
+        f"{name}: cannot tell which column holds the {what}; name it with {how}; the columns are "
+        f"{listed(columns)}"
+    )
+
+
+def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
+    there = set(columns)
+    for column in wanted:
+        if column not in there:
+            raise MissingColumn(missing_column(name, columns, column), column)
+
+
+def missing_column(name: str, columns: Sequence[str], column: str) -> str:
+    """Write the message for a column that is not there: names the nearest one and all there are."""
+    if any("\ufffd" in known for known in columns[:MOST_COLUMNS]):
+        return (
+            f"{name}: there is no column {column!r}; characters of the header are damaged "
+            f"({listed(columns)}), so correct it"
+        )
+    near = difflib.get_close_matches(column[:_NAME], columns[:MOST_COLUMNS], n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{name}: there is no column {column!r}{hint}; it has {listed(columns)}"
+
+
+def listed(columns: Sequence[str]) -> str:
+    """Write the names of columns, for messages: not all of very many, nor all of very long ones,
+    such as a first line that is no header."""
+    shown = [repr(name if len(name) <= _NAME else name[:_NAME] + "…") for name in columns[:_NAMES]]
+    return ", ".join([*shown, *["…"] * (len(columns) > _NAMES)]) or "no columns"
+
+
+# Rows of JSON lines, or of a list of JSON: parsed, and their values named in messages.
+
+
+def json_row(line: str, where: str, only: str | None = None) -> dict[str, Any]:
+    """Parse a row of JSON lines.
+
+    Args:
+        only: the one key that is read; None: any may be.
+
+    Raises:
+        BertineError: not JSON, no object, or a key that is read is there twice; begins with
+            `where`.
+    """
+    # Hooks cost as much as all the rest of it.
+    simple = only is not None and line.count(f'"{only}"') < 2
+    hook = None if simple else functools.partial(_object, only=only)
+    try:
+        values = json.loads(line, object_pairs_hook=hook)
+    except _KeyTwice as error:
+        raise BertineError(f"{where}: {error}; rename or remove one") from error
+    except (ValueError, RecursionError) as error:
+        raise BertineError(
+            f"{where}: not valid JSON ({error}); JSON lines have one whole object on each line"
+        ) from error
+    if not isinstance(values, dict):
+        raise BertineError(
+            f"{where}: {json_kind(values)}, but each line, or each item of a list, must be one "
+            'object ({"text": ...})'
+        )
+    return values
+
+
+#: A file of one list of objects begins so, and a text hardly ever.
+_LIST = re.compile(r'\s*\[\s*(\{\s*("|$)|$)')
+_SPACE = re.compile(r"\s*")
+
+
+def begins_list(first: str) -> bool:
+    """Tell whether the first line of a file is that of one list of JSON objects."""
+    return _LIST.match(first) is not None
+
+
+def list_items(text: str, name: str) -> Iterator[tuple[int, str]]:
+    """Divide a list of JSON into the texts of its items, each with the line that it begins on.
+
+    Raises:
+        BertineError: it is broken; names the line.
+    """
+    decoder = json.JSONDecoder()
+    at, line, counted = text.index("[") + 1, 1, 0
+
+    def skip(at: int) -> int:
+        match = _SPACE.match(text, at)
+        return at if match is None else match.end()
+
+    def place(at: int) -> str:
+        return f"{name}:{text.count(chr(10), 0, at) + 1}"
+
+    at = skip(at)
+    while text[at : at + 1] != "]":
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            where = place(error.pos) if isinstance(error, json.JSONDecodeError) else place(at)
+            raise BertineError(
+                f"{where}: not valid JSON ({error}), in a list of objects"
+            ) from error
+        yield line, text[at:end]
+        at = skip(end)
+        if text[at : at + 1] == ",":
+            at = skip(at + 1)
+            if text[at : at + 1] != "]":
+                continue
+        elif text[at : at + 1] == "]":
+            break
+        raise BertineError(
+            f"{place(at)}: not valid JSON: between the items of a list stands one comma, and ] "
+            "ends it; is the file cut off?"
+        )
+    if rest := text[at + 1 :].strip():
+        raise BertineError(f"{place(skip(at + 1))}: {rest[:20]!r} stands behind the list of JSON")
+
+
+class _KeyTwice(ValueError):
+    """Still valid JSON, so not reported as a bad line."""
+
+
+def _object(pairs: list[tuple[str, Any]], only: str | None) -> dict[str, Any]:
+    """Make a JSON object; a key that is there twice would lose its first value in silence."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        counts = Counter(key for key, _ in pairs if only in (None, key))
+        for twice in [key for key, count in counts.items() if count > 1][:1]:
+            raise _KeyTwice(f"the key {listed([twice])} is there twice in an object")
+    return values
+
+
+def without_surrogates(text: str) -> str:
+    """Return `text` with U+FFFD in the place of halves of surrogate pairs: legal in JSON, but
+    neither UTF-8 nor a tokenizer takes them."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def json_kind(value: Any) -> str:
+    """Name the kind of JSON that a value is, for messages."""
+    names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a text" if isinstance(value, str) else "a number")
+
+
+#: Suffixes of compressed files, and what they are called in messages.
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
+
+_CSV = "save it as csv (UTF-8)"
+#: The first bytes of files that are met under the names of text, what they are, and what to do.
+_BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
+    (b"PK\x03\x04", "a zip archive, as Excel's workbooks (.xlsx) are", f"{_CSV}, or unpack it"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook (.xls)", _CSV),
+    (b"PAR1\x15", "Parquet", "name it .parquet"),
+    (b"ARROW1\0\0", "an Arrow file", "convert it to Parquet, csv or JSON lines"),
+    (b"\x1f\x8b", "compressed with gzip", "add .gz to its name"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "add .zst to its name"),
+    (b"\xfd7zXZ\x00", "compressed with xz", "add .xz to its name"),
+    (b"BZh91AY&SY", "compressed with bzip2", "unpack it, or compress with gzip"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (b"Rar!\x1a\x07", "a rar archive", "unpack it"),
+    (b"%PDF-", "a PDF", "give its text"),
+    (b"{\\rtf", "a document in RTF", "save it as text (UTF-8)"),
+    (b"SQLite format 3\0", "a SQLite database", "export the table as csv"),
+    (b"\x89HDF", "HDF5", "convert it to Parquet, csv or JSON lines"),
+    (b"\x93NUMPY", "an array of NumPy's", "write the texts as csv or JSON lines"),
+    (b"\x80\x04\x95", "a pickle", "write the texts as csv or JSON lines"),
+    (b"\x89PNG", "a picture", "give text"),
+)
+
+_REPLACEMENT = "\ufffd"
+#: What messages call standard input.
+STDIN = "<stdin>"
+#: Byte order marks; that of UTF-32 begins with one of UTF-16.
+_MARKS = {
+    "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
+    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
+}
+#: Bytes of a file that are read at once to tell its encoding.
+_BLOCK = 1 << 20
+
+
+class _ZstdReader(io.RawIOBase):
+    """A stream that decompresses zstd frames from `raw`; ``EOFError`` when the last frame is
+    incomplete.
+
+    (``ZstdDecompressor.stream_reader`` ends silently on a truncated file.)
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        # Frames written with --long=31 are accepted: a window of 2 GiB at most.
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        self._frame: Any = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            # Small steps, because text that repeats itself may grow a thousandfold.
+            compressed = self._raw.read(1 << 14)
+            if not compressed:
+                if self._frame is not None:
+                    raise EOFError("the last zstd frame is incomplete")
+                return 0
+            parts = []
+            while compressed:
+                if self._frame is None:
+                    self._frame = self._decompressor.decompressobj()
+                parts.append(self._frame.decompress(compressed))
+                compressed = b""
+                if self._frame.eof:
+                    compressed = self._frame.unused_data
+                    self._frame = None
+            self._ready = memoryview(b"".join(parts))
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+@dataclass
+class Stream:
+    """An open file of the corpus.
+
+    Attributes:
+        reader: the decompressed bytes.
+        raw: the file on disk, whose position tells how far the reading is.
+    """
+
+    reader: BinaryIO
+    raw: BinaryIO
+
+    @property
+    def position(self) -> int:
+        """The bytes of the file on disk that have been read."""
+        return self.raw.tell()
+
+
+def refuse_binary(head: bytes, path: Path | str) -> None:
+    """Refuse a file that is no text.
+
+    Args:
+        head: its first bytes.
+        path: for the message.
+
+    Raises:
+        BertineError: it is none; says what it is and what to do.
+    """
+    for begin, what, how in _BEGINNINGS:
+        if head.startswith(begin):
+            raise BertineError(f"{path}: is {what}, whatever its name says; {how}")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what may go wrong while `path` is read and decompressed into one-line errors."""
+    kind = COMPRESSIONS.get(path.suffix.lower(), "")
+    try:
+        with os_errors(path, "reading it"):
+            try:
+                yield
+            except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+                raise BertineError(
+                    f"{path}: damaged or not {kind} data ({error}); fetch or write the file again"
+                ) from error
+    except EOFError as error:
+        raise BertineError(
+            f"{path}: the {kind} data is cut off before its end; fetch or write the file again"
+        ) from error
+
+
+@contextlib.contextmanager
+def open_stream(path: Path) -> Iterator[Stream]:
+    """Open `path` for reading, decompressing by its suffix (.gz, .zst, .xz).
+
+    Raises:
+        BertineError: the file cannot be read, is damaged or is cut off. Raised from the body of
+            the ``with``, too, where the bytes are read.
+    """
+    with reading(path), contextlib.ExitStack() as stack:
+        check_regular(path, pipes=True)
+        raw = stack.enter_context(open(path, "rb"))
+        suffix = path.suffix.lower()
+        if suffix == ".gz":
+            # An empty file is not an empty gzip file, yet GzipFile takes it for one.
+            if os.fstat(raw.fileno()).st_size == 0:
+                raise EOFError
+            reader = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb")))
+        elif suffix == ".xz":
+            reader = cast(BinaryIO, stack.enter_context(lzma.LZMAFile(raw, "rb")))
+        elif suffix == ".zst":
+            if os.fstat(raw.fileno()).st_size == 0:
+                raise EOFError
+            reader = cast(BinaryIO, io.BufferedReader(_ZstdReader(raw), 1 << 17))
+        else:
+            reader = cast(BinaryIO, raw)
+        yield Stream(reader, cast(BinaryIO, raw))
+
+
+class EncodingCheck:
+    """A check of a file, made when its first damaged byte is met: one in another encoding than
+    UTF-8 is refused, of which replaced characters would leave nothing.
+
+    Args:
+        path: the file, for messages too.
+        blocks: give all of its bytes, in parts that end where lines do; None: they are read from
+            the file.
+    """
+
+    def __init__(
+        self, path: Path | str, blocks: Callable[[], Iterable[bytes]] | None = None
+    ) -> None:
+        self._path, self._blocks, self._made = Path(path), blocks, False
+
+    def damaged(self, where: object, raw: bytes = b"") -> None:
+        """Look through the whole file, unless that is done.
+
+        Args:
+            where: the first damaged place is.
+            raw: bytes of that place, which alone are looked at where a file is read but once.
+
+        Raises:
+            BertineError: it is in another encoding; names it, and how to convert the file.
+        """
+        if self._made:
+            return
+        if self._blocks is None and not self._path.is_file():
+            finding = other_encoding([raw])
+        else:
+            self._made = True
+            finding = other_encoding(self._blocks() if self._blocks else file_blocks(self._path))
+        if finding is not None:
+            raise BertineError(f"{where}: {self._described(finding)}")
+
+    def _described(self, finding: Finding) -> str:
+        share = f"{finding.damaged:,} of {finding.beyond:,} characters beyond ASCII"
+        if finding.mixed:
+            those = f", but look like {finding}" if finding.encodings else ""
+            return (
+                f"{share} of the file are not UTF-8{those}; some lines are in another encoding: "
+                "convert those to UTF-8"
+            )
+        if not finding.encodings:
+            return f"is not UTF-8 ({share} are not), and in no other encoding that is known here"
+        how = conversion(finding.encodings[0].iconv, self._path)
+        if len(finding.encodings) > 1:
+            how = " from the one whose words are right"
+        elif self._blocks is not None and str(self._path) != STDIN:
+            how = ""  # Parquet, or data in memory
+        return f"is not UTF-8 but looks like {finding}; convert it to UTF-8{how}"
+
+
+def conversion(encoding: str, path: Path) -> str:
+    """Return how a file is converted to UTF-8, as the end of a message."""
+    command = f"iconv -f {encoding} -t UTF-8"
+    if not path.is_file() or path.suffix.lower() in COMPRESSIONS:  # a pipe; packed
+        return f" ({command})"
+    return f": {command} {shlex.quote(str(path))} > NEW"
+
+
+def file_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked, in parts that end where lines do."""
+    with open_stream(path) as stream:
+        yield from line_blocks(stream.reader)
+
+
+def line_blocks(reader: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a stream in parts that end where lines do, unless these are very long."""
+    while block := reader.read(_BLOCK):
+        yield block if block.endswith(b"\n") else block + reader.readline(_BLOCK)
+
+
+@dataclass
+class Repairs:
+    """The counts of what was mended in text while it was decoded.
+
+    Attributes:
+        invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
+            each replaced by U+FFFD.
+        nul: NUL characters, removed.
+    """
+
+    invalid_utf8: int = 0
+    nul: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a text, for messages: a file and the first line (or the row) of the text."""
+
+    path: Path
+    number: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return self.at(0)
+
+    def at(self, lines_before: int) -> str:
+        """Name the place `lines_before` line ends further on; a row stays a row."""
+        if self.unit == "line":
+            return f"{self.path}:{self.number + lines_before}"
+        return f"{self.path}: {self.unit} {self.number}"
+
+
+def decode(
+    raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repairs: Repairs
+) -> str:
+    r"""Decode UTF-8 `raw` as text without NULs and with ``\n`` as the only line end.
+
+    Args:
+        raw: UTF-8 bytes.
+        place: where they stand, for messages.
+        check: of the file's encoding.
+        strict: refuse invalid UTF-8 and NULs instead of repairing them.
+        repairs: counts what is repaired; changed in place.
+
+    Raises:
+        BertineError: the file is in another encoding; `strict`, and the text is not clean.
+    """
+    if b"\0" in raw or ESCAPE in raw:
+        check.damaged(place, raw)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        check.damaged(place, raw)
+        if strict:
+            before = raw[: error.start]
+            offset = error.start - (before.rfind(b"\n") + 1)
+            raise BertineError(
+                f"{place.at(before.count(10))}: invalid UTF-8 (byte 0x{raw[error.start]:02x}, "
+                f"{offset} bytes into the line); convert the file to UTF-8, or leave out "
+                f"{option('strict', True)} "
+                "to have such bytes replaced"
+            ) from error
+        text = raw.decode("utf-8", "replace")
+        # Characters that already were U+FFFD in the file are not ours to count.
+        genuine = raw.count(_REPLACEMENT.encode())
+        repairs.invalid_utf8 += text.count(_REPLACEMENT) - genuine
+    return _without_nul(text, place, strict, repairs)
+
+
+def clean(text: str, place: Place, *, strict: bool, repairs: Repairs) -> str:
+    r"""Mend, as :func:`decode` does, text out of JSON, whose escapes can make NULs and lone
+    surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        if strict:
+            raise BertineError(
+                f"{place}: a lone surrogate (\\u{ord(text[error.start]):04x}) in the text; repair "
+                f"it, or leave out {option('strict', True)} to have it replaced"
+            ) from error
+        mended = without_surrogates(text)
+        repairs.invalid_utf8 += mended.count(_REPLACEMENT) - text.count(_REPLACEMENT)
+        text = mended
+    return _without_nul(text, place, strict, repairs)
+
+
+def _without_nul(text: str, place: Place, strict: bool, repairs: Repairs) -> str:
+    if "\0" in text:
+        if strict:
+            before = text[: text.index("\0")]
+            raise BertineError(
+                f"{place.at(before.count(chr(10)))}: a NUL character in the text; remove it, or "
+                f"leave out {option('strict', True)} to have NULs removed"
+            )
+        repairs.nul += text.count("\0")
+        text = text.replace("\0", "")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text
+
+
+def blocks(
+    reader: BinaryIO,
+    limit: int,
+    *,
+    blank_line_ends: bool,
+    path: Path | None = None,
+) -> Iterator[tuple[bytes, int, int]]:
+    """Yield documents of plain text as (bytes, number of the first line, which part of the
+    document).
+
+    A document ends at a blank line if `blank_line_ends`, else at the end of the file. One that
+    would exceed `limit` bytes is given in parts 0, 1, ..., cut at line ends; a line longer than
+    `limit` is cut at its last space, or where no space is, between two characters. `path` is the
+    file that a byte order mark is looked for in; None where there can be none.
+    """
+    held: list[bytes] = []
+    size = 0
+    line = first = 1
+    rest = b""  # the end of a line that was cut
+    line_begins = True
+    part = 0
+    while raw := rest if rest.endswith(b"\n") else rest + reader.readline(limit):
+        if line == 1 and line_begins and path is not None:
+            raw = text_begin(raw, path)
+            if len(raw) < limit:
+                refuse_old_ends(raw, f"{path}:1")
+        rest = b""
+        if len(raw) > limit or (len(raw) == limit and not raw.endswith(b"\n")):
+            cut = _last_cut(raw, limit)
+            raw, rest = raw[:cut], raw[cut:]
+        if blank_line_ends and line_begins and not rest and not raw.strip():
+            if held:
+                yield _taken(held), first, part
+            size, part = 0, 0
+        else:
+            if held and size + len(raw) > limit:
+                yield _taken(held), first, part
+                size, part = 0, part + 1
+            if not held:
+                first = line
+            held.append(raw)
+            size += len(raw)
+        line_begins = raw.endswith(b"\n")
+        line += line_begins
+    if held:
+        yield _taken(held), first, part
+
+
+def _taken(held: list[bytes]) -> bytes:
+    """Join the lines of a document and empty `held`: there is one copy of them."""
+    raw = b"".join(held)
+    held.clear()
+    return raw
+
+
+def _last_cut(raw: bytes, limit: int) -> int:
+    """Find where to cut `raw` so that the first part has at most `limit` bytes and no word or
+    character is torn if that can be helped."""
+    space = raw.rfind(b" ", limit // 2, limit)
+    if space > 0:
+        return space + 1
+    for back in range(1, 5):
+        byte = raw[limit - back]
+        if byte & 0xC0 != 0x80:  # the first byte of the last character
+            length = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+            return limit if back >= length else limit - back
+    return limit  # not UTF-8
+
+
+def refuse_old_ends(first: bytes, where: str) -> None:
+    r"""Refuse a file whose `first` line shows that its lines end with ``\r`` alone.
+
+    Raises:
+        BertineError: they do; begins with `where`.
+    """
+    if b"\r" in first.rstrip(b"\r") and not first.endswith(b"\n"):
+        raise BertineError(
+            f"{where}: the lines end with \\r alone, as on old Macintoshes; save the file with \\n"
+        )
+
+
+def text_begin(raw: bytes, path: Path | str) -> bytes:
+    """Return the first bytes of a file of text without a UTF-8 byte order mark.
+
+    Raises:
+        BertineError: UTF-16 or UTF-32 by their mark; no text but a workbook, an archive, ….
+    """
+    for name, marks in _MARKS.items():
+        if raw.startswith(marks):
+            how = conversion(name, Path(path))
+            raise BertineError(f"{path}: is {name}; convert it to UTF-8{how}")
+    refuse_binary(raw, path)
+    return raw.removeprefix(b"\xef\xbb\xbf")

@@ -1,0 +1,456 @@
+"""Tables of text: csv, tsv, JSON lines, Parquet and plain lines, read one row at a time.
+
+Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
+RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
+on the way (invalid UTF-8, NUL bytes, blank lines) is counted in
+:class:`~bertine.data.lines.TableStats`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bertine.core.console import briefly, counted
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.data.in_memory import GivenTable, Source
+from bertine.data.lines import (
+    LINE_COLUMN,
+    TableLayout,
+    TableLines,
+    TableStats,
+    detect_layout,
+    inner_suffix,
+    mended,
+    named_separator,
+    needs_quotes,
+    split_cells,
+    strip_newline,
+)
+from bertine.data.parquet import class_names, is_parquet, open_parquet
+from bertine.data.streams import (
+    MOST_COLUMNS,
+    STDIN,
+    EncodingCheck,
+    Stream,
+    encodable,
+    json_kind,
+    json_row,
+    list_items,
+    missing_column,
+    open_stream,
+    require_columns,
+    without_surrogates,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
+
+    Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
+    Parquet, `line` is the number of the row. `exact` are the values of a row of text as they
+    stood before it was mended, with bytes that are not UTF-8 as half surrogate pairs, for writing
+    them as they were. None: there is no difference.
+    """
+
+    line: int
+    values: dict[str, Any]
+    exact: dict[str, Any] | None = None
+
+    @property
+    def as_read(self) -> dict[str, Any]:
+        """The values as they stand in the file."""
+        return self.exact or self.values
+
+
+class Table:
+    """A table opened for reading: iterate once over its :class:`TableRow`; use it in ``with``.
+
+    A column without a name is no obstacle: the further ones are called by blanks, and written
+    without a name again.
+
+    Args:
+        path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
+        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise detected from the suffix, and for
+            other suffixes and stdin by the first line: a JSON object, or a header that holds
+            `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
+            plain text, one text a line, in the column ``text``. JSON lines may be one list of
+            objects. Parquet is recognized by the suffix (.parquet, .pq); what is written in its
+            layout is JSON lines.
+        wanted: columns that must be there, except in plain text, which has but one. They also
+            help to tell a header and its delimiter.
+        quotes: whether ``"`` quotes cells; None means yes, but where a tab separates no, unless
+            the file can be read only so.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        header: the names of the columns of a csv or tsv file whose first line is a row already.
+        skip_damaged: leave out rows with the wrong number of cells, and count them.
+        optional: columns in which nothing (null, or in JSON lines no such key) is an empty text.
+            Rows without such a key are counted.
+
+    Attributes:
+        name: the path as given, or ``<stdin>``.
+        layout: the format that was given or detected.
+        columns: the column names, in order (of a JSON lines table: the keys of its first row).
+        stats: counts so far; complete after the last row.
+        strict: whether what is damaged is refused, and not mended or left out.
+        class_names: what the numbers in a column, or in its lists, stand for, where the data say
+            it; else empty.
+
+    Raises:
+        BertineError: the file is missing, empty or not readable, a wanted column is not there,
+            `quotes` is given for what has none; while iterating, a row has the wrong number of
+            cells, broken quotes or broken JSON.
+    """
+
+    def __init__(
+        self,
+        path: Source,
+        *,
+        format: str | None = None,
+        wanted: Sequence[str] = (),
+        quotes: bool | None = None,
+        strict: bool = False,
+        header: Sequence[str] | None = None,
+        skip_damaged: bool = False,
+        optional: Sequence[str] = (),
+    ) -> None:
+        self.name = STDIN if str(path) == "-" else str(path)
+        self.stats = TableStats()
+        self._stack = contextlib.ExitStack()
+        self._wanted = tuple(wanted)
+        self._header, self._skip_damaged = header, skip_damaged
+        self.strict, self._optional = strict, tuple(optional)
+        self._may_lack: tuple[str, ...] = ()
+        self._stream: Stream | None = None
+        #: Whether every row has all columns, with values of their own types.
+        self._typed = is_parquet(path) or isinstance(path, GivenTable)
+        self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
+        if isinstance(path, GivenTable):
+            self._open_given(path, format, quotes)
+            return
+        if self._typed:
+            self._open_parquet(path, format, quotes)
+            return
+        handle: BinaryIO
+        if str(path) == "-":
+            handle = sys.stdin.buffer
+        else:
+            inner_suffix(path)  # refuses what is no text
+            self._stream = self._stack.enter_context(open_stream(Path(path)))
+            handle = self._stream.reader
+        try:
+            self._lines = TableLines(handle, self.name, strict, self.stats)
+            first = next(self._lines, None)
+            if not first:
+                raise BertineError(f"{self.name}: the file is empty")
+            self.layout = detect_layout(path, first, format, self._wanted, quotes)
+            if self.layout.kind in ("csv", "tsv") and named_separator(first):
+                first = next(self._lines, "")
+            if self.layout.kind != "jsonl":
+                self._lines.check_length()
+            if self.layout.kind == "tsv" and quotes is None and Path(path).is_file():
+                self.stats.quoted = needs_quotes(Path(path))
+                self.layout = replace(self.layout, quotes=self.stats.quoted)
+            if quotes is not None and self.layout.kind not in ("csv", "tsv"):
+                what = "JSON lines" if self.layout.kind == "jsonl" else "plain text"
+                raise BertineError(
+                    f"{self.name}: is {what}, which has no quotes around cells; leave out quotes"
+                )
+            self.columns: list[str] = []
+            self.allow_empty(optional)
+            self._rows = self._start(first)
+            if self.layout.kind != "text":
+                self.require(self._wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_parquet(self, path: str | Path, format: str | None, quotes: bool | None) -> None:
+        if format is not None or quotes is not None:
+            raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
+        self.class_names = lambda column: class_names(path, column)
+        self._start_typed(*open_parquet(path), lambda: open_parquet(path)[1])
+
+    def _open_given(self, given: GivenTable, format: str | None, quotes: bool | None) -> None:
+        for name, value in (("format", format), ("quotes", quotes)):
+            if value is not None:
+                raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
+        self.class_names = lambda column: given.class_names.get(column, ())
+        self._start_typed(list(given.columns), given.rows(), given.rows)
+
+    def _start_typed(
+        self,
+        columns: list[str],
+        rows: Iterator[dict[str, Any]],
+        again: Callable[[], Iterator[dict[str, Any]]],
+    ) -> None:
+        self._check = EncodingCheck(
+            self.name, lambda: chain.from_iterable(_bytes_in(list(row.values())) for row in again())
+        )
+        self.layout = TableLayout("jsonl")
+        self.columns = columns
+        self._rows = (
+            TableRow(number, {name: self._mended(value, number) for name, value in row.items()})
+            for number, row in enumerate(rows, 1)
+        )
+        self.require(self._wanted)
+
+    def _mended(self, value: Any, number: int) -> Any:
+        """Return a text without NUL bytes and half surrogate pairs, as in the other formats."""
+        if isinstance(value, str) and "\0" in value:
+            if self.strict:
+                raise BertineError(
+                    f"{self.name}:{number}: NUL byte; remove it, or read without strict"
+                )
+            self.stats.nul_bytes += value.count("\0")
+            value = value.replace("\0", "")
+        return self._encodable(value, number)
+
+    def _encodable(self, value: Any, number: int) -> Any:
+        """Return `value` without half surrogate pairs, also inside lists and objects."""
+        if isinstance(value, str):
+            return value if encodable(value) else self._mend_surrogates(value, number)
+        if isinstance(value, list):
+            return [self._encodable(inner, number) for inner in value]
+        if isinstance(value, dict):
+            return {name: self._encodable(inner, number) for name, inner in value.items()}
+        return value
+
+    def allow_empty(self, columns: Sequence[str]) -> None:
+        """Let `columns` be the optional ones from here on, where these are known only when the
+        table is open."""
+        self._optional = tuple(columns)
+        self._may_lack = self._optional if self.keys_vary else ()
+
+    @property
+    def position(self) -> int:
+        """The bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk;
+        0 of everything else."""
+        return 0 if self._stream is None else self._stream.position
+
+    @property
+    def keys_vary(self) -> bool:
+        """Whether rows may have other keys than the first: those of JSON lines."""
+        return self.layout.kind == "jsonl" and not self._typed
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[TableRow]:
+        for row in self._rows:
+            self.stats.rows += 1
+            self.stats.count_twice(row.values.values())
+            for column in self._may_lack:
+                if column not in row.values:
+                    self.stats.lack(column, row.line)
+            yield row
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Refuse a table without one of `columns`; optional ones may be missing in the first row
+        of JSON lines.
+
+        Raises:
+            BertineError: one is not there; names the first.
+        """
+        wanted = [column for column in columns if column not in self._may_lack]
+        require_columns(self.name, self.columns, wanted)
+
+    def text(self, row: TableRow, column: str) -> str:
+        """Return the value of `column`, which must be there (unless it is optional) and be a
+        string, or nothing (null): an empty text, as an empty cell is."""
+        if column in self._optional and row.values.get(column) is None:
+            return ""
+        value = self._value(row, column)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise BertineError(
+                f"{self.name}:{row.line}: {column!r} is {json_kind(value)}, but must be a text"
+            )
+        return value
+
+    def label(self, row: TableRow, column: str) -> str:
+        """Return the value of `column` as a label: a string (without surrounding space),
+        number or truth value; not empty."""
+        value = self._value(row, column)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
+            return str(value)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        what = "empty" if isinstance(value, str) else json_kind(value)
+        if isinstance(value, float):
+            what = "NaN"
+        needed = "; every row needs one"
+        if isinstance(value, list):
+            needed = ", but must be one text or number; lists are for the task multi-label"
+        raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
+
+    def has_label(self, row: TableRow, column: str) -> bool:
+        """Tell whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
+        lines the key."""
+        value = row.values.get(column)
+        if isinstance(value, str):
+            return bool(value.strip())
+        if value is None:
+            return column not in row.values and not self.keys_vary
+        return not (isinstance(value, float) and math.isnan(value))
+
+    def _value(self, row: TableRow, column: str) -> Any:
+        if column not in row.values:
+            raise BertineError(missing_column(f"{self.name}:{row.line}", list(row.values), column))
+        return row.values[column]
+
+    # One reader for each kind. Each sets `columns` at once and yields rows later.
+
+    def _start(self, first: str) -> Iterator[TableRow]:
+        if self.layout.kind == "text":
+            self.columns = [LINE_COLUMN]
+            return self._plain_rows(first)
+        if self.layout.kind == "jsonl":
+            rows = self._json_rows(first)
+            head = next(rows, None)
+            if head is None:
+                raise BertineError(f"{self.name}: the file is empty")
+            self.columns = list(head.values)
+            return chain([head], rows)
+        cells = split_cells(first, self._lines, self.layout)
+        if self._header is not None:
+            self.columns = list(self._header)
+            return self._cell_rows(cells)
+        _, header = next(cells, (1, []))
+        if not header:
+            raise BertineError(f"{self.name}: the file is empty")
+        if len(header) > MOST_COLUMNS:
+            raise BertineError(
+                f"{self.name}:1: the header has {len(header):,} columns (separator "
+                f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
+            )
+        names = [mended(name) for name in header] if self._lines.damaged else header
+        self.columns = _distinct(names)
+        repeated = sorted(name for name, count in Counter(self.columns).items() if count > 1)
+        if repeated:
+            raise BertineError(
+                f"{self.name}:1: two columns are called {briefly(repeated[0])}; rename one"
+            )
+        return self._cell_rows(cells)
+
+    def _plain_rows(self, first: str) -> Iterator[TableRow]:
+        for line in chain([first], self._lines):
+            yield self._text_row(self._lines.number, {LINE_COLUMN: strip_newline(line)})
+
+    def _json_rows(self, first: str) -> Iterator[TableRow]:
+        if self.layout.one_list:
+            for number, item in list_items(self._lines.whole(), self.name):
+                yield self.json_row(number, item)
+            return
+        for line in chain([first], self._lines):
+            if line.strip():
+                yield self.json_row(self._lines.number, line)
+            else:
+                self._lines.skip_blank()
+
+    def json_row(self, number: int, text: str) -> TableRow:
+        """Make a row of the object that a line of JSON holds; half surrogate pairs are mended and
+        counted.
+
+        Raises:
+            BertineError: it holds none, or lists in lists too deeply; in strict reading also half a
+                surrogate pair.
+        """
+        if not self._lines.damaged or (clean := mended(text)) == text:
+            return TableRow(number, self._json_object(text, number))
+        # An escape could not be told from a byte that is kept as half a pair.
+        exact = None if "\\u" in text else json_row(text.replace("\0", ""), self.name)
+        return TableRow(number, self._json_object(clean, number), exact)
+
+    def _text_row(self, number: int, values: dict[str, Any]) -> TableRow:
+        if self._lines.damaged:
+            clean = {name: mended(value) for name, value in values.items()}
+            if clean != values:
+                return TableRow(number, clean, values)
+        return TableRow(number, values)
+
+    def _json_object(self, line: str, number: int) -> dict[str, Any]:
+        values = json_row(line, f"{self.name}:{number}")
+        if "\\u" in line:  # half a character can only come from an escape
+            try:
+                values = self._encodable(values, number)
+            except RecursionError as error:
+                raise BertineError(
+                    f"{self.name}:{number}: lists and objects in each other too deeply to be read"
+                ) from error
+        return values
+
+    def _mend_surrogates(self, value: str, number: int) -> str:
+        if self.strict:
+            # Parquet's reader makes them of bytes that are no UTF-8.
+            what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
+            raise BertineError(
+                f"{self.name}:{number}: {what} in a text; mend it, or read without strict"
+            )
+        if self._typed and _BYTES.search(value):
+            self._check.damaged(f"{self.name}:{number}")
+        self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
+        return without_surrogates(value)
+
+    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
+        width = len(self.columns)
+        for line, values in cells:
+            if len(values) != width:
+                if self._skip_damaged:
+                    self.stats.damaged.append(line)
+                    continue
+                hint = "; quote the cells that hold it" if self.layout.quotes else ""
+                if not hint and any('"' in cell for cell in values):
+                    hint = f"; if cells are quoted, read with {option('quotes', True)}"
+                raise BertineError(
+                    f"{self.name}:{line}: {counted(len(values), 'cell')} where the header "
+                    f"has {width} (separator {self.layout.delimiter!r}{hint})"
+                )
+            yield self._text_row(line, dict(zip(self.columns, values, strict=True)))
+
+
+#: What stands in a text for a byte that is not UTF-8.
+_BYTES = re.compile("[\udc80-\udcff]")
+
+
+def _bytes_in(value: Any) -> Iterator[bytes]:
+    """Yield the texts in a value as the bytes that they were, each with a line end."""
+    if isinstance(value, str):
+        yield (
+            value.encode("utf-8", "surrogateescape" if _BYTES.search(value) else "replace") + b"\n"
+        )
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _bytes_in(inner)
+    elif isinstance(value, dict):
+        yield from _bytes_in(list(value.values()))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return the names of columns with blanks for those that have none, one more for each."""
+    distinct: list[str] = []
+    for name in names:
+        blank = not name.strip()
+        while blank and name in distinct:
+            name += " "
+        distinct.append(name)
+    return distinct

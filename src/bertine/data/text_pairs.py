@@ -1,0 +1,318 @@
+"""Tables that say which texts are alike: pairs, pairs with scores, texts with labels, plain
+texts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertine.core.console import briefly, counted
+from bertine.core.errors import BertineError
+from bertine.core.names import PairKind, option
+from bertine.data.in_memory import Source, reads_again
+from bertine.data.streams import require_columns, untold
+from bertine.data.tables import Table, TableRow
+
+#: The usual names of the two texts, tried in this order.
+USUAL_PAIRS = (
+    *(("query", name) for name in ("match", "relevant", "positive", "answer", "passage")),
+    *(("query", name) for name in ("document", "text")),
+    ("anchor", "positive"),
+    *(("question", name) for name in ("answer", "passage", "context", "text")),
+    ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"),
+    ("sentence_A", "sentence_B"),
+    ("text1", "text2"),
+    ("text_1", "text_2"),
+    ("question1", "question2"),
+    ("first", "second"),
+    *(("title", name) for name in ("body", "text", "abstract")),
+)
+#: First texts of pairs that need no score: what is asked, or named.
+_ASKING = ("query", "anchor", "question", "title")
+_SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
+_LABELS = ("label", "class", "category", "topic")
+_TEXTS = ("text", "sentence")
+_NEGATIVE = "negative"
+#: What is in the name of a column that may say that a pair is no match. Beside a title or a
+#: question the others are a subject, as of news.
+_JUDGING = ("label", "duplicate", "relevan", "gold", "target", "judg")
+_SORTING = ("class", "category", "topic")
+#: What is said of each kind.
+KINDS: dict[PairKind, str] = {
+    "pairs": "pairs of a text and its match",
+    "scores": "pairs with a score",
+    "labels": "texts with a label",
+    "texts": "texts alone",
+    "sentences": "texts, whose neighbouring sentences are pairs",
+}
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """The columns of a table that says which texts are alike.
+
+    Attributes:
+        kind: what the rows are.
+        texts: the one column of a text, or the two of a pair.
+        negatives: columns of further texts, which do not match the first one.
+        label: the column of the score or of the label; None: there is none.
+    """
+
+    kind: PairKind
+    texts: tuple[str, ...]
+    negatives: tuple[str, ...] = ()
+    label: str | None = None
+
+    def line(self, source: str) -> str:
+        """Say what was recognized."""
+        words = [" + ".join(self.texts)]
+        if self.label is not None:
+            words.append(self.label)
+        if self.negatives:
+            words.append(f"wrong ones: {', '.join(self.negatives)}")
+        return f"{source}: {KINDS[self.kind]} ({'; '.join(words)})"
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A row: its texts, first the one or two of the pair, then those that do not match; and its
+    score or its label, where the table has them."""
+
+    line: int
+    texts: tuple[str, ...]
+    score: float | None = None
+    label: str | None = None
+
+
+def find_pair_columns(
+    table: Table,
+    *,
+    kind: PairKind | None = None,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    negative_columns: Sequence[str] | str | None = None,
+) -> PairColumns:
+    """Recognize what the rows of `table` are by the names of its columns, where nobody says.
+
+    Args:
+        kind: what they are; None: two texts and a score are pairs with scores, two texts are pairs,
+            a text and a label are texts with labels, and a text alone is just that.
+        text_columns: one or two.
+        label_column: of the score or the label.
+        negative_columns: None: all whose name begins with ``negative``.
+
+    Raises:
+        BertineError: a column is not there, or not recognized, or the kind needs others.
+    """
+    names = table.columns
+    asked = [negative_columns] if isinstance(negative_columns, str) else negative_columns
+    named = [*(asked or ()), *([label_column] if label_column is not None else [])]
+    texts = _text_columns(table, kind, text_columns, named)
+    if text_columns is None and kind in ("labels", "texts", "sentences"):
+        texts = texts[:1]
+    label = label_column
+    if label is None and kind not in ("pairs", "texts", "sentences"):
+        usual = _SCORES if len(texts) == 2 else _LABELS
+        label = next((name for name in usual if name in names and name not in texts), None)
+    if label is not None:
+        require_columns(table.name, names, [label])
+    found = kind or (
+        ("scores" if label else "pairs") if len(texts) == 2 else ("labels" if label else "texts")
+    )
+    if found in ("pairs", "scores") and len(texts) != 2:
+        raise BertineError(
+            f"{table.name}: {KINDS[found]} need two columns of texts; name them with "
+            f"{option('text_columns')}"
+        )
+    if found in ("labels", "texts", "sentences") and len(texts) != 1:
+        raise BertineError(
+            f"{table.name}: {KINDS[found]} have one column of texts, not {len(texts)}"
+        )
+    if found in ("scores", "labels") and label is None:
+        what = "score" if found == "scores" else "label"
+        raise untold(table.name, names, what, option("label_column"))
+    negatives: list[str] = [*(asked or ())]
+    if asked is None and found == "pairs":
+        negatives = [name for name in names if name.lower().startswith(_NEGATIVE)]
+    if kind is None and label is None and len(texts) == 2:
+        _refuse_unsaid(table, texts, negatives)
+    require_columns(table.name, names, negatives)
+    if negatives and found != "pairs":
+        raise BertineError(f"{table.name}: {KINDS[found]} have no columns of wrong texts")
+    used = label if found in ("scores", "labels") else None
+    return PairColumns(found, texts, tuple(negatives), used)
+
+
+def _refuse_unsaid(table: Table, texts: Sequence[str], negatives: Sequence[str]) -> None:
+    """Refuse two texts beside a label that nobody has spoken of: they may be no match at all.
+
+    Raises:
+        BertineError: there is such a column.
+    """
+    marks = _JUDGING if texts[0] in _ASKING else (*_JUDGING, *_SORTING)
+    for name in table.columns:
+        if name in (*texts, *negatives) or not any(mark in name.lower() for mark in marks):
+            continue
+        raise BertineError(
+            f"{table.name}: has two texts and a column {name!r}; if that is a score, say "
+            f"{option('label_column', name)}; if every row is a match, "
+            f"{option('kind', 'pairs')}, or take the column out of the file"
+        )
+
+
+def _text_columns(
+    table: Table,
+    kind: PairKind | None,
+    named: Sequence[str] | str | None,
+    others: Sequence[str],
+) -> tuple[str, ...]:
+    """Return the columns of the texts, which are none of `others`."""
+    names = [name for name in table.columns if named is not None or name not in others]
+    if named is not None:
+        listed = (named,) if isinstance(named, str) else tuple(named)
+        if len(listed) not in (1, 2) or len({*listed}) != len(listed):
+            raise BertineError(f"{option('text_columns')} names one column or two")
+        require_columns(table.name, names, listed)
+        return listed
+    if kind not in ("labels", "texts", "sentences"):
+        for pair in USUAL_PAIRS:
+            if all(name in names for name in pair):
+                return pair
+    for usual in _TEXTS:
+        if usual in names and kind not in ("pairs", "scores"):
+            return (usual,)
+    rest = [
+        name
+        for name in names
+        if name not in (*_SCORES, *_LABELS) and not name.lower().startswith(_NEGATIVE)
+    ]
+    if len(rest) == 1 or (len(rest) == 2 and kind not in ("labels", "texts", "sentences")):
+        return tuple(rest)
+    raise untold(table.name, names, "texts", option("text_columns"))
+
+
+@dataclass
+class PairRows:
+    """The rows of a table, read one at a time.
+
+    Attributes:
+        columns: what was recognized; known when the table is open.
+        left_out: rows without a text, a score or a label, so far.
+        read: rows that have all, so far.
+        mended: what was mended in the text, for people; known when all rows are read.
+    """
+
+    source: Source
+    format: str | None = None
+    quotes: bool | None = None
+    strict: bool = False
+    asked: dict[str, Any] = field(default_factory=dict)
+    left_out: int = 0
+    read: int = 0
+    mended: list[str] = field(default_factory=list)
+
+    def open_columns(self) -> PairColumns:
+        """Find the columns, without reading the rows.
+
+        Raises:
+            BertineError: a column is not there, or not recognized; the rows come from a pipe, which
+                can be read but once.
+        """
+        if not reads_again(self.source):
+            raise BertineError(
+                f"{self.source}: is read several times, so it must be a file; save it as one"
+            )
+        with self._table() as table:
+            return find_pair_columns(table, **self.asked)
+
+    def names(self) -> list[str]:
+        """Return the names of all columns."""
+        with Table(
+            self.source, format=self.format, quotes=self.quotes, strict=self.strict
+        ) as table:
+            return list(table.columns)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of all rows, as hex digits; what is left out is counted."""
+        digest = hashlib.sha256()
+        for row in self:
+            digest.update(repr((row.texts, row.score, row.label)).encode())
+        return digest.hexdigest()
+
+    def _table(self) -> Table:
+        named = self.asked.get("text_columns") or ()
+        wanted = [named] if isinstance(named, str) else [*named]
+        return Table(
+            self.source, format=self.format, quotes=self.quotes, strict=self.strict, wanted=wanted
+        )
+
+    def __iter__(self) -> Iterator[PairRow]:
+        self.left_out = self.read = 0
+        with self._table() as table:
+            columns = find_pair_columns(table, **self.asked)
+            for row in table:
+                found = _read(table, row, columns)
+                if found is None:
+                    if self.strict:
+                        raise BertineError(
+                            f"{table.name}:{row.line}: a text, the score or the label is empty"
+                        )
+                    self.left_out += 1
+                else:
+                    self.read += 1
+                    yield found
+            self.mended = table.stats.notes(table.name)
+
+    def notes(self) -> list[str]:
+        """Say what was left out and mended, when all rows are read."""
+        if not self.left_out:
+            return self.mended
+        rows = counted(self.left_out, "row", "without", "without")
+        return [f"{self.source}: left out {rows} a text, a score or a label", *self.mended]
+
+
+def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
+    texts = []
+    for name in columns.texts:
+        if row.values.get(name) is None:
+            return None
+        text = table.text(row, name).strip()
+        if not text:
+            return None
+        texts.append(text)
+    for name in columns.negatives:
+        texts += _texts_of(table, row, name)
+    if columns.label is None:
+        return PairRow(row.line, tuple(texts))
+    if not table.has_label(row, columns.label):
+        return None
+    label = table.label(row, columns.label)
+    if columns.kind == "labels":
+        return PairRow(row.line, tuple(texts), label=label)
+    try:
+        score = float(label)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise BertineError(
+            f"{table.name}:{row.line}: the score {columns.label!r} is {briefly(label)}, but must "
+            "be a number"
+        )
+    return PairRow(row.line, tuple(texts), score=score)
+
+
+def _texts_of(table: Table, row: TableRow, name: str) -> list[str]:
+    """Return the texts of a cell, which may hold none, one, or a list."""
+    value = row.values.get(name)
+    if value is None:
+        return []
+    if isinstance(value, list):
+        if not all(isinstance(text, str) for text in value):
+            raise BertineError(f"{table.name}:{row.line}: {name!r} must hold texts only")
+        return [text.strip() for text in value if text.strip()]
+    text = table.text(row, name).strip()
+    return [text] if text else []

@@ -1,0 +1,215 @@
+"""Write a table row by row, in the layout of the one that was read; and tables in memory, for runs
+in other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertine.core.console import ESCAPED, say, warn
+from bertine.core.errors import BertineError
+from bertine.core.files import atomic_file, os_errors
+from bertine.core.names import option
+from bertine.data.in_memory import GivenParts, GivenTable
+from bertine.data.lines import LINE_COLUMN, TableLayout, mended
+from bertine.data.parquet import is_parquet, mixed_note, write_parquet
+from bertine.data.streams import COMPRESSIONS, encodable
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Write `value` in JSON, characters as they are; escaped where half a character is among them,
+    which has no UTF-8."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if encodable(text) else json.dumps(value, indent=indent)
+
+
+#: How a file is opened in which bytes that are not UTF-8 are written as they were read
+#: (:attr:`~bertine.data.tables.TableRow.exact`).
+AS_READ = "surrogateescape"
+
+
+class TableWriter:
+    """A writer of rows in a :class:`TableLayout`. A plain-text row is written with its text last,
+    after the other columns and tabs, so that it can be cut apart again whatever the text holds.
+    Bytes that are not UTF-8 are written as they were read where the handle is opened for it
+    (:data:`AS_READ`), else as U+FFFD.
+
+    Args:
+        header: write that of csv and tsv; not where rows are added to some that are there.
+    """
+
+    def __init__(
+        self, handle: TextIO, layout: TableLayout, columns: Sequence[str], *, header: bool = True
+    ) -> None:
+        self._handle, self.layout, self.columns = handle, layout, list(columns)
+        self._as_read = getattr(handle, "errors", None) == AS_READ
+        if header and layout.kind in ("csv", "tsv"):
+            self._write_cells([name if name.strip() else "" for name in self.columns])
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Write one row; csv and tsv need a value for every column, of which None is an empty
+        cell."""
+        if self.layout.kind == "jsonl":
+            self._write_line(_json_as_read(values))
+        elif self.layout.kind == "text":
+            added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
+            self._write_line("\t".join([*added, str(values[LINE_COLUMN])]))
+        else:
+            self._write_cells([_cell(values[name]) for name in self.columns])
+
+    def _write_cells(self, cells: Sequence[str]) -> None:
+        delimiter = self.layout.delimiter
+        if self.layout.quotes:
+            # A lone empty cell would be a blank line, which readers skip.
+            alone = len(cells) == 1
+            cells = [_quoted(cell, delimiter, force=alone and not cell) for cell in cells]
+        else:
+            for cell in cells:
+                if delimiter in cell or "\n" in cell or cell.endswith("\r"):
+                    raise BertineError(
+                        f"{cell[:40]!r} cannot be written without quotes, because it holds the "
+                        "separator or a line break; use csv or jsonl"
+                    )
+        self._write_line(delimiter.join(cells))
+
+    def _write_line(self, line: str) -> None:
+        if not self._as_read and not encodable(line):
+            line = mended(line)
+        self._handle.write(line + "\n")
+
+
+@contextlib.contextmanager
+def open_writer(
+    path: str | Path, layout: TableLayout, columns: Sequence[str]
+) -> Iterator[TableWriter]:
+    """Open a :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
+
+    JSON lines become Parquet where `path` is so called, `columns` before any others: a column's
+    type must hold all of its values, so it is made of all rows in the end.
+
+    Raises:
+        BertineError: `path` is a folder, called as a compressed file, or as Parquet and the layout
+            is another, or it is a device or a pipe; it cannot be written.
+    """
+    if str(path) == "-":
+        with _written_as_read():
+            yield TableWriter(sys.stdout, layout, columns)
+            sys.stdout.flush()
+        return
+    check_output(path)
+    parquet = is_parquet(path)
+    if parquet and (layout.kind != "jsonl" or is_stream(path)):
+        raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
+    with contextlib.ExitStack() as stack:
+        target = Path(path) if is_stream(path) else stack.enter_context(atomic_file(path))
+        stack.enter_context(os_errors(path, "writing it"))
+        rows = target.with_name(f"{target.name}.rows") if parquet else target
+        if parquet:
+            stack.callback(rows.unlink, missing_ok=True)
+        errors = None if parquet else AS_READ
+        with open(rows, "w", encoding="utf-8", newline="", errors=errors) as handle:
+            yield TableWriter(handle, layout, columns)
+        if parquet:
+            mixed = write_parquet(rows, target, columns)
+            if mixed:
+                say(mixed_note(path, mixed))
+
+
+@contextlib.contextmanager
+def _written_as_read() -> Iterator[None]:
+    """Let stdout, where it is no terminal, be written to as :data:`AS_READ` says; in another
+    encoding than UTF-8 what it lacks is escaped, which is said."""
+    stream = sys.stdout
+    if not isinstance(stream, TextIOWrapper):
+        yield
+        return
+    before = stream.errors
+    utf8 = stream.encoding.lower() == "utf-8"
+    if not utf8:
+        warn(
+            f"standard output is in {stream.encoding}: characters that it lacks are written as "
+            f"\\u and their number; a file named by {option('output')} is UTF-8"
+        )
+    stream.reconfigure(errors=AS_READ if utf8 else ESCAPED)
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors=before)
+
+
+def is_stream(path: str | Path) -> bool:
+    """Tell whether it is stdout (``-``), a device or a pipe: written to, as it cannot be
+    replaced."""
+    return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
+
+
+def check_output(path: str | Path) -> None:
+    """Refuse a folder and the name of a compressed file: at once, not when all is answered.
+
+    Raises:
+        BertineError: it is one.
+    """
+    if Path(path).is_dir():
+        raise BertineError(f"{path}: is a folder; name a file in it")
+    if Path(path).suffix.lower() in COMPRESSIONS:
+        raise BertineError(
+            f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
+            "and compress that"
+        )
+
+
+def _json_as_read(values: Mapping[str, Any]) -> str:
+    """Write a row in JSON as :func:`json_text` does, but for bytes that were no UTF-8."""
+    text = json.dumps(values, ensure_ascii=False)
+    try:
+        text.encode("utf-8", AS_READ)
+    except UnicodeEncodeError:
+        return json.dumps(values)
+    return text
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
+    if force or any(character in cell for character in (delimiter, '"', "\n", "\r")):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell
+
+
+def write_given(data: GivenTable | GivenParts, folder: Path) -> Path:
+    """Write tables as JSON lines, ``train.jsonl`` and so on; numbers of classes become their names.
+
+    Returns:
+        The file of the one table, or the folder of several parts.
+    """
+    if isinstance(data, GivenTable):
+        return _write(data, folder / "train.jsonl")
+    for name in ("train", "validation", "test"):
+        table = getattr(data, name)
+        if table is not None:
+            _write(table, folder / f"{name}.jsonl")
+    return folder
+
+
+def _write(table: GivenTable, path: Path) -> Path:
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as handle:
+        for row in table.rows():
+            for column, names in table.class_names.items():
+                row[column] = _class_name(row[column], names)
+            handle.write(json_text(row) + "\n")
+    return path
+
+
+def _class_name(value: Any, names: tuple[str, ...]) -> Any:
+    if isinstance(value, list):
+        return [_class_name(inner, names) for inner in value]
+    if type(value) is int:
+        return names[value] if 0 <= value < len(names) else None
+    return value

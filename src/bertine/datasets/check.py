@@ -1,0 +1,303 @@
+"""A look at labelled examples before a model is trained on them: what spoils scores and training.
+
+Counts of the labels, rare ones, the same text with two labels, texts that are there twice, in the
+validation examples too (then the score tells nothing of new texts), empty texts, and lengths.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.core.console import Shown, counted, visible, visible_list
+from bertine.core.names import option
+from bertine.data.examples import Examples, text_key
+from bertine.data.lines import first_numbers
+from bertine.tasks.base import Features, Task
+from bertine.tasks.labels import MISSING, look_alikes, same_numbers, told_apart
+from bertine.tasks.unknown_text import UnknownText
+
+#: Fewer training examples of a label than that are too few to learn it.
+FEW = 10
+#: So many labels, or rows, are in a line.
+_SHOWN = 8
+#: So many labels are in the line of their counts, so many of them the rarest of all.
+_LABELS, _RARE = 10, 4
+#: From this share of the validation examples on it is said that they are in training, too.
+_LEAK = 0.005
+#: The most frequent label is said to be so from this share on, and this many times the rarest.
+_UNEVEN = 10
+
+
+@dataclass(frozen=True, repr=False)
+class DataLook(Shown):
+    """The result of a look at labelled examples.
+
+    Attributes:
+        train, validation: ``examples`` (how many), ``labels`` (how many examples have each; of
+            tags how many words or entities; of numbers nothing), ``numbers`` (of a regression:
+            minimum, maximum, mean, deviation), ``empty`` texts, ``duplicates`` (examples whose
+            text came before), ``conflicts`` (different texts that have several labels),
+            ``unlabelled`` (rows that were left out), ``lengths`` in pieces (median, 95th
+            percentile, longest), ``cut`` (texts that are longer than the model reads) and
+            ``unknown`` (the share of pieces that the vocabulary does not know, and what is to be
+            said of it, where these are many), where they are known; of validation also
+            ``in_training``.
+        findings: what a person should know, one line each.
+    """
+
+    train: dict[str, Any]
+    validation: dict[str, Any]
+    findings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``data.json`` in a run's folder holds; only JSON types."""
+        return {"train": self.train, "validation": self.validation, "findings": self.findings}
+
+    def lines(self) -> list[str]:
+        """Return how many examples there are, their labels, and the findings."""
+        counts = f"{self.train.get('examples', 0):,} training examples"
+        if self.validation.get("examples"):
+            counts += f", {self.validation['examples']:,} validation examples"
+        labels = self.label_line()
+        return [counts, *([labels] if labels else []), *self.findings]
+
+    def label_line(self) -> str:
+        """Write "labels: joy 391, sadness 366, …", of many the most frequent and the rarest; ""
+        where there are none."""
+        labels: dict[str, int] = self.train.get("labels", {})
+        if not labels:
+            return ""
+        parts = [f"{visible(name)} {count:,}" for name, count in labels.items()]
+        if len(parts) > _LABELS:
+            frequent, rare = parts[: _LABELS - _RARE], parts[-_RARE:]
+            between = len(parts) - _LABELS
+            parts = [*frequent, f"{between} more, and the rarest: {rare[0]}", *rare[1:]]
+        return f"labels: {', '.join(parts)}"
+
+
+def look_at(
+    task: type[Task[Any]],
+    train: Examples[Any],
+    validation: Examples[Any],
+    train_features: Sequence[Features] = (),
+    validation_features: Sequence[Features] = (),
+    *,
+    unknown: Sequence[UnknownText] = (),
+    weighed: bool = False,
+) -> DataLook:
+    """Look at the examples of a task.
+
+    Args:
+        task: its class.
+        train, validation: labelled; validation may be empty.
+        train_features, validation_features: what was made of them, for the lengths; may be empty.
+        unknown: what the vocabulary does not know of both; may be empty.
+        weighed: the classes have weights in training.
+    """
+    facts = [
+        _facts(task, train, train_features),
+        _facts(task, validation, validation_features),
+    ]
+    counts = facts[0].get("labels", {}), facts[1].get("labels", {})
+    findings: list[str] = []
+    for examples, counted_text, own in zip((train, validation), unknown, facts, strict=False):
+        if note := counted_text.note():
+            own["unknown"] = {"share": round(counted_text.share, 4), "note": note}
+            findings.append(f"{examples.source}: {note}")
+            break  # once is enough
+    findings += names_of_labels(task, train)
+    findings += _of_labels(task, *counts, weighed=weighed)
+    findings += _of_texts(task, train)
+    known = {text_key(item): item for item in train.items}
+    both = [item for item in validation.items if text_key(item) in known]
+    facts[1]["in_training"] = len(both)
+    if both and len(both) >= _LEAK * len(validation):
+        same = sum(known[text_key(item)].label == item.label for item in both)
+        findings.append(
+            f"{counted(len(both), 'validation example', 'is', 'are')} among the training examples "
+            f"too ({same} with the same label), of {len(validation):,}: the score is too high for "
+            f"new texts; remove them from one of the two ({_lines(both)} of {validation.source})"
+        )
+    notes = [*train.notes, *validation.notes]
+    return DataLook(facts[0], facts[1], [*notes, *findings])
+
+
+def _facts(
+    task: type[Task[Any]], examples: Examples[Any], features: Sequence[Features]
+) -> dict[str, Any]:
+    items = examples.items
+    facts: dict[str, Any] = {"examples": len(items)}
+    if task.numeric:
+        values = np.array([float(item.label) for item in items if item.label is not None])
+        if len(values):
+            facts["numbers"] = {
+                "minimum": float(values.min()),
+                "maximum": float(values.max()),
+                "mean": float(values.mean()),
+                "deviation": float(values.std()),
+            }
+    else:
+        facts["labels"] = _counts(task, items)
+    keys = Counter(map(text_key, items))
+    facts["empty"] = sum(1 for item in items if not any(text.strip() for text in item.texts))
+    facts["duplicates"] = len(items) - len(keys)
+    facts["conflicts"] = len(_conflicts(items))
+    facts["unlabelled"] = examples.unlabelled
+    if features:
+        lengths = Counter[int]()
+        cut = set()
+        for feature in features:
+            lengths[feature.row] = max(
+                lengths[feature.row], len(feature.input_ids) + feature.num_truncated
+            )
+            if feature.num_truncated:
+                cut.add(feature.row)
+        sizes = np.array(list(lengths.values()))
+        facts["lengths"] = {
+            "median": int(np.median(sizes)),
+            "p95": int(np.percentile(sizes, 95)),
+            "longest": int(sizes.max()),
+        }
+        facts["cut"] = len(cut)
+    return facts
+
+
+def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
+    """Count how many there are of each label, the most frequent first."""
+    labels = [item.label for item in items if item.label is not None]
+    counts = task.count_names(labels)
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _of_labels(
+    task: type[Task[Any]], train: dict[str, int], validation: dict[str, int], *, weighed: bool
+) -> list[str]:
+    """Say what stands out in how often labels occur."""
+    what = task.label_noun
+    if not what:
+        return []
+    findings = []
+    single = [name for name, count in train.items() if count == 1]
+    few = [f"{visible(name)} ({count})" for name, count in train.items() if 1 < count < FEW]
+    if single:
+        findings.append(
+            f"{counted(len(single), what, 'has', 'have')} one training example each: "
+            f"{_some(single)}; that is too few to learn and to be judged: label more, or "
+            "leave out or merge"
+        )
+    if few:
+        more = ", …" if len(few) > _SHOWN else ""
+        findings.append(
+            f"{counted(len(few), what, 'has', 'have')} fewer than {FEW} training examples: "
+            f"{', '.join(few[:_SHOWN])}{more}"
+        )
+    missing = [name for name in train if name not in validation and train[name] > 1]
+    if missing and validation:
+        findings.append(
+            f"{counted(len(missing), what, 'has', 'have')} no validation example, so the score "
+            f"says nothing of {'it' if len(missing) == 1 else 'them'}: {_some(missing)}"
+        )
+    most = max(train, key=lambda name: train[name], default="")
+    least = min(train.values(), default=0)
+    if task.one_label and train and train[most] >= _UNEVEN * max(least, 1):
+        share = train[most] / sum(train.values())
+        advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
+        findings.append(
+            f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
+            f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well{advice}"
+        )
+    return findings
+
+
+def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
+    """Say which labels look alike or are the same number, and which are how programs write that one
+    is missing."""
+    if not task.label_noun:
+        return []
+    lines: dict[str, list[int]] = defaultdict(list)
+    for item in train.items:
+        for name in task.names_in(item.label) if item.label is not None else ():
+            lines[name].append(item.line)
+    findings = []
+    for group in look_alikes(lines):
+        names = zip(group, told_apart(group), strict=True)
+        shown = [f"{written} (line {lines[name][0]})" for name, written in names][:_SHOWN]
+        findings.append(
+            f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
+            f"apart; write them alike if they are the same{_where(train, group, lines)}"
+        )
+    for pair in same_numbers(lines):
+        one, other = (f"{name!r} (line {lines[name][0]})" for name in pair)
+        findings.append(
+            f"{train.source}: the {task.label_noun}s {one} and {other} are the same number, but "
+            "are told apart; write them alike if they are the same"
+        )
+    for name in sorted(lines.keys() & MISSING):
+        findings.append(
+            f"{counted(len(lines[name]), 'training example', 'has', 'have')} the "
+            f"{task.label_noun} {name!r}, as programs write what is missing; leave it out if that "
+            f"is meant ({first_numbers(lines[name])} of {train.source})"
+        )
+    return findings
+
+
+def _where(train: Examples[Any], alike: Sequence[str], lines: Mapping[str, list[int]]) -> str:
+    """Write the command that finds the rows of the rarest of labels that look alike; "" where they
+    are in no file of plain text, or have characters that a terminal does not show."""
+    rarest = min(alike, key=lambda name: (len(lines[name]), name))
+    plain = Path(train.source).suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl", ".conll")
+    if not plain or visible(rarest) != rarest or not rarest.isprintable():
+        return ""
+    return f"; the rows: {shlex.join(['grep', '-nF', '--', rarest, train.source])}"
+
+
+def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
+    """Say what stands out in texts that are there twice."""
+    findings = []
+    conflicts = _conflicts(train.items)
+    if conflicts and not task.numeric and not task.writes:
+        rows = [item for group in conflicts for item in group]
+        findings.append(
+            f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "
+            f"different rows: mend or remove them ({_lines(rows)} of {train.source})"
+        )
+    repeated = _repeated(train.items)
+    if repeated:
+        findings.append(
+            f"{counted(len(repeated), 'training example', 'repeats', 'repeat')} the text of one "
+            f"before ({_lines(repeated)} of {train.source})"
+        )
+    return findings
+
+
+def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
+    """Find the examples of each text that is there with different labels."""
+    groups: dict[tuple[str, ...], list[Any]] = defaultdict(list)
+    for item in items:
+        groups[text_key(item)].append(item)
+    return [group for group in groups.values() if len({str(item.label) for item in group}) > 1]
+
+
+def _repeated(items: Sequence[Any]) -> list[Any]:
+    """Find the examples whose text came before."""
+    first: dict[tuple[str, ...], Any] = {}
+    return [item for item in items if first.setdefault(text_key(item), item) is not item]
+
+
+def _some(names: Sequence[str]) -> str:
+    return visible_list(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+def _lines(items: Sequence[Any]) -> str:
+    """Say where examples stand, for a message."""
+    numbers = list(dict.fromkeys(item.line for item in items))
+    more = ", …" if len(numbers) > _SHOWN else ""
+    word = "line" if len(numbers) == 1 else "lines"
+    return f"{word} {', '.join(map(str, numbers[:_SHOWN]))}{more}"

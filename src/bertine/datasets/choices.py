@@ -1,0 +1,305 @@
+"""The examples of multiple choice: SWAG's files (Zellers et al. 2018), and one's own tables.
+
+SWAG's csv has the columns ``video-id, fold-ind, startphrase, sent1, sent2, gold-source, ending0,
+ending1, ending2, ending3, label`` behind a nameless number. As the paper's sentence A stands
+``sent1``, as sentence B ``sent2`` and the ending.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bertine.core.errors import BertineError
+from bertine.core.names import option, text_option
+from bertine.data.examples import (
+    Examples,
+    as_columns,
+    labelled_rows,
+    read_examples,
+    refuse_plain,
+    resolve_label_column,
+    resolve_text_columns,
+)
+from bertine.data.in_memory import Source
+from bertine.data.streams import listed, require_columns, untold
+from bertine.data.tables import Table, TableRow
+from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
+
+SWAG = "swag"
+_SWAG_LABEL = "label"
+#: Usual names of what is given, tried in this order, and of the choices.
+_PROMPTS = (SWAG_PROMPT, ("context", "question"), ("question",), ("context",), ("text",))
+#: A longer number is no place.
+_DIGITS = 9
+_CHOICE = re.compile(r"((?:ending|choice|option|answer)[ _-]?)(\d+|[A-Ja-j])")
+
+
+def choice_columns_of(
+    name: str,
+    columns: Sequence[str],
+    text_columns: Sequence[str] | str | None,
+    choice_columns: Sequence[str] | str | None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Choose the columns of what is given, and those of the choices: those named, or the usual
+    ones.
+
+    Args:
+        name: of the table, for messages.
+        columns: that it has.
+
+    Raises:
+        BertineError: they are neither named nor recognized.
+    """
+    prompts, choices = as_columns(text_columns), as_columns(choice_columns)
+    if not choices:
+        choices = tuple(column for column in columns if _CHOICE.fullmatch(column))
+        if len(choices) < 2:
+            raise BertineError(
+                f"{name}: cannot tell which columns hold the choices; name them with "
+                f"{option('choice_columns')}; the columns are "
+                f"{listed(columns)}"
+            )
+    if not prompts:
+        known = [names for names in _PROMPTS if set(names) <= set(columns)]
+        if not known:
+            raise untold(name, columns, "text before the choices", text_option())
+        prompts = known[0]
+    return prompts, choices
+
+
+def read_choices(
+    path: Source,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    choice_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    swag: bool = False,
+    **reading: Any,
+) -> tuple[Examples, tuple[str, ...]]:
+    """Read the examples of a table, and which of their columns hold the choices.
+
+    Args:
+        swag: the columns are SWAG's.
+        reading: `format`, `quotes` and `strict` of :func:`~bertine.data.examples.read_examples`.
+
+    Raises:
+        BertineError: a column is missing or cannot be recognized; a row of JSON lines has a choice
+            that the first does not have, where nobody names them; there are choices that SWAG does
+            not have; what reading the table raises.
+    """
+    prompts: tuple[str, ...] = SWAG_PROMPT
+    choices: tuple[str, ...] = SWAG_CHOICES
+    if swag:
+        label_column = _SWAG_LABEL
+    else:
+        with Table(path, **reading) as table:
+            prompts, choices = choice_columns_of(
+                table.name, table.columns, text_columns, choice_columns
+            )
+    columns = (*prompts, *choices)
+    if choice_columns:
+        require_columns(str(path), list(_all_columns(path, columns, **reading)), choices)
+    else:
+        refuse_added(path, columns, choices, swag=swag, **reading)
+    examples = read_examples(
+        path,
+        text_columns=columns,
+        label_column=label_column,
+        optional=choices[2:],
+        known=(),
+        **reading,
+    )
+    return examples, choices
+
+
+def _all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
+    """Find every column of a table, of JSON lines every key of any row, and the line that has it
+    first.
+
+    Args:
+        wanted: columns that show a header to be one, and no text.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
+
+    Raises:
+        BertineError: what reading the table raises.
+    """
+    with Table(path, wanted=wanted, optional=wanted, **reading) as table:
+        keys = dict.fromkeys(table.columns, 1)
+        if table.keys_vary:
+            keys = {}
+            for row in table:
+                for key in row.values:
+                    keys.setdefault(key, row.line)
+    return keys
+
+
+def refuse_added(
+    path: Source,
+    wanted: Sequence[str],
+    choices: Sequence[str],
+    *,
+    swag: bool = False,
+    **reading: Any,
+) -> None:
+    """Refuse a table with a choice that is not one of `choices`, which nobody has named.
+
+    Args:
+        wanted: columns that show a header to be one, and no text.
+        swag: the choices are those of SWAG.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
+
+    Raises:
+        BertineError: a column looks like another choice, with its line; what reading raises.
+    """
+    for key, line in _all_columns(path, wanted, **reading).items():
+        if key not in choices and _CHOICE.fullmatch(key):
+            raise BertineError(
+                f"{path}:{line}: has the choice {key!r} besides those of "
+                + (
+                    f"SWAG ({', '.join(choices)}); fine-tune on it as your own data (bertine "
+                    "finetune choice)"
+                    if swag
+                    else f"the first row of the training file ({', '.join(choices)}); name all "
+                    f"choices with {option('choice_columns')}"
+                )
+            )
+
+
+def open_choices(
+    path: Source, task: MultipleChoice, named: tuple[str, ...], **reading: Any
+) -> Table:
+    """Open a table for a trained model, of which :func:`choices_of` says what is read.
+
+    Args:
+        named: the columns of what is given and of any number of choices, where a user names them.
+        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
+
+    Raises:
+        BertineError: fewer than two choices are named; what opening the table raises.
+    """
+    usual = named or task.text_columns
+    optional = task.optional(usual)
+    wanted = named or usual[: len(usual) - len(optional)]
+    return Table(path, wanted=wanted, optional=optional, **reading)
+
+
+def choices_of(
+    table: Table, task: MultipleChoice, named: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Choose the columns of an open table that a trained model reads, and what a user should know
+    of them.
+
+    They are those `named`; or those of training, but for the last choices that the table lacks, and
+    with those that go on with their usual names (``ending4`` after ``ending3``): each choice is
+    scored by itself, so there may be any number. Empty ones are allowed from here on.
+
+    Raises:
+        BertineError: a column is not there; a choice does not come just after another.
+    """
+    prompts = len(task.prompt_columns)
+    if named:
+        columns = resolve_text_columns(table, named)
+    else:
+        trained = task.choice_columns
+        later = () if task.named_choices else _later(table.name, trained, table.columns)
+        choices = (*trained, *later)
+        if not table.keys_vary:
+            present = [number for number, name in enumerate(choices) if name in table.columns]
+            choices = choices[: present[-1] + 1]
+        columns = (*task.prompt_columns, *choices)
+        table.allow_empty(task.optional(columns))
+        table.require(columns)
+    more = len(columns) - len(task.text_columns)
+    if not more:
+        return columns, []
+    return columns, [
+        f"{table.name}: has {len(columns) - prompts} columns of choices "
+        f"({', '.join(columns[prompts:])}), {abs(more)} {'more' if more > 0 else 'fewer'} than in "
+        f"training; all of them are scored, behind {' and '.join(columns[:prompts])}"
+    ]
+
+
+def choice_rows(
+    table: Table, task: MultipleChoice, columns: Sequence[str], named: tuple[str, ...]
+) -> Iterator[TableRow]:
+    """Yield the rows of a table of which `columns` are read, by :func:`choices_of`.
+
+    Raises:
+        BertineError: a row of JSON lines has a further choice, which the first has not, where
+            nobody names them.
+    """
+    if named or task.named_choices:
+        yield from table
+        return
+    choices = columns[len(task.prompt_columns) :]
+    known = {*table.columns, *columns}
+    for row in table:
+        if new := row.values.keys() - known:
+            where = f"{table.name}:{row.line}"
+            if later := _later(where, choices, sorted(new)):
+                raise BertineError(
+                    f"{where}: has the choice {later[0]!r}, but the first row has none; name all "
+                    f"columns with {option('text_columns')}"
+                )
+        yield row
+
+
+def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Find those of `columns` that go on with the usual names of `choices`, in their order; none
+    where these have other names, or not all of the same kind.
+
+    Raises:
+        BertineError: one of them does not come just after another; begins with `where`.
+    """
+    places = [_place(name) for name in choices]
+    kinds = {place[0] if place else None for place in places}
+    if None in kinds or len(kinds) > 1:
+        return ()
+    last = max(place[1] for place in places if place)
+    later = [(place[1], name) for name in columns if (place := _place(name)) and place[0] in kinds]
+    later = sorted(pair for pair in later if pair[0] > last)
+    for expected, (number, name) in enumerate(later, last + 1):
+        if number != expected:
+            raise BertineError(
+                f"{where}: has the choice {name!r}, but none just before it; name all columns with "
+                f"{option('text_columns')}"
+            )
+    return tuple(name for _, name in later)
+
+
+def _place(name: str) -> tuple[str, int] | None:
+    """Return the kind of a usual name of a choice ("ending" with a number, "option " with a
+    capital), and its place among those of its kind."""
+    match = _CHOICE.fullmatch(name)
+    if match is None or len(match[2]) > _DIGITS:
+        return None
+    if match[2].isdecimal():
+        return f"{match[1]}0", int(match[2])
+    return f"{match[1]}{'A' if match[2].isupper() else 'a'}", ord(match[2])
+
+
+def read_trained_choices(
+    task: MultipleChoice,
+    path: Source,
+    *,
+    text_columns: Sequence[str] | str | None = None,
+    label_column: str | None = None,
+    **reading: Any,
+) -> Examples:
+    """Read the labelled examples of a table for a trained model; :func:`choices_of` tells the
+    columns.
+
+    Raises:
+        BertineError: a column is missing; what reading the table raises.
+    """
+    named = as_columns(text_columns)
+    with open_choices(path, task, named, **reading) as table:
+        refuse_plain(table)
+        columns, notes = choices_of(table, task, named)
+        label = resolve_label_column(table, label_column or task.label_column)
+        rows = choice_rows(table, task, columns, named)
+        examples = labelled_rows(table, rows, columns, label, known=())
+    examples.notes[:0] = notes
+    return examples

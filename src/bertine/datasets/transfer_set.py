@@ -1,0 +1,239 @@
+"""Read texts of a trained task of which some have a label, all or none: what a student learns
+from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, cast
+
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.core.names import option, text_option
+from bertine.data.examples import (
+    LABEL_COLUMNS,
+    ClassLabels,
+    Example,
+    Examples,
+    columns_of_training,
+    find_splits,
+    note_empty_texts,
+    refuse_both,
+    resolve_text_columns,
+    row_texts,
+)
+from bertine.data.in_memory import Data, Source
+from bertine.data.label_sets import read_label_sets
+from bertine.data.lines import LINE_COLUMN
+from bertine.data.streams import require_columns
+from bertine.data.tables import Table
+from bertine.datasets.choices import choice_rows, choices_of, open_choices
+from bertine.datasets.glue import glue_folder, glue_task_of
+from bertine.datasets.own_data import HOLD_OUT
+from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.tasks.base import Task
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+
+#: A tenth of fewer labelled rows than that tells little of a student, which needs them to learn.
+FEW_LABELS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class PartlyLabelled:
+    """The examples that a student learns from.
+
+    Attributes:
+        train: with labels, without, or some of each.
+        validation: all with labels, or all without.
+        others: further validation sets, by the word before the names of their metrics.
+        held_out: which items of the first file, in its order, are those of `validation`; empty
+            where that is a file of its own.
+    """
+
+    train: Examples[Any]
+    validation: Examples[Any]
+    others: dict[str, Examples[Any]]
+    held_out: tuple[int, ...] = ()
+
+
+def read_partly_labelled(
+    task: Task[Any], data: Data, reading: Reading, *, seed: int
+) -> PartlyLabelled:
+    """Read the examples to distil a trained `task` on. Where there is no validation file, a tenth
+    is held out: of the rows with a label; or, where these are few and fewer than the others, of the
+    rows without one, so that every label is learned from.
+
+    Raises:
+        BertineError: there is no training file; a column is missing; options of tagging are given
+            for another task; what reading the files raises.
+    """
+    official = _official(task, data, reading, seed)
+    if official is not None:
+        return PartlyLabelled(official.train, official.validation, official.others)
+    splits = find_splits(data)
+    if splits.train is None:
+        raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
+    train = _read(task, splits.train, reading)
+    labelled = [n for n, item in enumerate(train.items) if item.label is not None]
+    if splits.validation is not None:
+        if reading.split_seed is not None:
+            raise BertineError(
+                f"{data}: has validation examples of its own, so that {option('split_seed')} "
+                "holds none out; leave it out"
+            )
+        validation = _read(task, splits.validation, reading)
+        kept = [item for item in validation.items if item.label is not None]
+        if kept and len(kept) < len(validation):
+            missing = len(validation) - len(kept)
+            validation.notes.append(
+                f"{validation.source}: {counted(missing, 'row')} without a label "
+                f"{'is' if missing == 1 else 'are'} not judged on"
+            )
+            validation.items = kept
+        return PartlyLabelled(train, validation, {})
+    seed = seed if reading.split_seed is None else reading.split_seed
+    unlabelled = [n for n, item in enumerate(train.items) if item.label is None]
+    by_labels = len(labelled) >= min(FEW_LABELS, len(unlabelled))
+    some = labelled if by_labels and labelled else unlabelled
+    part = dataclasses.replace(train, items=[train.items[n] for n in some])
+    stratify = some is labelled and not task.numeric
+    stratify &= len({str(item.label) for item in part.items}) < len(part)
+    _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify, known=reading.known)
+    chosen = {id(item) for item in held.items}
+    numbers = tuple(n for n, item in enumerate(train.items) if id(item) in chosen)
+    rest = [item for item in train.items if id(item) not in chosen]
+    return PartlyLabelled(dataclasses.replace(train, items=rest), held, {}, numbers)
+
+
+def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Labelled | None:
+    """Read what is no table of texts: words with tags, questions, files of GLUE, all of them
+    labelled; None: it is a table."""
+    if task.reads_words or task.reads_questions:
+        return read_labelled(task.name, data, seed=seed, reading=reading)
+    reading.refuse_tagging(task.name)
+    kind = glue_task_of(task.task_info().dataset)
+    if kind is None or reading.named or not isinstance(data, str | Path):
+        return None
+    if kind.train is None or not Path(data).is_dir():
+        return None
+    try:
+        folder = glue_folder(data, kind)
+    except BertineError:  # a folder of one's own files
+        return None
+    if not (folder / kind.train).is_file():
+        return None
+    official = dataclasses.replace(reading, glue_task=kind.name)
+    return read_labelled("glue", data, seed=seed, reading=official)
+
+
+def _read(task: Task[Any], path: Source, reading: Reading) -> Examples[Any]:
+    """Read a table; where it has no column of labels, no example has one."""
+    if isinstance(task, MultiLabel):
+        return _read_label_sets(task, path, reading)
+    how: dict[str, Any] = {name: getattr(reading, name) for name in ("format", "quotes", "strict")}
+    named = _named(reading.text_columns)
+    with _opened(task, path, reading, how) as table:
+        texts, rows = _texts(task, table, named)
+        column = _label_column(task, table, texts, reading.label_column)
+        examples: Examples[Any] = Examples(table.name, texts, column)
+        if column is None:
+            examples.items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
+        else:
+            refuse_both(table, texts, column)
+            known = task.labels if isinstance(task, TextClassification) else ()
+            labels = ClassLabels(table, column, known)
+            for row in labels.rows(rows):
+                there = column in row.values and table.has_label(row, column)
+                label = table.label(row, column) if there else None
+                examples.items.append(Example(row_texts(table, row, texts), label, row.line))
+            examples.notes += labels.notes()
+        if not examples.items:
+            raise BertineError(f"{table.name}: has no rows")
+        examples.notes = [*table.stats.notes(table.name), *examples.notes]
+    note_empty_texts(examples)
+    return examples
+
+
+def _named(columns: Sequence[str] | str | None) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns or ())
+
+
+def _opened(
+    task: Task[Any], path: Source, reading: Reading, how: dict[str, Any]
+) -> AbstractContextManager[Table]:
+    named = _named(reading.text_columns)
+    if task.has_choices:
+        with columns_of_training(() if named else task.text_columns):
+            return open_choices(path, cast(MultipleChoice, task), named, **how)
+    wanted = [*named, *([reading.label_column] if reading.label_column else [])]
+    return Table(path, wanted=wanted, **how)
+
+
+def _texts(task: Task[Any], table: Table, named: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+    """Return the columns of the texts, and the rows."""
+    width = len(task.text_columns)
+    if table.layout.kind == "text":
+        if width != 1 or task.has_choices or named not in ((), (LINE_COLUMN,)):
+            raise BertineError(
+                f"{table.name}: is plain text, a text on each line, but the teacher takes "
+                f"{' and '.join(task.text_columns)}; give csv, tsv, jsonl or Parquet"
+            )
+        return (LINE_COLUMN,), table
+    if task.has_choices:
+        choices = cast(MultipleChoice, task)
+        columns, _ = choices_of(table, choices, named)
+        return columns, choice_rows(table, choices, columns, named)
+    columns = named
+    if not columns:
+        trained = set(task.text_columns) <= set(table.columns)
+        columns = task.text_columns if trained else resolve_text_columns(table, None)
+    require_columns(table.name, table.columns, columns)
+    if len(columns) != width:
+        raise BertineError(
+            f"{table.name}: {counted(len(columns), 'text column')} ({', '.join(columns)}), but the "
+            f"teacher takes {width}; name them with {text_option(width)}"
+        )
+    return columns, table
+
+
+def _label_column(
+    task: Task[Any], table: Table, texts: Sequence[str], named: str | None
+) -> str | None:
+    """Return the column of the labels: the one named, that of the teacher's training, or one of a
+    usual name; None: the table has none."""
+    if named is not None:
+        require_columns(table.name, table.columns, [named])
+        return named
+    if table.layout.kind == "text":
+        return None
+    usual = [task.label_column] if task.label_column else []
+    usual += [name for name in LABEL_COLUMNS if name not in usual]
+    return next((n for n in usual if n in table.columns and n not in texts), None)
+
+
+def _read_label_sets(task: MultiLabel, path: Source, reading: Reading) -> Examples[Any]:
+    """Read a table of texts with any number of labels each. A row without any has the empty set,
+    which is a label like others; only a table without the columns has no labels."""
+    how: dict[str, Any] = {name: getattr(reading, name) for name in ("format", "quotes", "strict")}
+    named = _named(reading.text_columns)
+    with _opened(task, path, reading, how) as table:
+        texts, rows = _texts(task, table, named)
+        each = task.one_column_each and not reading.label_column
+        column = None if each else _label_column(task, table, texts, reading.label_column)
+        if not (set(task.labels) <= set(table.columns) if each else column):
+            items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
+            return Examples(table.name, texts, None, items, table.stats.notes(table.name))
+    return read_label_sets(
+        path,
+        text_columns=texts,
+        label_column=column,
+        label_columns=task.labels if each else None,
+        separator=task.separator,
+        known=task.labels,
+        one_hot=task.one_hot or None,
+        **how,
+    )[0]

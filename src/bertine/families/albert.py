@@ -1,0 +1,306 @@
+"""ALBERT (Lan et al. 2019, arXiv 1909.11942): BERT with narrow embeddings, layers that share their
+weights, and the order of two sentences in place of the next one (section 3.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from torch import Tensor, nn
+
+from bertine.core.errors import BertineError
+from bertine.families.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITTEN
+from bertine.models.config import MOST_LAYERS, Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.dropout import StreamDropout
+from bertine.models.encoder import Encoder
+from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Variables
+from bertine.models.heads import HEADS, HeadKind
+from bertine.models.layers import init_weights
+from bertine.models.names import HeadNames, WeightNames
+
+#: ``shared_across_groups`` → the parts of a layer that all groups have in common.
+_SHARED: Mapping[str, tuple[str, ...]] = {
+    "nothing": (),
+    "attention": ("attention", "attention_norm"),
+    "feed-forward": ("up", "down", "output_norm"),
+}
+
+
+class SopHead(nn.Module):
+    """The sentence-order head, on the pooled output: dropout, linear (transformers,
+    ``AlbertSOPHead``); label 0 is "in order", 1 is "swapped"."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        p = config.classifier_dropout
+        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
+        self.out = nn.Linear(config.hidden_size, 2)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """pooled [B, H]. Returns logits [B, 2]."""
+        return self.out(self.dropout(pooled))
+
+
+@dataclass(frozen=True)
+class AlbertConfig(Config):
+    """Sizes and rates of an ALBERT (table 1 of the paper; defaults are albert-base, version 2).
+
+    The layers stand in groups. A token goes ``num_hidden_layers`` times through a group, the first
+    groups first and each about as often as another; a group has ``inner_group_num`` layers. One
+    group shares all weights, as many groups as layers share none (the paper's table 4).
+
+    Attributes:
+        embedding_size: the width E of the embeddings, which a linear layer makes as wide as the
+            states.
+        num_hidden_groups: groups of layers with weights of their own.
+        inner_group_num: layers of a group.
+        shared_across_groups: what all groups have in common: nothing, or of each layer the
+            attention or the feed-forward part, with its norm (table 4 again). The key is ours:
+            files for transformers, which does not know it, hold the weights once for each group.
+
+    Raises:
+        BertineError: also where groups are more than layers, or the shared part is not known.
+    """
+
+    model_type: ClassVar[str] = "albert"
+    title: ClassVar[str] = "ALBERT"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        # There to compare the two exercises (table 5); transformers does not have it.
+        "nsp": replace(HEADS["nsp"], published=False),
+        "mlm": HEADS["mlm"],
+        # transformers has it beside the MLM head alone.
+        "sop": HeadKind(
+            *("pooled", lambda config, _: SopHead(config), "SOP head"),
+            suffix="ForSentenceOrderPrediction",
+            published=False,
+        ),
+        **{name: kind for name, kind in HEADS.items() if name not in ("nsp", "mlm")},
+    }
+
+    vocab_size: int = 30000
+    hidden_act: str = "gelu_new"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    classifier_dropout: float | None = 0.1
+    embedding_size: int = 128
+    num_hidden_groups: int = 1
+    inner_group_num: int = 1
+    shared_across_groups: str = "nothing"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_sizes("embedding_size", "inner_group_num")
+        if not 1 <= self.num_hidden_groups <= self.num_hidden_layers:
+            raise BertineError(
+                f"num_hidden_groups is {self.num_hidden_groups}, but must be between 1 and "
+                f"num_hidden_layers, which is {self.num_hidden_layers}"
+            )
+        if self.num_hidden_layers * self.inner_group_num > MOST_LAYERS:
+            raise BertineError(
+                f"num_hidden_layers {self.num_hidden_layers:,} times inner_group_num "
+                f"{self.inner_group_num:,} is more than {MOST_LAYERS:,} layers"
+            )
+        if self.shared_across_groups not in _SHARED:
+            raise BertineError(
+                f"shared_across_groups is {self.shared_across_groups!r}, but must be one of "
+                f"{', '.join(_SHARED)}"
+            )
+
+    def with_layers(self, count: int) -> Self:
+        """Return a copy with so many layers, in no more groups than these."""
+        groups = min(count, self.num_hidden_groups)
+        return self.replace(num_hidden_layers=count, num_hidden_groups=groups)
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """True: transformers has the linear layer also where E is H."""
+        return True
+
+    @property
+    def layer_counts(self) -> Mapping[str, int]:
+        return {
+            "num_hidden_groups": self.num_hidden_groups,
+            "inner_group_num": self.inner_group_num,
+        }
+
+    @property
+    def passes(self) -> Sequence[int]:
+        """At the i-th time the layers of the group ``int(i / (layers / groups))``, as transformers
+        has it. The published code's ``int(i / layers * groups)`` is the same but for some numbers
+        of groups of which no model is published, such as 14 of 18 layers, or 22 of 22."""
+        inner, share = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
+        return [
+            int(time / share) * inner + number
+            for time in range(self.num_hidden_layers)
+            for number in range(inner)
+        ]
+
+    @property
+    def tied_modules(self) -> Mapping[str, str]:
+        inner = self.inner_group_num
+        return {
+            f"layers.{number}.{part}": f"layers.{number % inner}.{part}"
+            for number in range(inner, self.num_hidden_groups * inner)
+            for part in _SHARED[self.shared_across_groups]
+        }
+
+    def with_layer_on_top(self) -> AlbertConfig:
+        """Return the config of a model with one layer more, which shares with no other."""
+        layers = len(self.passes) + 1
+        return self.replace(
+            num_hidden_layers=layers,
+            num_hidden_groups=layers,
+            inner_group_num=1,
+            shared_across_groups="nothing",
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        width, inner = self.hidden_size, self.intermediate_size
+        parts = {
+            "nothing": 0,
+            "attention": 4 * (width * width + width) + 2 * width,
+            "feed-forward": 2 * width * inner + inner + width + 2 * width,
+        }
+        tied = math.prod(self.layer_counts.values()) - self.inner_group_num
+        return super().num_parameters - tied * parts[self.shared_across_groups]
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Tell whether a model with these heads gets a pooler: a bare encoder and those whose heads
+        read it; published models that fill masks, tag or find spans have none."""
+        names = set(heads)
+        return not names or any(self.heads[name].reads == "pooled" for name in names)
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        return Encoder(self, pooler)
+
+
+def _sizes(num_hidden_layers: int, hidden_size: int, heads: int) -> AlbertConfig:
+    return AlbertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden_size,
+    )
+
+
+#: Preset → architecture (table 1 of the paper; heads, activation and dropout of the published
+#: version 2).
+PRESETS: Mapping[str, AlbertConfig] = {
+    "albert-base": _sizes(12, 768, 12),
+    "albert-large": _sizes(24, 1024, 16),
+    "albert-xlarge": _sizes(24, 2048, 16),
+    "albert-xxlarge": _sizes(12, 4096, 64),
+}
+
+
+# ALBERT as Google's program writes it (google-research/albert: ``modeling.py``,
+# ``run_pretraining.py``, ``classifier_utils.py``, ``squad_utils.py``).
+
+_BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}"
+_BLOCK_HERE = "encoder.albert_layer_groups.{}.albert_layers.{}"
+
+ALBERT_VARIABLES = Variables(
+    modules=(
+        ("bert/embeddings/LayerNorm", "embeddings.LayerNorm"),
+        ("bert/encoder/embedding_hidden_mapping_in", "encoder.embedding_hidden_mapping_in"),
+        *(
+            (f"{_BLOCK}/{scope}", f"{_BLOCK_HERE}.{module}")
+            for scope, module in (
+                ("attention_1/self/query", "attention.query"),
+                ("attention_1/self/key", "attention.key"),
+                ("attention_1/self/value", "attention.value"),
+                ("attention_1/output/dense", "attention.dense"),
+                ("LayerNorm", "attention.LayerNorm"),
+                ("ffn_1/intermediate/dense", "ffn"),
+                ("ffn_1/intermediate/output/dense", "ffn_output"),
+                ("LayerNorm_1", "full_layer_layer_norm"),
+            )
+        ),
+        ("bert/pooler/dense", "pooler"),
+        ("cls/predictions/transform/dense", "predictions.dense"),
+        ("cls/predictions/transform/LayerNorm", "predictions.LayerNorm"),
+    ),
+    tensors=(
+        *EMBEDDING_TABLES,
+        ("cls/predictions/output_bias", "predictions.bias"),
+        ("cls/seq_relationship/output_weights", "sop_classifier.classifier.weight"),
+        ("cls/seq_relationship/output_bias", "sop_classifier.classifier.bias"),
+        *TASK_TENSORS,
+    ),
+    key="num_hidden_groups",
+    identities=("encoder.embedding_hidden_mapping_in",),
+    strangers={
+        "layer_shared": "brightmart's albert_zh",
+        "word_embeddings_2": "brightmart's albert_zh",
+    },
+)
+
+
+# ALBERT as transformers writes it: names of weights, keys of ``config.json``.
+
+FAMILY = Family(
+    config=AlbertConfig,
+    class_prefix="Albert",
+    names=WeightNames(
+        prefix="albert.",
+        tables=TABLES,
+        modules=(
+            ("backbone.embeddings.layer_norm", "embeddings.LayerNorm"),
+            ("backbone.embeddings.projection", "encoder.embedding_hidden_mapping_in"),
+            ("backbone.pooler", "pooler"),
+        ),
+        layers=("backbone.layers.{}", "encoder.albert_layer_groups.{}.albert_layers.{}"),
+        layer=(
+            ("attention.qkv", ("attention.query", "attention.key", "attention.value")),
+            ("attention.out", ("attention.dense",)),
+            ("attention_norm", ("attention.LayerNorm",)),
+            ("up", ("ffn",)),
+            ("down", ("ffn_output",)),
+            ("output_norm", ("full_layer_layer_norm",)),
+        ),
+        heads={
+            "mlm": HeadNames(
+                "predictions",
+                (("dense", "dense"), ("layer_norm", "LayerNorm")),
+                (("bias", "bias"),),
+            ),
+            "sop": HeadNames("sop_classifier", (("out", "classifier"),)),
+            "nsp": HeadNames("nsp_classifier", (("dense", ""),)),
+            "classifier": HeadNames("classifier", (("out", ""),)),
+            **TASK_HEADS,
+        },
+        copies=(
+            ("predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+            ("predictions.decoder.bias", "predictions.bias"),
+        ),
+    ),
+    keys=ConfigKeys(
+        required=SIZES,
+        only={
+            **PLAIN_ENCODER,
+            # Google's program reads them and never uses them; its files have these values.
+            "net_structure_type": ((0, None), "another structure of layers"),
+            "num_memory_blocks": ((0, None), "memory blocks"),
+            "down_scale_factor": ((1, None), "layers over fewer tokens"),
+        },
+        written=dict(WRITTEN) | {"bos_token_id": 2, "eos_token_id": 3},
+        renamed={"classifier_dropout": "classifier_dropout_prob"},
+        ignored=frozenset({"gap_size"}),
+        ours=frozenset({"shared_across_groups"}),
+    ),
+    tokenizer="unigram",
+    objectives=("mlm-sop", "mlm-nsp", "mlm", "mlm-neighbours"),
+    input_format="sentence-order",
+    presets=PRESETS,
+    pretraining=frozenset({"mlm", "sop"}),
+    variables=ALBERT_VARIABLES,
+)

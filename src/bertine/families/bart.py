@@ -1,0 +1,434 @@
+"""BART (Lewis et al. 2019, arXiv 1910.13461): its sizes and its heads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object
+from bertine.core.taskinfo import TaskInfo
+from bertine.families.bart_layers import BartBackbone
+from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
+from bertine.families.roberta import DenseClassificationHead
+from bertine.models.config import MOST_LAYERS, Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.family import Family
+from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, HeadKind
+from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
+from bertine.options.inference import Choosing
+
+# The head of a decoder that writes.
+#
+# Shape legend: P places, H hidden size, V vocabulary size.
+
+
+class Seq2SeqLmHead(nn.Module):
+    """The word embeddings as decoder, and a constant for each word: 0 in all published files
+    (transformers, ``final_logits_bias``).
+
+    Attributes:
+        vocabulary_tensors: what has a place for each word, and the dimension of it.
+    """
+
+    vocabulary_tensors: ClassVar[Mapping[str, int]] = {"final_logits_bias": 1}
+    final_logits_bias: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
+
+    def reset_parameters(self) -> None:
+        """Set the constants to 0."""
+        self.final_logits_bias.zero_()
+
+    def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
+        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        logits = F.linear(hidden, decoder_weight)
+        return logits + self.final_logits_bias.to(logits.dtype)
+
+
+@dataclass(frozen=True)
+class BartConfig(Config):
+    """Sizes and rates of a BART (section 2.1 of the paper; defaults are bart-large).
+
+    BERT's layers in the encoder, and in the decoder the same with attention to the encoder's last
+    states in the middle; one matrix of word embeddings for both. A task over whole inputs reads
+    the decoder's state at the last end of a text (section 3.1). The fields without a prefix are the
+    encoder's.
+
+    Attributes:
+        activation_dropout: behind the activation of each feed-forward.
+        decoder_layers, decoder_attention_heads, decoder_ffn_dim: of the decoder.
+        bos_token_id, eos_token_id: what texts begin and end with.
+        decoder_start_token_id: what the decoder reads before the first token of a text.
+        forced_bos_token_id: what a text that is written begins with in any case; None: what the
+            model says.
+        forced_eos_token_id: what a text as long as it may be ends with in any case; None: what the
+            model says.
+
+    Raises:
+        BertineError: besides what every config refuses, heads that do not divide the width in the
+            decoder, or the id of a special token that is not in the vocabulary.
+    """
+
+    model_type: ClassVar[str] = "bart"
+    title: ClassVar[str] = "BART"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        "lm": HeadKind(
+            "rows",
+            lambda config, _: Seq2SeqLmHead(config),
+            "LM head",
+            "ForConditionalGeneration",
+            tied=True,
+        ),
+        "spans": HEADS["spans"],
+        "token_classifier": replace(HEADS["token_classifier"], published=False),
+        "choice": replace(HEADS["choice"], published=False),
+        # The backbone pools the state at the last end of a text.
+        "classifier": replace(HEADS["classifier"], new=DenseClassificationHead),
+        **{name: HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
+    }
+    token_types: ClassVar[bool] = False
+    encodes_and_decodes: ClassVar[bool] = True
+    writes_with: ClassVar[str] = "lm"
+
+    vocab_size: int = 50265
+    hidden_size: int = 1024
+    num_attention_heads: int = 16
+    intermediate_size: int = 4096
+    classifier_dropout: float | None = 0.0
+    max_position_embeddings: int = 1024
+    type_vocab_size: int = 0
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int = 1
+    activation_dropout: float = 0.0
+    decoder_layers: int = 12
+    decoder_attention_heads: int = 16
+    decoder_ffn_dim: int = 4096
+    bos_token_id: int = 0
+    eos_token_id: int = 2
+    decoder_start_token_id: int = 2
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | None = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_sizes("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
+        if self.decoder_layers > MOST_LAYERS:
+            raise BertineError(
+                f"decoder_layers is {self.decoder_layers:,}, but at most {MOST_LAYERS:,} can be "
+                "built"
+            )
+        if self.hidden_size % self.decoder_attention_heads:
+            raise BertineError(
+                f"hidden_size {self.hidden_size} is not a multiple of decoder_attention_heads "
+                f"{self.decoder_attention_heads}"
+            )
+        if not 0.0 <= self.activation_dropout < 1.0:
+            raise BertineError(
+                f"activation_dropout is {self.activation_dropout}, but must be in [0, 1)"
+            )
+        for name in (
+            *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
+            *("forced_bos_token_id", "forced_eos_token_id"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < self.vocab_size:
+                raise BertineError(
+                    f"{name} is {value}, but must be in [0, vocab_size), which is {self.vocab_size}"
+                )
+
+    @property
+    def num_segments(self) -> int:
+        """Two: their separators tell the texts of a pair apart."""
+        return 2
+
+    @property
+    def passes(self) -> range:
+        """The layers of the encoder, then those of the decoder."""
+        return range(self.num_hidden_layers + self.decoder_layers)
+
+    @property
+    def decoder_passes(self) -> int:
+        return self.decoder_layers
+
+    @property
+    def num_parameters(self) -> int:
+        """Count the weights by their formula; positions have two rows more than there are places
+        (fairseq, ``LearnedPositionalEmbedding``)."""
+        width = self.hidden_size
+        attention, norm = 4 * (width * width + width), 2 * width
+        tables = (self.vocab_size + 2 * (self.max_position_embeddings + 2)) * width + 2 * norm
+        encoder = attention + _feed_forward(width, self.intermediate_size) + 2 * norm
+        decoder = 2 * attention + _feed_forward(width, self.decoder_ffn_dim) + 3 * norm
+        return tables + self.num_hidden_layers * encoder + self.decoder_layers * decoder
+
+    @property
+    def last_token_id(self) -> int:
+        return self.eos_token_id
+
+    @property
+    def forced_tokens(self) -> tuple[int | None, int | None]:
+        return self.forced_bos_token_id, self.forced_eos_token_id
+
+    def of_decoder(self) -> Self:
+        """Return the config of an encoder with the sizes of the decoder."""
+        return self.replace(
+            num_attention_heads=self.decoder_attention_heads,
+            intermediate_size=self.decoder_ffn_dim,
+        )
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Return False: what is pooled has no weights."""
+        return False
+
+    def new_backbone(self, pooler: bool) -> BartBackbone:
+        return BartBackbone(self)
+
+    def with_dropout(self, p: float | None) -> Self:
+        changed = super().with_dropout(p)
+        return changed if p is None else changed.replace(activation_dropout=p)
+
+    def for_vocabulary(self, size: int, *, pad: int, first: int | None, last: int | None) -> Self:
+        if last is None:  # a vocabulary whose texts end with nothing keeps the usual ids
+            return self.replace(vocab_size=size, pad_token_id=pad)
+        return self.replace(
+            vocab_size=size,
+            pad_token_id=pad,
+            bos_token_id=last if first is None else first,
+            eos_token_id=last,
+            decoder_start_token_id=last,
+            forced_bos_token_id=None if self.forced_bos_token_id is None else first,
+            forced_eos_token_id=None if self.forced_eos_token_id is None else last,
+        )
+
+
+def _feed_forward(width: int, inner: int) -> int:
+    return 2 * width * inner + inner + width
+
+
+def _sizes(layers: int, hidden_size: int, vocab_size: int = 50265) -> BartConfig:
+    return BartConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=max(1, hidden_size // 64),
+        intermediate_size=4 * hidden_size,
+        decoder_layers=layers,
+        decoder_attention_heads=max(1, hidden_size // 64),
+        decoder_ffn_dim=4 * hidden_size,
+    )
+
+
+#: Preset → architecture: the published ones (section 2.1), of which the smaller one has 12 heads of
+#: 64 and the larger one 16, and three of ours, as wide as bert-tiny, -mini and -small and with as
+#: many layers, half of them in the decoder, for a vocabulary as large as BERT's.
+PRESETS: Mapping[str, BartConfig] = {
+    "bart-base": _sizes(6, 768).replace(activation_dropout=0.1),
+    "bart-large": _sizes(12, 1024).replace(activation_dropout=0.1),
+    "bart-tiny": _sizes(1, 128, 30522),
+    "bart-mini": _sizes(2, 256, 30522),
+    "bart-small": _sizes(2, 512, 30522),
+}
+
+
+# ``generation_config.json``: how texts are written, for ``generate`` of transformers, which
+# without it stops at 20 tokens and follows one text alone.
+
+#: The name of the file.
+GENERATION_CONFIG = "generation_config.json"
+#: The tokens that texts are forced to begin and to end with.
+FORCED = ("forced_bos_token_id", "forced_eos_token_id")
+
+
+def generation_config(
+    config: Config,
+    task: TaskInfo | None,
+    *,
+    pieces: int,
+    separator: int | None,
+    special: Collection[int],
+) -> Mapping[str, Any]:
+    """Return what lets a model that writes texts answer there as here: as it was fine-tuned to, or
+    as ``bertine generate`` does where nothing else is said.
+
+    Args:
+        config: of the model.
+        task: that it was trained to do.
+        pieces: of its tokenizer; a model may have more rows.
+        separator: the id that ends a text in running text; None: none does.
+        special: ids of special tokens.
+    """
+    choosing, never = Choosing(), set(range(pieces, config.vocab_size))
+    if task is not None and task.name == "seq2seq":
+        never = set()  # they are left out of the text
+        choosing = Choosing(
+            max_new_tokens=task.setting("max_target_length", 64),
+            beams=task.setting("beams", choosing.beams),
+            length_penalty=task.setting("length_penalty", choosing.length_penalty),
+            no_repeat_ngram_size=task.setting(
+                "no_repeat_ngram_size", choosing.no_repeat_ngram_size
+            ),
+        )
+    values: dict[str, Any] = {
+        "do_sample": choosing.sample,
+        "early_stopping": choosing.early_stopping,
+        "length_penalty": choosing.length_penalty,
+        "no_repeat_ngram_size": choosing.no_repeat_ngram_size,
+        "num_beams": choosing.beams,
+        "pad_token_id": config.pad_token_id,
+    }
+    if isinstance(config, BartConfig):
+        first, last = config.forced_tokens
+        values |= {
+            "bos_token_id": config.bos_token_id,
+            "decoder_start_token_id": config.decoder_start_token_id,
+            "eos_token_id": _one_or_list(last, config.eos_token_id),
+            **dict(zip(FORCED, (first, last), strict=True)),
+            # The token that the decoder begins with counts there.
+            "max_length": 1 + choosing.max_new_tokens,
+        }
+    else:  # a prompt is gone on with
+        never |= {*special} - {separator}
+        values |= {"eos_token_id": separator, "max_new_tokens": choosing.max_new_tokens}
+    if never:
+        values["suppress_tokens"] = sorted(never)
+    return dict(sorted(values.items()))
+
+
+def _one_or_list(*ids: int | None) -> int | list[int]:
+    """Return the ids that are there, each once; one by itself."""
+    known = list(dict.fromkeys(token for token in ids if token is not None))
+    return known[0] if len(known) == 1 else known
+
+
+# BART as transformers writes it: names of weights, keys of ``config.json``.
+
+#: The halves of a layer that both sides have.
+_ATTENTION: LayerRows = (
+    ("attention.qkv", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+    ("attention.out", ("self_attn.out_proj",)),
+    ("attention_norm", ("self_attn_layer_norm",)),
+)
+_FEED_FORWARD: LayerRows = (
+    ("up", ("fc1",)),
+    ("down", ("fc2",)),
+    ("output_norm", ("final_layer_norm",)),
+)
+_CROSS: LayerRows = (
+    ("cross.q", ("encoder_attn.q_proj",)),
+    ("cross.kv", ("encoder_attn.k_proj", "encoder_attn.v_proj")),
+    ("cross.out", ("encoder_attn.out_proj",)),
+    ("cross_norm", ("encoder_attn_layer_norm",)),
+)
+
+
+def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Take the older name of a rate for the one of now, where only that is there, and the tokens
+    that texts are forced to begin and to end with from where transformers looks first."""
+    flat = dict(values)
+    beside = path.with_name(GENERATION_CONFIG)
+    if beside.is_file():
+        chosen = read_json_object(beside)
+        flat |= {name: chosen.get(name) for name in FORCED}
+    if "classif_dropout" in flat:
+        flat.setdefault("classifier_dropout", flat.pop("classif_dropout"))
+    return flat
+
+
+FAMILY = Family(
+    config=BartConfig,
+    class_prefix="Bart",
+    names=WeightNames(
+        prefix="model.",
+        encoder=("shared.", "encoder.", "decoder."),
+        tables=(
+            ("backbone.embeddings.word_embeddings.weight", "shared.weight"),
+            ("backbone.embeddings.position_embeddings.weight", "encoder.embed_positions.weight"),
+            (
+                "backbone.decoder_embeddings.position_embeddings.weight",
+                "decoder.embed_positions.weight",
+            ),
+        ),
+        modules=(
+            ("backbone.embeddings.layer_norm", "encoder.layernorm_embedding"),
+            ("backbone.decoder_embeddings.layer_norm", "decoder.layernorm_embedding"),
+        ),
+        layers=("backbone.layers.{}", "encoder.layers.{}"),
+        layer=(*_ATTENTION, *_FEED_FORWARD),
+        above=(
+            LayerStack(
+                "decoder_layers", "decoder.layers.{}", (*_ATTENTION, *_CROSS, *_FEED_FORWARD)
+            ),
+        ),
+        heads={
+            "lm": HeadNames(
+                "final_logits_bias", tensors=(("final_logits_bias", ""),), constant=True
+            ),
+            "classifier": HeadNames(
+                "classification_head", (("dense", "dense"), ("out", "out_proj"))
+            ),
+            **TASK_HEADS,
+        },
+        copies=(
+            ("encoder.embed_tokens.weight", "shared.weight"),
+            ("decoder.embed_tokens.weight", "shared.weight"),
+            ("lm_head.weight", "shared.weight"),
+        ),
+    ),
+    keys=ConfigKeys(
+        required=(
+            "vocab_size",
+            "d_model",
+            "encoder_layers",
+            "decoder_layers",
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+        ),
+        only={
+            **{
+                key: rule
+                for key, rule in PLAIN_ENCODER.items()
+                if key not in ("is_encoder_decoder", "position_embedding_type")
+            },
+            "is_encoder_decoder": ((True,), "one half of the model alone"),
+            "scale_embedding": ((False,), "embeddings times the root of their width"),
+            "normalize_before": ((False,), "norms before the parts of a layer"),
+            "normalize_embedding": ((True,), "embeddings without a norm"),
+            "add_final_layer_norm": ((False,), "a norm behind the layers"),
+            "add_bias_logits": ((False,), "a trained bias of the words"),
+            "static_position_embeddings": ((False,), "positions as waves"),
+            "extra_pos_embeddings": ((2,), "another number of rows before the positions"),
+            "encoder_layerdrop": ((0.0,), "layers that are left out in training"),
+            "decoder_layerdrop": ((0.0,), "layers that are left out in training"),
+        },
+        written={"is_encoder_decoder": True, "scale_embedding": False, "use_cache": True},
+        renamed={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "encoder_layers",
+            "num_attention_heads": "encoder_attention_heads",
+            "intermediate_size": "encoder_ffn_dim",
+            "hidden_act": "activation_function",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "initializer_range": "init_std",
+        },
+        absent=frozenset({"type_vocab_size", "layer_norm_eps"}),
+        # The first is that of the encoder, under the name that all types have.
+        ignored=frozenset({"num_hidden_layers", "classif_dropout"}),
+        flatten=_flat,
+    ),
+    tokenizer="byte-bpe",
+    objectives=("denoising",),
+    input_format="full-sentences",
+    presets=PRESETS,
+)

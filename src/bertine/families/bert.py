@@ -1,0 +1,327 @@
+"""Initial weights with which attention looks, from the first step on, where trained heads do.
+
+With weights that are random alone, every token looks at all others alike, and the loss stays for
+long at what the frequencies of the pieces give, until heads have found neighbours. Trained models
+have in common that products of query and key weights are near a multiple of the identity, and
+that positions are like waves; given to a model as it begins, both are worth much where there is
+little time (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"). Some
+heads of trained encoders look at the token before or after (Clark et al. 2019, "What Does BERT Look
+At?", section 3.1); in the lowest layer two do from the beginning here.
+
+Shape legend: H hidden size, D size of a head, P positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bertine.core.errors import BertineError
+from bertine.models.config import Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.encoder import Backbone, Encoder
+from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Gelu, Variables
+from bertine.models.heads import HEADS, WITHOUT_POOLER, HeadKind
+from bertine.models.layers import EncoderLayer
+from bertine.models.names import HeadNames, Pairs, WeightNames
+
+# BERT (Devlin et al. 2018, arXiv 1810.04805): its config and its published sizes.
+
+
+@dataclass(frozen=True)
+class BertConfig(Config):
+    """Sizes and rates of a BERT (section 3 of the paper; defaults are bert-base-uncased)."""
+
+    model_type: ClassVar[str] = "bert"
+    title: ClassVar[str] = "BERT"
+    heads: ClassVar[Mapping[str, HeadKind]] = HEADS
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Tell whether a model with these heads gets a pooler: all do but those whose heads read
+        nothing but tokens or vectors. Also a model that is pre-trained without next sentences keeps
+        it, since fine-tuning reads it and every reader of BERT expects it."""
+        names = set(heads)
+        return not names or not names <= WITHOUT_POOLER
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        return Encoder(self, pooler)
+
+
+def _sizes(num_hidden_layers: int, hidden_size: int) -> BertConfig:
+    return BertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+    )
+
+
+#: Preset → architecture. bert-base and bert-large are those of the paper (section 3); the smaller
+#: ones are those of Turc et al. 2019 (arXiv 1908.08962), as published beside the original code.
+#: Every one has a head for each 64 hidden units and a feed-forward layer four times as wide as the
+#: hidden one. The vocabulary is the published English uncased one's size.
+PRESETS: Mapping[str, BertConfig] = {
+    "bert-tiny": _sizes(2, 128),
+    "bert-mini": _sizes(4, 256),
+    "bert-small": _sizes(4, 512),
+    "bert-medium": _sizes(8, 512),
+    "bert-base": _sizes(12, 768),
+    "bert-large": _sizes(24, 1024),
+}
+
+
+#: How alike key and query weights are, the correlation of their elements; set by hand, as is the
+#: score, and not searched for.
+_ALIKE = 0.7
+#: The score that a token begins with for one like itself, before the softmax.
+_SCORE = 5.2
+#: The waves of the positions are from one to about this many times as long as the shortest, which
+#: is 2 pi tokens.
+_LONGEST = 16.0
+#: Where the first heads of the lowest layer look.
+_OFFSETS = (-1, 1)
+
+
+class _Waves:
+    """Sines and cosines of positions, each in a dimension that is drawn, with a sign that is drawn
+    so that the dimensions have no mean. There are no matrix products in this: their last bits
+    depend on the machine, and initial weights should not."""
+
+    def __init__(self, size: int) -> None:
+        self.size, count = size, size // 2
+        # In double precision, so that functions that round otherwise give the same floats.
+        self.rates = _LONGEST ** -(torch.arange(count, dtype=torch.float64) / max(1, count))
+        drawn = torch.randperm(size)
+        self.sines, self.cosines = drawn[:count], drawn[count : 2 * count]
+        self.signs = 1.0 - 2.0 * torch.randint(2, (size,))
+
+    def at(self, positions: Tensor) -> Tensor:
+        """positions [P]. Returns [P, H]; the squares of a row add up to H, or to H - 1."""
+        angles = positions[:, None] * self.rates
+        waves = torch.zeros(len(positions), self.size, dtype=torch.float64)
+        waves[:, self.sines], waves[:, self.cosines] = angles.sin(), angles.cos()
+        return (math.sqrt(2) * waves * self.signs).float()
+
+    def shifted(self, rows: Tensor, by: float) -> Tensor:
+        """rows [N, H]. Returns [N, H], whose products with ``at(t)`` are those of `rows` with
+        ``at(t + by)``."""
+        sine, cosine = (by * self.rates).sin().float(), (by * self.rates).cos().float()
+        sine = sine * self.signs[self.sines] * self.signs[self.cosines]
+        of_sines, of_cosines = rows[:, self.sines], rows[:, self.cosines]
+        turned = rows.clone()
+        turned[:, self.sines] = of_sines * cosine - of_cosines * sine
+        turned[:, self.cosines] = of_cosines * cosine + of_sines * sine
+        return turned
+
+
+@torch.no_grad()
+def mimic_trained_attention(backbone: Backbone) -> None:
+    """Replace the position embeddings and the query and key weights of a new `backbone`, drawing
+    from PyTorch's generator; all else stays as it was initialized.
+
+    Raises:
+        BertineError: the layers of `backbone` are not BERT's, or a projection stands between them
+            and the embeddings, which would not leave positions the waves that heads look by.
+    """
+    config = backbone.config
+    if not isinstance(backbone, Encoder):
+        raise BertineError(
+            f"initialization mimetic is for layers like BERT's, and those of {config.title} are "
+            "others; take normal"
+        )
+    if config.projects_embeddings:
+        raise BertineError(
+            "initialization mimetic is for layers that read the embeddings as they are, and a "
+            f"linear layer stands between those of this {config.title}; take normal"
+        )
+    waves = _Waves(config.hidden_size)
+    table = backbone.embeddings.position_embeddings.weight
+    # About as large as the other embeddings in the sum.
+    table.copy_(waves.at(torch.arange(len(table))) * config.initializer_range)
+    for depth, layer in enumerate(backbone.layers):
+        assert isinstance(layer, EncoderLayer)
+        _look_alike(
+            layer.attention.qkv.weight, config.head_size, waves, _OFFSETS if depth == 0 else ()
+        )
+
+
+def _look_alike(qkv: Tensor, head_size: int, waves: _Waves, offsets: Sequence[int]) -> None:
+    """Make each token look at those like itself; the head of an offset, at those like itself and
+    so many places on. `qkv` is [3H, H]."""
+    size = qkv.shape[1]
+    # The score of x for itself is D times the square of this, the squared norm of x, which is H
+    # after the layer norm, and the correlation; attention divides it by the root of D.
+    scale = math.sqrt(_SCORE / (math.sqrt(head_size) * size * _ALIKE))
+    queries, noise = scale * torch.randn(size, size), scale * torch.randn(size, size)
+    alike = queries.clone()
+    for head, offset in enumerate(offsets[: size // head_size]):
+        own = slice(head * head_size, (head + 1) * head_size)
+        alike[own] = waves.shifted(queries[own], -offset)
+    qkv[:size] = queries
+    qkv[size : 2 * size] = _ALIKE * alike + math.sqrt(1 - _ALIKE**2) * noise
+
+
+# BERT as Google's program writes it (google-research/bert: ``modeling.py``,
+# ``run_pretraining.py``, ``run_classifier.py``, ``run_squad.py``).
+
+#: Sizes of the vocabularies of Google's models of October and November 2018: English uncased and
+#: cased, multilingual uncased and cased, Chinese; and their numbers of layers and widths.
+_VOCABULARIES_OF_2018 = (30522, 28996, 105879, 119547, 21128)
+_SHAPES_OF_2018 = ((12, 768), (24, 1024))
+
+
+def _gelu(config: Config, trained_here: bool) -> Gelu:
+    """Return what "gelu" means in a BERT.
+
+    The program had the exact form, with erf, until 7 February 2019 (commit bee6030) and has the one
+    with tanh since; the configurations say "gelu" all along. The models that Google published in
+    2018 were trained with erf, and transformers' copies of them compute it; they are known by their
+    sizes and by being without an optimizer's state, which fine-tuning and training on leave.
+    """
+    shape = (config.num_hidden_layers, config.hidden_size)
+    if config.vocab_size in _VOCABULARIES_OF_2018 and shape in _SHAPES_OF_2018 and not trained_here:
+        return Gelu("gelu", "with erf, as in Google's models of 2018, which have these sizes")
+    return Gelu("gelu_new", "with tanh, as in Google's program since February 2019")
+
+
+_LAYER = "bert/encoder/layer_{}"
+
+BERT_VARIABLES = Variables(
+    modules=(
+        ("bert/embeddings/LayerNorm", "embeddings.LayerNorm"),
+        *(
+            (f"{_LAYER}/{module}", f"encoder.layer.{{}}.{module.replace('/', '.')}")
+            for module in (
+                "attention/self/query",
+                "attention/self/key",
+                "attention/self/value",
+                "attention/output/dense",
+                "attention/output/LayerNorm",
+                "intermediate/dense",
+                "output/dense",
+                "output/LayerNorm",
+            )
+        ),
+        ("bert/pooler/dense", "pooler.dense"),
+        ("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
+        ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+    ),
+    tensors=(
+        *EMBEDDING_TABLES,
+        ("cls/predictions/output_bias", "cls.predictions.bias"),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
+        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
+        *TASK_TENSORS,
+    ),
+    defaults={"type_vocab_size": 16},
+    gelu=_gelu,
+)
+
+
+# BERT as transformers writes it: names of weights, keys of ``config.json``.
+
+#: Our names and transformers' of the modules of an encoder layer.
+LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "attention.qkv",
+        ("attention.self.query", "attention.self.key", "attention.self.value"),
+    ),
+    ("attention.out", ("attention.output.dense",)),
+    ("attention_norm", ("attention.output.LayerNorm",)),
+    ("up", ("intermediate.dense",)),
+    ("down", ("output.dense",)),
+    ("output_norm", ("output.LayerNorm",)),
+)
+#: Of the embeddings.
+TABLES: Pairs = tuple(
+    (f"backbone.embeddings.{kind}_embeddings.weight", f"embeddings.{kind}_embeddings.weight")
+    for kind in ("word", "position", "token_type")
+)
+#: Of the modules outside the layers.
+MODULES: Pairs = (
+    ("backbone.embeddings.layer_norm", "embeddings.LayerNorm"),
+    ("backbone.pooler", "pooler.dense"),
+)
+#: Of the heads that are called alike in all types of encoders.
+TASK_HEADS: Mapping[str, HeadNames] = {
+    "spans": HeadNames("qa_outputs", (("out", ""),)),
+    "token_classifier": HeadNames("token_classifier", (("out", ""),), published="classifier"),
+    "choice": HeadNames("choice_classifier", (("out", ""),), published="classifier"),
+    "vector_classifier": HeadNames("vector_classifier", (("out", ""),)),
+    "pair_classifier": HeadNames(
+        "pair_classifier", (("out", ""),), (("piece_weights", "piece_weights"),)
+    ),
+}
+#: The sizes without which a file does not describe an encoder.
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
+#: Values that mean a plain encoder.
+PLAIN_ENCODER: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "position_embedding_type": (("absolute", None), "relative positions"),
+    "is_decoder": ((False, None), "a decoder"),
+    "add_cross_attention": ((False, None), "cross-attention"),
+    "is_encoder_decoder": ((False, None), "an encoder-decoder"),
+    "tie_word_embeddings": ((True, None), "a decoder of its own for the MLM head"),
+    "pruned_heads": (({}, None), "pruned attention heads"),
+    "quantization_config": ((None,), "quantized weights"),
+}
+#: What files of encoders say besides.
+WRITTEN: Mapping[str, Any] = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+    "use_cache": True,
+}
+
+
+def encoder_names(prefix: str, heads: Mapping[str, HeadNames], copies: Pairs) -> WeightNames:
+    """Return the names of an encoder with BERT's layers, and of its heads besides those of
+    :data:`TASK_HEADS`."""
+    return WeightNames(
+        prefix=prefix,
+        tables=TABLES,
+        modules=MODULES,
+        layers=("backbone.layers.{}", "encoder.layer.{}"),
+        layer=LAYER,
+        heads={**heads, **TASK_HEADS},
+        copies=copies,
+    )
+
+
+FAMILY = Family(
+    config=BertConfig,
+    class_prefix="Bert",
+    names=encoder_names(
+        "bert.",
+        heads={
+            "mlm": HeadNames(
+                "cls.predictions",
+                (("dense", "transform.dense"), ("layer_norm", "transform.LayerNorm")),
+                (("bias", "bias"),),
+            ),
+            "nsp": HeadNames("cls.seq_relationship", (("dense", ""),)),
+            "classifier": HeadNames("classifier", (("out", ""),)),
+        },
+        copies=(
+            ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+            ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+        ),
+    ),
+    keys=ConfigKeys(required=SIZES, only=PLAIN_ENCODER, written=WRITTEN),
+    tokenizer="wordpiece",
+    objectives=("mlm-nsp", "mlm", "mlm-neighbours"),
+    input_format="segment-pair",
+    presets=PRESETS,
+    pretraining=frozenset({"mlm", "nsp"}),
+    variables=BERT_VARIABLES,
+)

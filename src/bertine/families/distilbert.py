@@ -1,0 +1,150 @@
+"""DistilBERT (Sanh et al. 2019, arXiv 1910.01108): half of BERT's layers, without token types and
+without a pooler (section 3), and a classifier with a dense layer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.families.bert import PLAIN_ENCODER, TABLES, TASK_HEADS
+from bertine.models.config import Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.dropout import StreamDropout
+from bertine.models.encoder import Encoder
+from bertine.models.family import Family
+from bertine.models.heads import HEADS, HeadKind, SpanHead
+from bertine.models.layers import init_weights
+from bertine.models.names import HeadNames, WeightNames
+
+
+class ReluClassificationHead(nn.Module):
+    """Score the state of the first token: dense, ReLU, dropout, linear (the published code)."""
+
+    def __init__(self, config: DistilBertConfig, num_labels: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act = F.relu
+        self.dropout = StreamDropout(config.seq_classif_dropout)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """first [B, H]. Returns logits [B, K]."""
+        return self.out(self.dropout(self.act(self.dense(first))))
+
+
+class DropoutSpanHead(SpanHead):
+    """Dropout, and then what BERT's head does (the published code)."""
+
+    def __init__(self, config: DistilBertConfig) -> None:
+        super().__init__(config)
+        self.dropout = StreamDropout(config.qa_dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, T, H]. Returns logits [B, T, 2], of start and end."""
+        return super().forward(self.dropout(hidden))
+
+
+@dataclass(frozen=True)
+class DistilBertConfig(Config):
+    """Sizes and rates of a DistilBERT (the published code; defaults are distilbert-base-uncased).
+
+    Attributes:
+        seq_classif_dropout: before the last layer of classifiers of texts and of choices.
+        qa_dropout: before the layer that scores spans.
+    """
+
+    model_type: ClassVar[str] = "distilbert"
+    title: ClassVar[str] = "DistilBERT"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        "classifier": replace(HEADS["classifier"], reads="first", new=ReluClassificationHead),
+        "choice": replace(HEADS["choice"], reads="first", new=ReluClassificationHead),
+        "spans": replace(HEADS["spans"], new=lambda config, _: DropoutSpanHead(config)),
+    }
+    token_types: ClassVar[bool] = False
+
+    num_hidden_layers: int = 6
+    type_vocab_size: int = 0
+    seq_classif_dropout: float = 0.2
+    qa_dropout: float = 0.1
+
+    @property
+    def num_segments(self) -> int:
+        """Two: their separators tell the texts of a pair apart."""
+        return 2
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Return False: there is none."""
+        return False
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        return Encoder(self, pooler)
+
+
+#: Preset → architecture (section 3 of the paper, the published file).
+PRESETS: Mapping[str, DistilBertConfig] = {"distilbert-base": DistilBertConfig()}
+
+
+# DistilBERT as transformers writes it: names of weights, keys of ``config.json``.
+
+_CLASSIFIER = (("dense", "pre_classifier"), ("out", "classifier"))
+
+FAMILY = Family(
+    config=DistilBertConfig,
+    class_prefix="DistilBert",
+    names=WeightNames(
+        prefix="distilbert.",
+        encoder=("embeddings.", "transformer."),
+        tables=TABLES[:2],
+        modules=(("backbone.embeddings.layer_norm", "embeddings.LayerNorm"),),
+        layers=("backbone.layers.{}", "transformer.layer.{}"),
+        layer=(
+            ("attention.qkv", ("attention.q_lin", "attention.k_lin", "attention.v_lin")),
+            ("attention.out", ("attention.out_lin",)),
+            ("attention_norm", ("sa_layer_norm",)),
+            ("up", ("ffn.lin1",)),
+            ("down", ("ffn.lin2",)),
+            ("output_norm", ("output_layer_norm",)),
+        ),
+        heads={
+            "mlm": HeadNames(
+                "",
+                (("dense", "vocab_transform"), ("layer_norm", "vocab_layer_norm")),
+                (("bias", "vocab_projector.bias"),),
+            ),
+            "classifier": HeadNames("", _CLASSIFIER),
+            **TASK_HEADS,
+            "choice": HeadNames("choice_classifier", _CLASSIFIER, published=""),
+        },
+        copies=(("vocab_projector.weight", "embeddings.word_embeddings.weight"),),
+    ),
+    keys=ConfigKeys(
+        required=("vocab_size", "dim", "n_layers", "n_heads", "hidden_dim"),
+        only={
+            **PLAIN_ENCODER,
+            "tie_weights_": ((True, None), "a decoder of its own for the MLM head"),
+        },
+        written={"sinusoidal_pos_embds": False, "tie_word_embeddings": True},
+        renamed={
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+        },
+        # However the positions began, their table is in the file.
+        ignored=frozenset({"sinusoidal_pos_embds"}),
+        absent=frozenset({"layer_norm_eps", "type_vocab_size", "classifier_dropout"}),
+    ),
+    tokenizer="wordpiece",
+    objectives=("mlm", "mlm-neighbours"),
+    input_format="full-sentences",
+    presets=PRESETS,
+)

@@ -1,0 +1,411 @@
+"""The generator of replaced-token detection: a small masked language model over the embeddings of
+the model that it is trained with (Clark et al. 2020, arXiv 2003.10555, section 3.2).
+
+Shape legend: B sequences, T tokens of the longest, P places, V vocabulary size, E width of the
+embeddings, G width of the generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.core.errors import BertineError
+from bertine.families.bert import MODULES, PLAIN_ENCODER, SIZES, WRITTEN, encoder_names
+from bertine.models.config import Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.dropout import StreamDropout
+from bertine.models.embeddings import Embeddings
+from bertine.models.encoder import Encoder, Inputs, layout_of
+from bertine.models.family import Family
+from bertine.models.heads import HEADS, HeadKind, MlmHead, Model
+from bertine.models.layers import EncoderLayer, activation, init_weights
+from bertine.models.names import HeadNames
+
+# ELECTRA's heads: that of replaced tokens, and those of tasks, which have a dense layer of their
+# own.
+
+
+class ReplacedTokenHead(nn.Module):
+    """Score each token: was it replaced? Dense, activation, linear (google-research/electra,
+    ``_get_discriminator_output``)."""
+
+    def __init__(self, config: ElectraConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act = activation(config.hidden_act)
+        self.out = nn.Linear(config.hidden_size, 1)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, T, H]. Returns logits [B, T], above 0 for "replaced"."""
+        return self.out(self.act(self.dense(hidden))).squeeze(-1)
+
+
+class GeluClassificationHead(nn.Module):
+    """Score the state of the first token: dropout, dense, gelu, dropout, linear (transformers'
+    ``ElectraClassificationHead``; the published code has the linear layer alone)."""
+
+    def __init__(self, config: ElectraConfig, num_labels: int) -> None:
+        super().__init__()
+        p = config.classifier_dropout
+        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act = F.gelu
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """first [B, H]. Returns logits [B, K]."""
+        return self.out(self.dropout(self.act(self.dense(self.dropout(first)))))
+
+
+class SummaryHead(nn.Module):
+    """Score a choice by its first token's state: dense, gelu, dropout, linear (transformers'
+    ``ElectraSequenceSummary`` with what published configurations say)."""
+
+    def __init__(self, config: ElectraConfig, num_labels: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act = F.gelu
+        self.dropout = StreamDropout(config.summary_last_dropout)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """first [B, H]. Returns logits [B, K]."""
+        return self.out(self.dropout(self.act(self.dense(first))))
+
+
+# Draw tokens from the softmax of logits, by random numbers that are given.
+#
+# Shape legend: P places, V vocabulary size.
+
+#: Logits of a block on a CPU, which stays in the cache.
+_BLOCK = 1 << 20
+#: Probabilities that are added up before sums of them are: 30,000 added one after the other in fp32
+#: would be off by more than the rare ones among them.
+_GROUP = 128
+#: The largest share that is looked for; a share rounded to 1 would be beyond the last token.
+_BELOW_ONE = 1.0 - 2.0**-40
+
+
+@torch.no_grad()
+def sample(logits: Tensor, draws: Tensor, temperature: float = 1.0) -> Tensor:
+    """Draw a token for each place: where the running sum of its probabilities passes its number.
+
+    The published code adds Gumbel noise and takes the largest, which is the same distribution and
+    needs a random number for each word of the vocabulary.
+
+    Args:
+        logits: float [P, V]; not changed.
+        draws: float64 [P] in [0, 1), a uniform number for each place.
+        temperature: that the logits are divided by.
+
+    Returns:
+        int64 [P]: a function of the arguments alone, row by row.
+    """
+    rows = logits.shape[0]
+    if logits.device.type == "cpu":
+        rows = max(1, _BLOCK // max(1, logits.shape[1]))
+    parts = [
+        _sample(some, numbers, temperature)
+        for some, numbers in zip(logits.split(rows), draws.split(rows), strict=True)
+    ]
+    return torch.cat(parts) if parts else draws.new_empty(0, dtype=torch.int64)
+
+
+def _sample(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
+    rows, words = logits.shape
+    weights = torch.empty(rows, -(-words // _GROUP) * _GROUP, device=logits.device)
+    weights[:, words:] = 0.0
+    used = weights[:, :words].copy_(logits)
+    used.sub_(used.amax(-1, keepdim=True))
+    if temperature != 1.0:
+        used.div_(temperature)
+    used.exp_()
+    groups = weights.unflatten(1, (-1, _GROUP))
+    group, share = _find(groups.sum(-1), draws)
+    own = groups.gather(1, group[:, None, None].expand(-1, 1, _GROUP))[:, 0]
+    token, _ = _find(own, share)
+    # Of logits that are not numbers any place may come out; their loss ends the run.
+    return (group * _GROUP + token).clamp(max=words - 1)
+
+
+def _find(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Find in each row of `weights`, float [P, N], the place where the running sum passes the part
+    `share`, float64 [P] in [0, 1), of the whole; it is never one of weight 0.
+
+    Returns:
+        The place, int64 [P], and how far into its weight that is, float64 [P] in [0, 1).
+    """
+    sums = weights.double().cumsum(-1)
+    wanted = share.clamp(0.0, _BELOW_ONE)[:, None] * sums[:, -1:]
+    place = torch.searchsorted(sums, wanted, right=True).clamp(max=sums.shape[1] - 1)
+    until = sums.gather(1, place)
+    before = torch.where(place > 0, sums.gather(1, (place - 1).clamp(min=0)), 0.0)
+    return place[:, 0], ((wanted - before) / (until - before))[:, 0]
+
+
+class Generator(nn.Module):
+    """Layers and an MLM head over embeddings that are another model's.
+
+    The published code shares all of the embeddings, of words, positions and types with their layer
+    norm (``modeling.py``: one variable scope for both models); a projection to the width of the
+    layers is each model's own. So the embeddings are an argument, as the matrix of a tied decoder
+    is.
+
+    Args:
+        config: of the generator as a model by itself; its ``embedding_width`` is that of the
+            embeddings.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width = config.embedding_width
+        self.projection = (
+            nn.Linear(width, config.hidden_size) if config.projects_embeddings else None
+        )
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.head = MlmHead(config, "gelu")
+        init_weights(self, config.initializer_range)
+
+    @property
+    def vocabulary_tensors(self) -> Mapping[str, int]:
+        """The weights of the head with a place for each word, and the dimension of it."""
+        return {f"head.{name}": at for name, at in self.head.vocabulary_tensors.items()}
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile the parts, as of a model: all layers share one piece of code."""
+        for part in (*self.layers, self.head):
+            part.compile(*args, **options)
+
+    def forward(self, embeddings: Embeddings, inputs: Inputs, places: Tensor) -> Tensor:
+        """Guess the tokens at `places`, int64 [P], indices among the B * T tokens of `inputs`.
+        Returns logits [P, V]."""
+        states = self.states(embeddings, inputs).flatten(0, 1)
+        return self.head(states.index_select(0, places), embeddings.word_embeddings.weight)
+
+    def states(self, embeddings: Embeddings, inputs: Inputs) -> Tensor:
+        """Return the last states of `inputs`, [B, T, G]; what stands at padding has no meaning."""
+        dtype = embeddings.word_embeddings.weight.dtype
+        layout = layout_of(inputs.input_ids, inputs.attention_mask, inputs.packing, dtype)
+        x = embeddings.unprojected(inputs.input_ids, inputs.token_type_ids, layout.real)
+        if self.projection is not None:
+            x = self.projection(x)
+        for layer in self.layers:
+            x = layer(x, layout)
+        return layout.pad(x)
+
+
+def generator_of(model: Model) -> Generator | None:
+    """Return the generator that `model` is trained with; None where there is none."""
+    return cast(Generator, model.heads["generator"]) if "generator" in model.heads else None
+
+
+def as_masked_lm(model: Model) -> Model | None:
+    """Return the generator of `model` as a model by itself, with an MLM head, which shares its
+    weights and the embeddings; None where there is none."""
+    generator = generator_of(model)
+    if generator is None:
+        return None
+    with torch.device("meta"):
+        alone = Model(generator.config, {"mlm": generator.head}, add_pooler=False)
+    backbone, embeddings = cast(Encoder, alone.backbone), cast(Encoder, model.backbone).embeddings
+    for name, part in embeddings.named_children():
+        if name not in ("dropout", "projection"):
+            setattr(backbone.embeddings, name, part)
+    backbone.embeddings.projection = generator.projection
+    backbone.layers = generator.layers
+    return alone.train(model.training)
+
+
+def without_generator(model: Model) -> Model:
+    """Return what is kept of `model`: its backbone and its other heads, which are shared."""
+    with torch.device("meta"):
+        kept = Model(model.config, {}, add_pooler=model.backbone.pooler is not None)
+    kept.backbone = model.backbone
+    kept.heads = nn.ModuleDict({n: head for n, head in model.heads.items() if n != "generator"})
+    return kept.train(model.training)
+
+
+def generator_from(masked_lm: Model) -> Generator:
+    """Return the generator that the model `masked_lm` is, without its embeddings; the weights are
+    shared with it."""
+    with torch.device("meta"):
+        generator = Generator(masked_lm.config)
+    backbone = cast(Encoder, masked_lm.backbone)
+    generator.projection = backbone.embeddings.projection
+    generator.layers = backbone.layers
+    generator.head = cast(MlmHead, masked_lm.heads["mlm"])
+    return generator.train(masked_lm.training)
+
+
+# ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT's encoder with embeddings of another width
+# and no pooler, trained to detect the tokens that a small masked language model has put in a
+# text.
+
+
+def _new_generator(config: ElectraConfig, _: int, sizes: ElectraConfig | None = None) -> Generator:
+    return Generator(config.generator() if sizes is None else sizes)
+
+
+@dataclass(frozen=True)
+class ElectraConfig(Config):
+    """Sizes and rates of an ELECTRA, discriminator or generator (the published code; the defaults
+    are transformers', which are the small size).
+
+    Attributes:
+        embedding_size: the width of the embeddings; where it is not that of the layers, a linear
+            layer stands between them.
+        summary_last_dropout: before the last layer of multiple choice.
+    """
+
+    model_type: ClassVar[str] = "electra"
+    title: ClassVar[str] = "ELECTRA"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        "rtd": HeadKind(
+            "tokens",
+            lambda config, _: ReplacedTokenHead(config),
+            "replaced-token head",
+            "ForPreTraining",
+            partner="generator",
+        ),
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        # Its activation does not follow `hidden_act`.
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
+        "classifier": replace(HEADS["classifier"], reads="first", new=GeluClassificationHead),
+        "choice": replace(HEADS["choice"], reads="first", new=SummaryHead),
+        "generator": HeadKind("inputs", _new_generator, "generator", "ForMaskedLM", tied=True),
+    }
+
+    hidden_size: int = 256
+    num_attention_heads: int = 4
+    intermediate_size: int = 1024
+    embedding_size: int = 128
+    summary_last_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_sizes("embedding_size")
+        if not 0.0 <= self.summary_last_dropout < 1.0:
+            raise BertineError(
+                f"summary_last_dropout is {self.summary_last_dropout}, but must be in [0, 1)"
+            )
+
+    @property
+    def paper_family(self) -> str:
+        """ELECTRA-Small, -Base or -Large, by the width."""
+        widths = {256: "Small", 768: "Base"}
+        return f"ELECTRA-{next((n for w, n in widths.items() if self.hidden_size <= w), 'Large')}"
+
+    @property
+    def embedding_width(self) -> int:
+        """The width of the embeddings."""
+        return self.embedding_size
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Return False: there is none."""
+        return False
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        return Encoder(self, pooler)
+
+    def generator(self, size: float = 0.25, layers: float = 1.0) -> ElectraConfig:
+        """Return the sizes of a generator for this discriminator (``get_generator_config`` of the
+        published code): as wide as the share `size` of it says, heads as large as here, a
+        feed-forward layer as many times as wide as the states, the same embeddings.
+
+        Args:
+            size: of the width; the paper's are 1/4 for small and large and 1/3 for base (table 6).
+            layers: of the number of layers; all of them in the paper.
+        """
+        width = max(1, round(self.hidden_size * size))
+        heads = max(1, width // self.head_size)
+        while width % heads:
+            heads -= 1
+        return self.replace(
+            hidden_size=width,
+            num_hidden_layers=max(1, round(self.num_hidden_layers * layers)),
+            num_attention_heads=heads,
+            intermediate_size=max(1, round(width * self.intermediate_size / self.hidden_size)),
+        )
+
+
+def _sizes(num_hidden_layers: int, hidden_size: int, embedding_size: int) -> ElectraConfig:
+    return ElectraConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+        embedding_size=embedding_size,
+    )
+
+
+#: Preset → architecture of the discriminator (table 6 of the paper; ``configure_pretraining.py``).
+PRESETS: Mapping[str, ElectraConfig] = {
+    "electra-small": _sizes(12, 256, 128),
+    "electra-base": _sizes(12, 768, 768),
+    "electra-large": _sizes(24, 1024, 1024),
+}
+
+
+# ELECTRA as transformers writes it: names of weights, keys of ``config.json``.
+
+#: How a choice's first token becomes its score: what all published configurations say.
+_SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
+
+_NAMES = encoder_names(
+    "electra.",
+    heads={
+        "rtd": HeadNames(
+            "discriminator_predictions", (("dense", "dense"), ("out", "dense_prediction"))
+        ),
+        "mlm": HeadNames(
+            "",
+            (
+                ("dense", "generator_predictions.dense"),
+                ("layer_norm", "generator_predictions.LayerNorm"),
+            ),
+            (("bias", "generator_lm_head.bias"),),
+        ),
+        "classifier": HeadNames("classifier", (("dense", "dense"), ("out", "out_proj"))),
+    },
+    copies=(("generator_lm_head.weight", "embeddings.word_embeddings.weight"),),
+)
+
+FAMILY = Family(
+    config=ElectraConfig,
+    class_prefix="Electra",
+    names=replace(
+        _NAMES,
+        modules=(MODULES[0], ("backbone.embeddings.projection", "embeddings_project")),
+        encoder=(*_NAMES.encoder, "embeddings_project."),
+        heads={
+            **_NAMES.heads,
+            "choice": HeadNames(
+                "choice_classifier",
+                (("dense", "sequence_summary.summary"), ("out", "classifier")),
+                published="",
+            ),
+        },
+    ),
+    keys=ConfigKeys(
+        required=(*SIZES, "embedding_size"),
+        only={
+            **PLAIN_ENCODER,
+            **{key: ((value,), "another summary for choices") for key, value in _SUMMARY.items()},
+        },
+        written={**WRITTEN, **_SUMMARY},
+    ),
+    tokenizer="wordpiece",
+    objectives=("rtd", "mlm", "mlm-neighbours"),
+    input_format="full-sentences",
+    presets=PRESETS,
+)

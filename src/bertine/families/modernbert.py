@@ -1,0 +1,572 @@
+"""ModernBERT (Warner et al. 2024, arXiv 2412.13663): rotary positions, layers that look at all
+tokens and layers that look around them in turn, gated feed-forwards, the norm before each part, no
+biases (section 2.1); its config, its published sizes, and small ones of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError
+from bertine.families.bert import PLAIN_ENCODER, SIZES, TASK_HEADS
+from bertine.families.modernbert_layers import ModernLayer, Surroundings, angles, band, norm
+from bertine.models.config import Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.dropout import StreamDropout
+from bertine.models.embeddings import WordEmbeddings
+from bertine.models.encoder import Backbone, BackboneOutput, PackedRows, layout_of
+from bertine.models.family import Family
+from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, HeadKind
+from bertine.models.layers import ACTIVATIONS, RowLayout, activation, init_weights, set_initial_std
+from bertine.models.names import HeadNames, WeightNames
+
+# Heads of a ModernBERT: each with a dense layer, an activation and a norm before the last layer
+# (Warner et al. 2024, arXiv 2412.13663; transformers, ``ModernBertPredictionHead``).
+#
+# Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
+
+#: The activation of heads that have none, as transformers calls it.
+LINEAR = "linear"
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+class PredictionHead(nn.Module):
+    """Dense, activation, norm: what stands before the last layer of every head."""
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.dense = nn.Linear(size, size, bias=config.classifier_bias)
+        name = config.classifier_activation
+        self.act = _same if name == LINEAR else activation(name)
+        self.layer_norm = norm(config)
+        set_initial_std(self.dense, config.output_std)
+
+    def transform(self, states: Tensor) -> Tensor:
+        """states [..., H]. Returns [..., H]."""
+        return self.layer_norm(self.act(self.dense(states)))
+
+
+class ModernMlmHead(PredictionHead):
+    """The masked-LM head, whose decoder is the word embedding; only its bias lives here."""
+
+    @property
+    def vocabulary_tensors(self) -> Mapping[str, int]:
+        """The weights with a place for each word, and the dimension of it."""
+        return {} if self.bias is None else {"bias": 0}
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__(config)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
+        init_weights(self, config.initializer_range)
+
+    def reset_parameters(self) -> None:
+        """Set the decoder's bias to 0."""
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
+        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        return F.linear(self.transform(hidden), decoder_weight, self.bias)
+
+
+class ModernHead(PredictionHead):
+    """Scores of a text, of tokens, or of the ends of a span: dense, activation, norm, dropout,
+    linear (transformers, ``ModernBertFor…``)."""
+
+    def __init__(self, config: ModernBertConfig, outputs: int) -> None:
+        super().__init__(config)
+        self.dropout = StreamDropout(config.classifier_dropout)
+        self.out = nn.Linear(config.hidden_size, outputs)
+        set_initial_std(self.out, config.hidden_size**-0.5)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """states [..., H]. Returns logits [..., K]."""
+        return self.out(self.dropout(self.transform(states)))
+
+
+# The encoder of ModernBERT: word embeddings without positions, layers with the norm before each
+# part, a last norm (Warner et al. 2024, arXiv 2412.13663, section 2.1).
+#
+# Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
+
+
+class ModernEncoder(Backbone):
+    """Embeddings, layers, a last norm. What is pooled is the first token's state or the mean of the
+    real tokens', as ``classifier_pooling`` says, without weights."""
+
+    takes_packing = True
+    shows_attention = True
+    embeddings: WordEmbeddings
+    config: ModernBertConfig
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = WordEmbeddings(config, norm(config), config.embedding_dropout)
+        self.layers = nn.ModuleList(
+            ModernLayer(config, number == 0) for number in range(config.num_hidden_layers)
+        )
+        self.final_norm = norm(config)
+        self.pooler = None
+        init_weights(self, config.initializer_range)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        packing: PackedRows | None = None,
+        word_vectors: Tensor | None = None,
+    ) -> BackboneOutput:
+        """Encode a batch; see :class:`bertine.models.encoder.Backbone`.
+
+        Raises:
+            ValueError: `word_vectors` for a batch with padding.
+        """
+        layout = layout_of(input_ids, attention_mask, packing, self.word_weights.dtype)
+        if word_vectors is not None and layout.real is not None:
+            raise ValueError("word_vectors are for batches without padding")
+        x = self.embeddings(input_ids, None, layout.real, word_vectors)
+        around = {
+            window: Surroundings.of(layout, self.config.head_size, theta, window, x)
+            for window, theta in self.config.rope_thetas.items()
+        }
+        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
+
+    def traced(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None,
+        output_hidden_states: bool = False,
+    ) -> BackboneOutput:
+        """Encode a padded batch, the masks written out."""
+        b, t = input_ids.shape
+        x = self.embeddings(input_ids, None)
+        layout = RowLayout(b, t)
+        places = torch.arange(t, device=input_ids.device)
+        around = {}
+        for window, theta in self.config.rope_thetas.items():
+            seen = attention_mask.bool()[:, None, None, :]
+            if window is not None:
+                seen = seen & band(t, window, input_ids.device)
+            # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+            bias = (~seen).to(x.dtype) * torch.finfo(x.dtype).min
+            by = angles(places, self.config.head_size, theta)
+            around[window] = Surroundings(layout, by, window, bias, traced=True)
+        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
+
+    def attention_scores(
+        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the scores of a layer's heads; see :class:`bertine.models.encoder.Backbone`.
+        Beyond the window of a local layer they are -inf."""
+        chosen = self.layers[layer]
+        assert isinstance(chosen, ModernLayer)
+        window = self.config.windows[layer]
+        places = torch.arange(states.shape[1], device=states.device)
+        by = angles(places, self.config.head_size, self.config.rope_thetas[window])
+        return chosen.attention.scores(chosen.attention_input(states), by, window)
+
+    @property
+    def word_weights(self) -> Tensor:
+        """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        return self.embeddings.word_embeddings.weight
+
+    def _encoded(
+        self,
+        x: Tensor,
+        layout: RowLayout,
+        around: dict[int | None, Surroundings],
+        mask: Tensor | None,
+        output_hidden_states: bool,
+    ) -> BackboneOutput:
+        states = [layout.pad(x)] if output_hidden_states else []
+        last = len(self.layers) - 1
+        for number, (layer, window) in enumerate(
+            zip(self.layers, self.config.windows, strict=True)
+        ):
+            x = layer(x, around[window])
+            if output_hidden_states and number < last:
+                states.append(layout.pad(x))
+        x = layout.pad(self.final_norm(x).to(x.dtype))
+        if output_hidden_states:
+            states.append(x)
+        pooled = x[:, 0] if self.config.classifier_pooling == "cls" else mean_of_tokens(x, mask)
+        return BackboneOutput(x, pooled, tuple(states) or None)
+
+
+def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean of the real tokens' states: states [B, T, H], mask [B, T] (None: all are
+    real). fp32 [B, H]."""
+    states = states.float()
+    if mask is None:
+        return states.mean(1)
+    weights = mask.to(states.dtype)[..., None]
+    return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+
+
+#: How ``layer_types`` of config.json calls the two kinds of attention.
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+POOLINGS = ("cls", "mean")
+
+
+@dataclass(frozen=True)
+class ModernBertConfig(Config):
+    """Sizes and rates of a ModernBERT (table 4 of the paper; defaults are ModernBERT-base).
+
+    There is no table of positions: ``max_position_embeddings`` is the longest input that the model
+    was made for. ``hidden_dropout_prob`` is the rate inside the feed-forwards,
+    ``attention_probs_dropout_prob`` that of attention and of what comes out of it.
+
+    Attributes:
+        embedding_dropout: behind the embeddings.
+        attention_bias, mlp_bias, norm_bias: whether the products and norms of the layers have
+            biases; `norm_bias` is for the heads' norms too.
+        decoder_bias, classifier_bias: whether the decoder of the MLM head and the dense layer of
+            the heads have biases.
+        classifier_pooling: what classifiers of texts and of choices read: the state of the first
+            token ("cls"), or the mean over real tokens ("mean").
+        classifier_activation: of the heads.
+        local_attention: how many tokens a local layer looks at, half of them to either side; the
+            token itself comes on top.
+        global_attn_every_n_layers: layers 0, n, 2n, … look at all tokens.
+        layer_types: for each layer :data:`GLOBAL` or :data:`LOCAL`, at least as many as there are
+            layers; None: as `global_attn_every_n_layers` says.
+        global_rope_theta, local_rope_theta: the base of the rotations' wavelengths.
+
+    Raises:
+        BertineError: besides what every config refuses, heads of an odd size, which cannot be
+            rotated; a pooling, an activation or a layer type that there is not.
+    """
+
+    model_type: ClassVar[str] = "modernbert"
+    title: ClassVar[str] = "ModernBERT"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: ModernMlmHead(config)),
+        # The backbone pools as `classifier_pooling` says.
+        "classifier": replace(HEADS["classifier"], new=ModernHead),
+        "spans": replace(HEADS["spans"], new=lambda config, _: ModernHead(config, 2)),
+        "token_classifier": replace(HEADS["token_classifier"], new=ModernHead),
+        "choice": replace(HEADS["choice"], new=ModernHead),
+    }
+    token_types: ClassVar[bool] = False
+
+    vocab_size: int = 50368
+    num_hidden_layers: int = 22
+    intermediate_size: int = 1152
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    classifier_dropout: float = 0.0
+    max_position_embeddings: int = 8192
+    type_vocab_size: int = 0
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int = 50283
+    embedding_dropout: float = 0.0
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    norm_bias: bool = False
+    decoder_bias: bool = True
+    classifier_bias: bool = False
+    classifier_pooling: str = "cls"
+    classifier_activation: str = "gelu"
+    local_attention: int = 128
+    global_attn_every_n_layers: int = 3
+    layer_types: tuple[str, ...] | None = None
+    global_rope_theta: float = 160_000.0
+    local_rope_theta: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head_size % 2:
+            raise BertineError(
+                f"hidden_size {self.hidden_size} over num_attention_heads "
+                f"{self.num_attention_heads} is {self.head_size}, but rotary positions need an "
+                "even number"
+            )
+        if not 0.0 <= self.embedding_dropout < 1.0:
+            raise BertineError(
+                f"embedding_dropout is {self.embedding_dropout}, but must be in [0, 1)"
+            )
+        if self.classifier_pooling not in POOLINGS:
+            raise BertineError(
+                f"classifier_pooling is {self.classifier_pooling!r}, but must be "
+                f"{' or '.join(POOLINGS)}"
+            )
+        if self.classifier_activation not in (*ACTIVATIONS, LINEAR):
+            raise BertineError(
+                f"classifier_activation {self.classifier_activation!r} is not supported; only "
+                f"{', '.join(ACTIVATIONS)} and {LINEAR} are"
+            )
+        for name, least in (("local_attention", 2), ("global_attn_every_n_layers", 1)):
+            if not least <= getattr(self, name) <= 10**7:
+                raise BertineError(f"{name} is {getattr(self, name)}, but must be at least {least}")
+        for name in ("global_rope_theta", "local_rope_theta"):
+            if not 1.0 <= getattr(self, name) < float("inf"):
+                raise BertineError(f"{name} is {getattr(self, name)}, but must be at least 1")
+        types = self.layer_types
+        if types is None:
+            return
+        wrong = next((kind for kind in types if kind not in (GLOBAL, LOCAL)), None)
+        if wrong is not None:
+            raise BertineError(f"layer_types has {wrong[:80]!r}, but knows {GLOBAL} and {LOCAL}")
+        if len(types) < self.num_hidden_layers:
+            raise BertineError(
+                f"layer_types has {len(types)} layers, but num_hidden_layers is "
+                f"{self.num_hidden_layers}"
+            )
+
+    @property
+    def num_segments(self) -> int:
+        """Two: their separators tell the texts of a pair apart."""
+        return 2
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """How many tokens to either side each layer looks at; None: at all."""
+        return tuple(None if kind == GLOBAL else self.local_attention // 2 for kind in self.kinds)
+
+    @property
+    def rope_thetas(self) -> dict[int | None, float]:
+        """The base of the rotations' wavelengths, by the window of the layers."""
+        return {
+            window: self.global_rope_theta if window is None else self.local_rope_theta
+            for window in self.windows
+        }
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of attention of each layer, :data:`GLOBAL` or :data:`LOCAL`."""
+        count = self.num_hidden_layers
+        if self.layer_types is not None:
+            return self.layer_types[:count]
+        every = self.global_attn_every_n_layers
+        return tuple(LOCAL if number % every else GLOBAL for number in range(count))
+
+    @property
+    def output_std(self) -> float:
+        """The deviation of new weights that end in the residual stream, smaller the more layers
+        add to it (transformers, ``_init_weights``)."""
+        return float(self.initializer_range / (2.0 * self.num_hidden_layers) ** 0.5)
+
+    @property
+    def num_parameters(self) -> int:
+        width, inner, layers = self.hidden_size, self.intermediate_size, self.num_hidden_layers
+        norm = width * (1 + self.norm_bias)
+        layer = 4 * width * width + 4 * width * self.attention_bias
+        layer += 3 * width * inner + (2 * inner + width) * self.mlp_bias
+        # The norm behind the embeddings takes the place of that before the first attention.
+        return self.vocab_size * width + layers * (layer + 2 * norm) + norm
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Return False: what is pooled has no weights."""
+        return False
+
+    def new_backbone(self, pooler: bool) -> ModernEncoder:
+        return ModernEncoder(self)
+
+    def with_dropout(self, p: float | None) -> Self:
+        changed = super().with_dropout(p)
+        return changed if p is None else changed.replace(embedding_dropout=p)
+
+
+def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> ModernBertConfig:
+    return ModernBertConfig(
+        vocab_size=30522,
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=intermediate_size,
+        max_position_embeddings=1024,
+        pad_token_id=0,
+        classifier_pooling="mean",
+        local_attention=16,
+    )
+
+
+#: Preset → architecture: the published ones (table 4 of the paper, the published files), and small
+#: ones of our own, with the layers, the width and about the weights of bert-tiny, -mini and -small,
+#: for a WordPiece vocabulary of BERT's size. With small windows they learn the most from little
+#: text; what else was tried, and what it did, is in docs/results.md (``benchmarks/modern.py``).
+PRESETS: Mapping[str, ModernBertConfig] = {
+    "modernbert-base": ModernBertConfig(classifier_pooling="mean"),
+    "modernbert-large": ModernBertConfig(
+        hidden_size=1024,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        intermediate_size=2624,
+        classifier_pooling="mean",
+    ),
+    "modern-tiny": _small(2, 128, 336),
+    "modern-mini": _small(4, 256, 688),
+    "modern-small": _small(4, 512, 1376),
+}
+
+
+# ModernBERT as transformers writes it: names of weights, keys of ``config.json``.
+
+#: Before the last layer of every head.
+_PREDICTION = (("dense", "head.dense"), ("layer_norm", "head.norm"))
+_TASK = (*_PREDICTION, ("out", "classifier"))
+
+
+def _task_head(name: str) -> HeadNames:
+    """Return the names of a task's head, which begins with the layers of the MLM head: transformers
+    calls all of them alike, "head" and "classifier"."""
+    return HeadNames(name, _TASK, published="", adopts=_PREDICTION)
+
+
+#: Kind of layer → our field for the base of its rotations' wavelengths, which is also the key of
+#: older files.
+_THETAS = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
+
+
+def _flatten(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Bring ``rope_parameters`` and ``layer_types``, of transformers 5, into the form of our
+    fields, which is that of the published files."""
+    values = dict(values)
+    _rotations(path, values)
+    types, every = values.get("layer_types"), values.get("global_attn_every_n_layers")
+    count = values.get("num_hidden_layers")
+    if not isinstance(types, list) or type(count) is not int:
+        return values
+    if len(types) != count:
+        raise BertineError(
+            f"{path}: layer_types has {len(types)} layers, but num_hidden_layers is {count}; "
+            "correct whichever is wrong"
+        )
+    # A pattern in words of one number: the layers of a model that is made of this one may be more.
+    # It is where the second global layer is, or, without one, beyond the last.
+    second = types.index(GLOBAL, 1) if GLOBAL in types[1:] else count
+    for number in (every, second):
+        if type(number) is int and number >= 1:
+            pattern = [LOCAL if layer % number else GLOBAL for layer in range(count)]
+            if pattern == types:
+                return values | {"layer_types": None, "global_attn_every_n_layers": number}
+    return values
+
+
+def _rotations(path: Path, values: dict[str, Any]) -> None:
+    """Replace ``rope_parameters`` by the bases that it has.
+
+    Raises:
+        BertineError: positions are scaled, or it is not of the form that transformers writes.
+    """
+    parameters = values.pop("rope_parameters", None)
+    if parameters is None:
+        return
+    if not isinstance(parameters, dict) or not set(parameters) <= set(_THETAS):
+        raise BertineError(
+            f"{path}: rope_parameters is {briefly(parameters)}, but must be an object of "
+            f"{GLOBAL} and {LOCAL}"
+        )
+    for kind, key in _THETAS.items():
+        of_kind = parameters.get(kind)
+        if of_kind is None:
+            continue
+        if not isinstance(of_kind, dict):
+            raise BertineError(
+                f"{path}: {kind} in rope_parameters is {briefly(of_kind)}, but must be an object "
+                "with a rope_theta"
+            )
+        for name, value in of_kind.items():
+            if name == "rope_theta":
+                values[key] = value
+            elif (name, value) not in (("rope_type", "default"), ("type", "default")):
+                raise BertineError(
+                    f"{path}: {name} in rope_parameters is {briefly(value)} (scaled positions), "
+                    "which Bertine's ModernBERT does not have; only 'default' can be loaded"
+                )
+
+
+def _nest(config: ModernBertConfig) -> Mapping[str, Any]:
+    """Write what transformers 5 reads beside the keys of older versions."""
+    return {
+        "layer_types": list(config.kinds),
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": getattr(config, key)}
+            for kind, key in _THETAS.items()
+        },
+    }
+
+
+FAMILY = Family(
+    config=ModernBertConfig,
+    class_prefix="ModernBert",
+    names=WeightNames(
+        prefix="model.",
+        encoder=("embeddings.", "layers.", "final_norm."),
+        tables=(
+            ("backbone.embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight"),
+        ),
+        modules=(
+            ("backbone.embeddings.layer_norm", "embeddings.norm"),
+            ("backbone.final_norm", "final_norm"),
+        ),
+        layers=("backbone.layers.{}", "layers.{}"),
+        layer=(
+            ("attention_norm", ("attn_norm",)),
+            ("attention.qkv", ("attn.Wqkv",)),
+            ("attention.out", ("attn.Wo",)),
+            ("feed_forward_norm", ("mlp_norm",)),
+            ("feed_forward.up", ("mlp.Wi",)),
+            ("feed_forward.down", ("mlp.Wo",)),
+        ),
+        heads={
+            "mlm": HeadNames("", _PREDICTION, (("bias", "decoder.bias"),)),
+            "classifier": _task_head("text_head"),
+            "spans": _task_head("span_head"),
+            "token_classifier": _task_head("token_head"),
+            "choice": _task_head("choice_head"),
+            **{name: TASK_HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
+        },
+        copies=(("decoder.weight", "embeddings.tok_embeddings.weight"),),
+    ),
+    keys=ConfigKeys(
+        required=SIZES,
+        only={
+            **PLAIN_ENCODER,
+            "rope_scaling": ((None,), "scaled positions"),
+            "initializer_cutoff_factor": ((2.0,), "another cut of new weights"),
+        },
+        # The tokenizer has the special tokens; the defaults of transformers are the published ids.
+        written={
+            **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
+            "tie_word_embeddings": True,
+        },
+        renamed={
+            "hidden_act": "hidden_activation",
+            "hidden_dropout_prob": "mlp_dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "layer_norm_eps": "norm_eps",
+        },
+        ignored=frozenset(
+            (
+                *("cls_token_id", "deterministic_flash_attn", "reference_compile"),
+                *("repad_logits_with_grad", "sparse_prediction", "sparse_pred_ignore_index"),
+                "layer_norm_eps",  # in published files, where norm_eps is what is read
+            )
+        ),
+        absent=frozenset({"type_vocab_size"}),
+        flatten=_flatten,
+        nest=_nest,
+    ),
+    tokenizer="byte-bpe",
+    objectives=("mlm", "mlm-neighbours"),
+    input_format="full-sentences",
+    presets=PRESETS,
+)

@@ -1,0 +1,541 @@
+"""Layers of a ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): the norm before each
+part, rotary positions, attention to all tokens or to those around, gated feed-forwards.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A,
+I inner size of the feed-forward; N rows that are computed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.models.dropout import StreamDropout, dropout_add, stream
+from bertine.models.layers import (
+    WRITTEN_OUT,
+    RowLayout,
+    activation,
+    set_initial_std,
+    varlen_attention,
+    written_attention,
+)
+from bertine.models.torch_private import gelu_backward, softmax_backward
+
+if TYPE_CHECKING:
+    from bertine.families.modernbert import ModernBertConfig
+
+
+# Rotary positions: queries and keys are turned by angles that grow with their place, so that
+# their products depend on how far apart they are (Su et al. 2021, arXiv 2104.09864, section
+# 3.2.2).
+#
+# As in published weights, the two numbers of a pair that is turned stand half a head apart.
+#
+# Shape legend: B sequences, T tokens of the longest, A attention heads, D head size; N rows.
+
+#: Cosines and sines of the angles.
+Angles = tuple[Tensor, Tensor]
+
+
+def angles(positions: Tensor, size: int, theta: float) -> Angles:
+    """Return the cosines and sines of the angles at `positions`.
+
+    Args:
+        positions: [P].
+        size: D.
+        theta: the wavelengths are from 2 pi tokens to nearly so many times as much.
+
+    Returns:
+        Two of fp32 [P, D / 2].
+    """
+    steps = torch.arange(0, size, 2, dtype=torch.float32, device=positions.device)
+    turned = positions.float()[:, None] * (1.0 / theta ** (steps / size))
+    return turned.cos(), turned.sin()
+
+
+def first_angles(length: int, size: int, theta: float, dtype: torch.dtype) -> Angles:
+    """Return the :func:`angles` of the places 0, …, `length` - 1 for a CPU, in `dtype`."""
+    rows = 1 << max(6, (length - 1).bit_length())
+    cosines, sines = _table(rows, size, theta, dtype)
+    return cosines[:length], sines[:length]
+
+
+@functools.lru_cache(maxsize=16)
+def _table(rows: int, size: int, theta: float, dtype: torch.dtype) -> Angles:
+    with torch.inference_mode(False):  # what is made in it could not be used in training
+        cosines, sines = angles(torch.arange(rows), size, theta)
+        return cosines.to(dtype), sines.to(dtype)
+
+
+def turn(x: Tensor, by: Angles) -> Tensor:
+    """Turn x [P, …, D] by its place in the first dimension; `by` are of [P, D / 2]."""
+    cosines, sines = (part.view(part.shape[0], *[1] * (x.dim() - 2), -1).to(x.dtype) for part in by)
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cosines - second * sines, second * cosines + first * sines), -1)
+
+
+def turn_into(out: Tensor, x: Tensor, cosines: Tensor, sines: Tensor, sign: int = 1) -> None:
+    """Put x [..., T, D], turned by `sign` times the angles of cosines and sines [T, D / 2], into
+    `out`, of the same shape and type."""
+    half = x.shape[-1] // 2
+    first, second = x[..., :half], x[..., half:]
+    torch.mul(first, cosines, out=out[..., :half]).addcmul_(second, sines, value=-sign)
+    torch.mul(second, cosines, out=out[..., half:]).addcmul_(first, sines, value=sign)
+
+
+class _TurnedParts(torch.autograd.Function):
+    """Queries, keys and values laid out for batched products, the first two turned: in the one pass
+    over memory that laying them out takes anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, ...]:
+        # qkv [B, T, 3, A, D]; cosines, sines [T, D/2]
+        ctx.save_for_backward(cosines, sines)
+        b, t, _, a, d = qkv.shape
+        ctx.heads = a
+        parts = qkv.new_empty(3, b, a, t, d)
+        laid = qkv.permute(2, 0, 3, 1, 4)
+        turn_into(parts[:2], laid[:2], cosines, sines, 1)
+        parts[2].copy_(laid[2])
+        q, k, v = parts.view(3, b * a, t, d).unbind()
+        return q, k, v
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        cosines, sines = ctx.saved_tensors
+        t, d = grads[0].shape[1:]
+        a = ctx.heads
+        b = grads[0].shape[0] // a
+        laid = grads[0].new_empty(3, b, a, t, d)
+        for part, grad in zip(laid[:2], grads[:2], strict=True):
+            turn_into(part, grad.view(b, a, t, d), cosines, sines, -1)
+        laid[2].copy_(grads[2].view(b, a, t, d))
+        # Turned where it lies close together, and moved after that: four passes over parts of rows
+        # that lie apart take six times as long.
+        whole = laid.permute(1, 3, 0, 2, 4).contiguous()
+        return whole, None, None
+
+
+def turned_parts(qkv: Tensor, by: Angles) -> tuple[Tensor, Tensor, Tensor]:
+    """Take queries, keys and values apart, the first two turned by their places, on a CPU.
+
+    Args:
+        qkv: [B, T, 3, A, D].
+        by: of the places, [T, D / 2], in the type of `qkv`.
+
+    Returns:
+        Three of [B * A, T, D], contiguous.
+    """
+    q, k, v = _TurnedParts.apply(qkv, *by)
+    return q, k, v
+
+
+# Attention of tokens to those around them, block by block, for a CPU.
+#
+# A sequence is cut into blocks as long as the window reaches to one side; the queries of a block
+# meet the keys of their own block and of its two neighbours, and what lies beyond the window
+# among these is left out. The products grow with the length, not with its square (Beltagy et al.
+# 2020, arXiv 2004.05150, section 3.1, has blocks for the same purpose).
+#
+# Shape legend: B sequences, T tokens of the longest, A attention heads, D head size; M blocks of
+# S tokens; R rows, B * A.
+
+#: A block has no fewer tokens than this: smaller products are not worth their calls.
+_LEAST = 16
+#: Scores that are made at a time: what fits the caches.
+_AT_ONCE = 1 << 19
+
+
+def band(length: int, window: int, device: torch.device | None = None) -> Tensor:
+    """Return which tokens are at most `window` places apart, bool [T, T]."""
+    places = torch.arange(length, device=device)
+    return (places[:, None] - places).abs() <= window
+
+
+def band_bias(
+    length: int, window: int, real: Tensor | None, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return what is added to the scores of whole sequences: 0 within the window, -inf beyond it
+    and at padding. A token always sees itself, even if it is padding: a row of nothing would be
+    NaN, and NaN of a row that nobody reads would reach the others.
+
+    Args:
+        real: bool [B, T], or None: no padding.
+
+    Returns:
+        [B or 1, 1, T, T].
+    """
+    seen = band(length, window, device)[None]
+    if real is not None:
+        itself = torch.eye(length, dtype=torch.bool, device=device)
+        seen = (seen & real[:, None, :]) | itself
+    bias = torch.zeros(seen.shape, dtype=dtype, device=device)
+    return bias.masked_fill_(~seen, float("-inf"))[:, None]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A cut of sequences into blocks.
+
+    Attributes:
+        size: S, at least the window.
+        count: M; the last block is filled up.
+        bias: [B or 1, M, S, 3 S] added to the scores: 0 within the window, -inf beyond it, at
+            padding and beyond the ends of the sequence.
+    """
+
+    size: int
+    count: int
+    bias: Tensor
+
+    @classmethod
+    def of(cls, length: int, window: int, real: Tensor | None, dtype: torch.dtype) -> Blocks:
+        """Cut sequences of `length` tokens; real bool [B, T], or None: no padding."""
+        size = max(window, _LEAST)
+        count = -(-length // size)
+        if real is None:
+            real = torch.ones(1, length, dtype=torch.bool)
+        there = _neighbours(F.pad(real, (0, count * size - length))[..., None], size)[..., 0]
+        within = torch.arange(size)[:, None] + size - torch.arange(3 * size)
+        seen = (within.abs() <= window) & there[:, :, None, :] | (within == 0)
+        bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, float("-inf"))
+        return cls(size, count, bias)
+
+
+def _neighbours(x: Tensor, size: int) -> Tensor:
+    """x [R, M * S, F]. Returns [R, M, 3 S, F]: each block with the one before and the one behind,
+    zeros where there is none."""
+    r, t, f = x.shape
+    padded = F.pad(x, (0, 0, size, size)).view(r, t // size + 2, size, f)
+    return torch.cat((padded[:, :-2], padded[:, 1:-1], padded[:, 2:]), 2)
+
+
+def _added(blocks: Tensor) -> Tensor:
+    """Add up what :func:`_neighbours` gave out several times: blocks [R, M, 3 S, F] → [R, M * S,
+    F]."""
+    r, m, span, f = blocks.shape
+    size = span // 3
+    total = blocks.new_zeros(r, m + 2, size, f)
+    for number in range(3):
+        total[:, number : number + m] += blocks[:, :, number * size : (number + 1) * size]
+    return total[:, 1:-1].reshape(r, m * size, f)
+
+
+class _BlockAttention(torch.autograd.Function):
+    """softmax(q k' / sqrt(D) + bias), with dropout, times v, in blocks. Some rows at a time; the
+    probabilities are made again in the backward pass, so that no more than those of some rows ever
+    lie in memory."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, p: float, scale: float
+    ) -> Tensor:
+        # q, k, v [R, M * S, D]
+        ctx.save_for_backward(q, k, v)
+        ctx.blocks, ctx.p, ctx.keep, ctx.scale = blocks, p, 1.0 / (1.0 - p), scale
+        ctx.tickets = [stream.ticket() if p else 0 for _ in _groups(q, blocks)]
+        out = torch.empty_like(q)
+        for here, ticket in zip(_groups(q, blocks), ctx.tickets, strict=True):
+            probs = _probs(q, k, blocks, here, scale)
+            if p:
+                probs *= stream.mask(ticket, probs.shape, p, probs.dtype)
+            values = _neighbours(v[here], blocks.size).flatten(0, 1)
+            mixed = torch.bmm(probs, values)
+            out[here] = mixed.view(out[here].shape)
+        return out.mul_(ctx.keep) if p else out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v = ctx.saved_tensors
+        blocks, size = ctx.blocks, ctx.blocks.size
+        (grad,) = grads
+        if ctx.p:
+            grad = grad * ctx.keep
+        grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
+        for here, ticket in zip(_groups(q, blocks), ctx.tickets, strict=True):
+            rows = q[here].shape[0]
+            probs = _probs(q, k, blocks, here, ctx.scale)
+            dropped = probs
+            of_out = grad[here].reshape(rows * blocks.count, size, -1)
+            grad_probs = torch.bmm(of_out, _neighbours(v[here], size).flatten(0, 1).transpose(1, 2))
+            if ctx.p:
+                mask = stream.mask(ticket, probs.shape, ctx.p, probs.dtype)
+                dropped = probs * mask
+                grad_probs *= mask
+            of_values = torch.bmm(dropped.transpose(1, 2), of_out)
+            grad_v[here] = _added(of_values.view(rows, blocks.count, 3 * size, -1))
+            scores = softmax_backward(grad_probs, probs).mul_(ctx.scale)
+            keys = _neighbours(k[here], size).flatten(0, 1)
+            grad_q[here] = torch.bmm(scores, keys).view(grad_q[here].shape)
+            queries = q[here].view(rows * blocks.count, size, -1)
+            of_keys = torch.bmm(scores.transpose(1, 2), queries)
+            grad_k[here] = _added(of_keys.view(rows, blocks.count, 3 * size, -1))
+        return grad_q, grad_k, grad_v, None, None, None
+
+
+def _groups(q: Tensor, blocks: Blocks) -> Iterator[slice]:
+    """Yield which rows are computed together."""
+    rows = q.shape[0]
+    together = max(1, _AT_ONCE // (blocks.count * blocks.size * 3 * blocks.size))
+    for begin in range(0, rows, together):
+        yield slice(begin, min(rows, begin + together))
+
+
+def _probs(q: Tensor, k: Tensor, blocks: Blocks, here: slice, scale: float) -> Tensor:
+    """Return the probabilities of some rows, [rows * M, S, 3 S]."""
+    size, count = blocks.size, blocks.count
+    queries = q[here].reshape(-1, size, q.shape[-1])
+    keys = _neighbours(k[here], size).flatten(0, 1)
+    bias = blocks.bias
+    if bias.shape[0] > 1:
+        heads = q.shape[0] // bias.shape[0]
+        bias = bias[torch.arange(here.start, here.stop) // heads]
+    bias = bias.expand(here.stop - here.start, count, size, 3 * size).reshape(-1, size, 3 * size)
+    scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scale)
+    return torch.softmax(scores, -1)
+
+
+def block_attention(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, p: float = 0.0, scale: float | None = None
+) -> Tensor:
+    """Compute attention within the window of `blocks`.
+
+    Args:
+        q, k, v: [R, T, D], on a CPU; R is a multiple of the bias's B.
+        p: dropout rate of the probabilities.
+        scale: of the scores; None: 1 / sqrt(D).
+
+    Returns:
+        [R, T, D].
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    length = q.shape[1]
+    fill = blocks.count * blocks.size - length
+    if fill:
+        q, k, v = (F.pad(x, (0, 0, 0, fill)) for x in (q, k, v))
+    mixed: Tensor = _BlockAttention.apply(q, k, v, blocks, p, scale)
+    return mixed[:, :length] if fill else mixed
+
+
+#: Local attention on a CPU is in blocks from this length on, and this many times the window's reach
+#: to one side: below, products over whole sequences take no longer.
+_BLOCKS_FROM, _REACHES = 192, 4
+
+
+def blocks_from(window: int) -> int:
+    """Return from how many tokens on local attention on a CPU is computed in blocks."""
+    return max(_BLOCKS_FROM, _REACHES * window)
+
+
+def norm(config: ModernBertConfig) -> nn.LayerNorm:
+    """Return a new layer norm."""
+    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps, bias=config.norm_bias)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all layers of one kind read besides the states: where the rows stand, what they see.
+
+    Attributes:
+        layout: of the rows.
+        by: the rotary angles, of the T places; where attention is over rows as they are, of these.
+        window: how many tokens to either side are seen; None: all.
+        bias: [B or 1, 1, T or 1, T] added to the scores of whole sequences; None: nothing.
+        blocks: in which attention is computed; None: over whole sequences.
+        traced: whether a graph for export is made of it.
+    """
+
+    layout: RowLayout
+    by: Angles
+    window: int | None = None
+    bias: Tensor | None = None
+    blocks: Blocks | None = None
+    traced: bool = False
+
+    @classmethod
+    def of(
+        cls, layout: RowLayout, size: int, theta: float, window: int | None, like: Tensor
+    ) -> Surroundings:
+        """Work it out for a batch.
+
+        Args:
+            size: D.
+            theta: base of the rotations' wavelengths.
+            window: see above.
+            like: a tensor of the type and device to compute in.
+        """
+        length, device, dtype = layout.length, like.device, like.dtype
+        if layout.ends is not None:
+            assert layout.real is not None
+            return cls(layout, angles(layout.real % length, size, theta), window)
+        if device.type == "cpu":
+            by = first_angles(length, size, theta, dtype)
+        else:
+            by = angles(torch.arange(length, device=device), size, theta)
+        if window is None or window >= length - 1:
+            return cls(layout, by, bias=layout.bias)
+        real = None if layout.bias is None else layout.bias[:, 0, 0] == 0
+        if device.type == "cpu" and length >= blocks_from(window):
+            return cls(layout, by, window, blocks=Blocks.of(length, window, real, dtype))
+        return cls(layout, by, window, band_bias(length, window, real, dtype, device))
+
+
+class ModernAttention(nn.Module):
+    """Multi-head self-attention with rotary positions.
+
+    ``qkv.weight`` is [3H, H]: the rows of the query, then the key, then the value projection.
+    """
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        size, bias = config.hidden_size, config.attention_bias
+        self.heads, self.head_size = config.num_attention_heads, config.head_size
+        self.dropout = config.attention_probs_dropout_prob
+        self.qkv = nn.Linear(size, 3 * size, bias=bias)
+        self.out = nn.Linear(size, size, bias=bias)
+        set_initial_std(self.out, config.output_std)
+
+    def forward(self, x: Tensor, around: Surroundings) -> Tensor:
+        """x [N, H]. Returns [N, H], before the output's dropout."""
+        layout = around.layout
+        p = self.dropout if self.training else 0.0
+        if layout.ends is not None:
+            qkv = self.qkv(x).view(-1, 3, self.heads, self.head_size)
+            q, k = turn(qkv[:, :2], around.by).unbind(1)
+            mixed = varlen_attention(q, k, qkv[:, 2], layout.ends, layout.longest, p, around.window)
+            return self.out(mixed.reshape(x.shape))
+        b, t = layout.sequences, layout.length
+        qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
+        if around.traced or x.device.type != "cpu":
+            turned = turn(qkv[:, :, :2].transpose(0, 1), around.by).transpose(0, 1)
+            q, k = (part.transpose(1, 2) for part in turned.unbind(2))
+            v = qkv[:, :, 2].transpose(1, 2)
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=around.bias, dropout_p=p)
+        else:
+            mixed = self._on_cpu(qkv, around, p)
+        return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
+
+    def _on_cpu(self, qkv: Tensor, around: Surroundings, p: float) -> Tensor:
+        """qkv [B, T, 3, A, D]. Returns [B, A, T, D]."""
+        b, t, _, a, d = qkv.shape
+        q, k, v = turned_parts(qkv, around.by)
+        bias = around.bias
+        if around.blocks is not None:
+            mixed = block_attention(q, k, v, around.blocks, p)
+        elif t <= WRITTEN_OUT or p > 0.0:
+            if bias is not None and bias.shape[0] == 1:
+                bias = bias[:, 0]
+            elif bias is not None:
+                bias = bias.expand(b, a, -1, t).reshape(b * a, -1, t)
+            mixed = written_attention(q, k, v, bias, p)
+        else:
+            q, k, v = (part.view(b, a, t, d) for part in (q, k, v))
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return mixed.view(b, a, t, d)
+
+    def scores(self, x: Tensor, by: Angles, window: int | None) -> Tensor:
+        """x [B, T, H]. Returns q k' / sqrt(D), beyond the window -inf, [B, A, T, T]."""
+        b, t, _ = x.shape
+        qkv = self.qkv(x).view(b, t, 3, self.heads, self.head_size)
+        # [T, B, 2, A, D] → queries and keys, [B, A, T, D]
+        q, k = turn(qkv[:, :, :2].transpose(0, 1), by).permute(2, 1, 3, 0, 4)
+        scores = q @ k.transpose(-1, -2) * self.head_size**-0.5
+        if window is None:
+            return scores
+        return scores + band_bias(t, window, None, scores.dtype, x.device)
+
+
+class _Gated(torch.autograd.Function):
+    """``(gelu(x first') * x second') down'`` for a CPU in training.
+
+    The two products lie in memory by themselves: activations of half a row take twice as long as
+    of whole ones. They are kept for the backward pass, and not what is made of them, which is
+    quickly made again. In the type of x; the weights' gradients in theirs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        # x [N, H], up [2I, H], down [H, I]
+        ctx.dtype = up.dtype
+        up, down = up.to(x.dtype), down.to(x.dtype)
+        inner = down.shape[1]
+        first, second = torch.mm(x, up[:inner].t()), torch.mm(x, up[inner:].t())
+        ctx.save_for_backward(x, up, down, first, second)
+        return torch.mm(F.gelu(first).mul_(second), down.t())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        (grad,) = grads
+        x, up, down, first, second = ctx.saved_tensors
+        inner = down.shape[1]
+        active = F.gelu(first)
+        grad_down = torch.mm(grad.t(), active * second)
+        of_inner = torch.mm(grad, down)
+        of_second = active.mul_(of_inner)
+        of_first = gelu_backward(of_inner.mul_(second), first)
+        grad_up = torch.empty_like(up)
+        torch.mm(of_first.t(), x, out=grad_up[:inner])
+        torch.mm(of_second.t(), x, out=grad_up[inner:])
+        grad_x = torch.mm(of_first, up[:inner]).addmm_(of_second, up[inner:])
+        return grad_x, grad_up.to(ctx.dtype), grad_down.to(ctx.dtype)
+
+
+class GatedFeedForward(nn.Module):
+    """A feed-forward whose one half, activated, weighs the other (Shazeer 2020, arXiv 2002.05202:
+    GeGLU). ``up.weight`` is [2I, H]: the rows of the activated half, then of the other."""
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        size, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.up = nn.Linear(size, 2 * inner, bias=bias)
+        self.down = nn.Linear(inner, size, bias=bias)
+        self.act = activation(config.hidden_act)
+        self.dropout = StreamDropout(config.hidden_dropout_prob)
+        set_initial_std(self.down, config.output_std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [N, H]. Returns [N, H]."""
+        drops = self.training and self.dropout.p > 0.0
+        plain = self.act is F.gelu and self.up.bias is None and not drops
+        if plain and self.training and x.device.type == "cpu":
+            out: Tensor = _Gated.apply(x, self.up.weight, self.down.weight)
+            return out
+        first, second = self.up(x).chunk(2, -1)
+        return self.down(self.dropout(self.act(first) * second))
+
+
+class ModernLayer(nn.Module):
+    """Attention and feed-forward, each of the normed states and added to them.
+
+    The first layer's attention has no norm of its own: that of the embeddings stands before it.
+    """
+
+    def __init__(self, config: ModernBertConfig, first: bool) -> None:
+        super().__init__()
+        self.attention_norm = None if first else norm(config)
+        self.attention = ModernAttention(config)
+        self.feed_forward_norm = norm(config)
+        self.feed_forward = GatedFeedForward(config)
+
+    @property
+    def products(self) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
+        """Queries, keys and values, the attention's output, the feed-forward's first and second."""
+        feed_forward = self.feed_forward
+        return self.attention.qkv, self.attention.out, feed_forward.up, feed_forward.down
+
+    def forward(self, x: Tensor, around: Surroundings) -> Tensor:
+        """x [N, H]. Returns [N, H]."""
+        attended = self.attention(self.attention_input(x), around)
+        x = dropout_add(attended, x, self.attention.dropout, self.training)
+        # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
+        return x + self.feed_forward(self.feed_forward_norm(x).to(x.dtype))
+
+    def attention_input(self, x: Tensor) -> Tensor:
+        """Return what the attention reads of the states x [N, H]."""
+        return x if self.attention_norm is None else self.attention_norm(x).to(x.dtype)

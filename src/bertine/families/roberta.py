@@ -1,0 +1,191 @@
+"""RoBERTa (Liu et al. 2019, arXiv 1907.11692): BERT's encoder with positions that count from the
+padding's on, one segment, and a classifier with a dense layer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from bertine.core.names import TokenizerKind
+from bertine.families.bert import PLAIN_ENCODER, SIZES, WRITTEN, encoder_names
+from bertine.models.config import Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.dropout import StreamDropout
+from bertine.models.encoder import Encoder
+from bertine.models.family import Family
+from bertine.models.heads import HEADS, HeadKind, MlmHead
+from bertine.models.layers import init_weights
+from bertine.models.names import HeadNames
+
+
+class DenseClassificationHead(nn.Module):
+    """Score the state of the first token: dropout, dense, tanh, dropout, linear (fairseq,
+    ``RobertaClassificationHead``)."""
+
+    def __init__(self, config: Config, num_labels: int) -> None:
+        super().__init__()
+        p = config.classifier_dropout
+        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, first: Tensor) -> Tensor:
+        """first [B, H]. Returns logits [B, K]."""
+        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
+
+
+@dataclass(frozen=True)
+class RobertaConfig(Config):
+    """Sizes and rates of a RoBERTa. The defaults are those of transformers' class; roberta-base is
+    a preset.
+
+    The first real token has the position ``pad_token_id + 1``, so the longest input is that many
+    tokens shorter than ``max_position_embeddings``.
+    """
+
+    model_type: ClassVar[str] = "roberta"
+    title: ClassVar[str] = "RoBERTa"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        # Its activation does not follow `hidden_act`.
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
+        "classifier": replace(HEADS["classifier"], reads="first", new=DenseClassificationHead),
+    }
+
+    vocab_size: int = 50265
+    pad_token_id: int = 1
+
+    @property
+    def first_position(self) -> int:
+        return self.pad_token_id + 1
+
+    @property
+    def num_segments(self) -> int:
+        """Two: their separators tell the texts of a pair apart, not their types."""
+        return 2
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Tell whether a model with these heads gets a pooler: a bare encoder and multiple choice
+        have one; published models that fill masks, classify or tag have none."""
+        names = set(heads)
+        return not names or any(self.heads[name].reads == "pooled" for name in names)
+
+    def new_backbone(self, pooler: bool) -> Encoder:
+        return Encoder(self, pooler)
+
+
+@dataclass(frozen=True)
+class XlmRobertaConfig(RobertaConfig):
+    """Sizes and rates of an XLM-R (Conneau et al. 2019, arXiv 1911.02116): a RoBERTa with a
+    vocabulary of a hundred languages."""
+
+    model_type: ClassVar[str] = "xlm-roberta"
+    title: ClassVar[str] = "XLM-R"
+
+    vocab_size: int = 250002
+
+
+@dataclass(frozen=True)
+class CamembertConfig(RobertaConfig):
+    """Sizes and rates of a CamemBERT (Martin et al. 2019, arXiv 1911.03894): a RoBERTa with a
+    vocabulary of French."""
+
+    model_type: ClassVar[str] = "camembert"
+    title: ClassVar[str] = "CamemBERT"
+
+    vocab_size: int = 32005
+
+
+SomeConfig = TypeVar("SomeConfig", bound=RobertaConfig)
+
+
+def _sizes(kind: type[SomeConfig], num_hidden_layers: int, hidden_size: int) -> SomeConfig:
+    return kind(
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+    )
+
+
+#: Preset → architecture (table 9 of the paper, the published files).
+PRESETS: Mapping[str, RobertaConfig] = {
+    "roberta-base": _sizes(RobertaConfig, 12, 768),
+    "roberta-large": _sizes(RobertaConfig, 24, 1024),
+}
+#: The same of XLM-R (section 3 of its paper), and of CamemBERT.
+XLM_R_PRESETS: Mapping[str, XlmRobertaConfig] = {
+    "xlm-roberta-base": _sizes(XlmRobertaConfig, 12, 768),
+    "xlm-roberta-large": _sizes(XlmRobertaConfig, 24, 1024),
+}
+CAMEMBERT_PRESETS: Mapping[str, CamembertConfig] = {
+    "camembert-base": _sizes(CamembertConfig, 12, 768),
+}
+
+
+# RoBERTa, XLM-R and CamemBERT as transformers writes them: names of weights, keys of
+# ``config.json``. They differ in their vocabularies alone.
+
+_NAMES = encoder_names(
+    "roberta.",
+    heads={
+        "mlm": HeadNames(
+            "lm_head",
+            (("dense", "dense"), ("layer_norm", "layer_norm")),
+            (("bias", "bias"),),
+        ),
+        "classifier": HeadNames("classifier", (("dense", "dense"), ("out", "out_proj"))),
+    },
+    copies=(
+        ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
+        ("lm_head.decoder.bias", "lm_head.bias"),
+    ),
+)
+
+
+def _family(
+    config: type[RobertaConfig],
+    class_prefix: str,
+    presets: Mapping[str, RobertaConfig],
+    *,
+    tokenizer: TokenizerKind,
+    first: int,
+    last: int,
+) -> Family:
+    """Return the constant of a RoBERTa.
+
+    Args:
+        tokenizer: the kind of its published tokenizers.
+        first, last: the ids of ``<s>`` and ``</s>`` there.
+    """
+    return Family(
+        config=config,
+        class_prefix=class_prefix,
+        names=_NAMES,
+        keys=ConfigKeys(
+            required=SIZES,
+            only=PLAIN_ENCODER,
+            written=dict(WRITTEN) | {"bos_token_id": first, "eos_token_id": last},
+        ),
+        tokenizer=tokenizer,
+        objectives=("mlm", "mlm-neighbours"),
+        input_format="full-sentences",
+        presets=presets,
+    )
+
+
+FAMILY = _family(RobertaConfig, "Roberta", PRESETS, tokenizer="byte-bpe", first=0, last=2)
+XLM_ROBERTA = _family(
+    XlmRobertaConfig, "XLMRoberta", XLM_R_PRESETS, tokenizer="unigram", first=0, last=2
+)
+CAMEMBERT = _family(
+    CamembertConfig, "Camembert", CAMEMBERT_PRESETS, tokenizer="unigram", first=5, last=6
+)

@@ -1,0 +1,354 @@
+"""XLNet as transformers writes it: names of weights, keys of ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError
+from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
+from bertine.families.xlnet_layers import SEGMENTS, XlnetBackbone
+from bertine.models.config import LARGEST, Config
+from bertine.models.config_file import ConfigKeys
+from bertine.models.dropout import StreamDropout
+from bertine.models.family import Family, Variables
+from bertine.models.heads import HEADS, HeadKind
+from bertine.models.layers import init_weights
+from bertine.models.names import HeadNames, WeightNames
+
+# The heads of XLNet: the words at places, and classes of what the last token sums up.
+#
+# Shape legend: B sequences, P places, H hidden size, V vocabulary size, K labels.
+
+
+class PermutationLmHead(nn.Module):
+    """The head of the language model: the word embeddings as decoder, with a bias (zihangdai/xlnet,
+    ``modeling.py: lm_loss``).
+
+    Attributes:
+        vocabulary_tensors: the weights with a place for each word.
+    """
+
+    vocabulary_tensors: ClassVar[Mapping[str, int]] = {"bias": 0}
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def reset_parameters(self) -> None:
+        """Set the bias to 0."""
+        nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
+        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        return F.linear(hidden, decoder_weight, self.bias)
+
+
+class LastTokenHead(nn.Module):
+    """Score what the last token sums up: dense, tanh, dropout, linear (zihangdai/xlnet,
+    ``modeling.py: summarize_sequence``, ``classification_loss``)."""
+
+    def __init__(self, config: Config, num_labels: int) -> None:
+        super().__init__()
+        p = config.classifier_dropout
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, last: Tensor) -> Tensor:
+        """last [B, H]. Returns logits [B, K]."""
+        return self.out(self.dropout(torch.tanh(self.dense(last))))
+
+
+# XLNet (Yang et al. 2019, arXiv 1906.08237): BERT's layers with relative positions, relative
+# segments and a memory (those of Transformer-XL, Dai et al. 2019, arXiv 1901.02860), trained to
+# guess words in any order.
+#
+# What differs from BERT, in the paper and in the published code (zihangdai/xlnet,
+# ``modeling.py``):
+#
+# - Neither positions nor token types among the embeddings, no norm behind them, and no biases in
+#   the products of the attention (``xlnet_layers.py``).
+# - A sequence is ``A <sep> B <sep> <cls>``: what stands for the whole is its last token.
+#   Classifiers have a dense layer with tanh of their own, and there is no pooler.
+# - Dropout within the feed-forward and behind the last layer too.
+# - Pre-training has a second stream of states, for the places that are guessed
+#   (``xlnet_layers.py``).
+
+
+@dataclass(frozen=True)
+class XlnetConfig(Config):
+    """Sizes and rates of an XLNet; the defaults are those of xlnet-base-cased.
+
+    Attributes:
+        clamp_len: offsets between tokens beyond it count as this one; below 1: all are told apart.
+
+    ``max_position_embeddings`` is the longest input here, as in pre-training; there are no
+    embeddings of positions, and any number may stand in its place. Its ``hidden_act`` is the form
+    with tanh, which the published code calls "gelu".
+
+    Raises:
+        BertineError: as of :class:`bertine.models.config.Config`, and an odd width.
+    """
+
+    model_type: ClassVar[str] = "xlnet"
+    title: ClassVar[str] = "XLNet"
+    heads: ClassVar[Mapping[str, HeadKind]] = {
+        "plm": HeadKind(
+            "rows",
+            lambda config, _: PermutationLmHead(config),
+            "permutation LM head",
+            "LMHeadModel",
+            tied=True,
+        ),
+        # The backbone pools the last token.
+        "classifier": replace(HEADS["classifier"], new=LastTokenHead),
+        "spans": replace(HEADS["spans"], suffix="ForQuestionAnsweringSimple"),
+        "token_classifier": HEADS["token_classifier"],
+        "choice": replace(HEADS["choice"], new=LastTokenHead),
+    }
+    token_types: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = True
+
+    vocab_size: int = 32000
+    hidden_act: str = "gelu_new"
+    classifier_dropout: float = 0.1
+    type_vocab_size: int = 0
+    pad_token_id: int = 5
+    clamp_len: int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % 2:
+            raise BertineError(
+                f"hidden_size is {self.hidden_size}, but must be even: half of it are the sines of "
+                "positions, and half the cosines"
+            )
+        if self.clamp_len > LARGEST:
+            raise BertineError(f"clamp_len is {self.clamp_len}, but must be at most {LARGEST:,}")
+
+    @property
+    def num_segments(self) -> int:
+        """Two: the attention asks whether two tokens are of one text."""
+        return 2
+
+    @property
+    def num_segment_ids(self) -> int:
+        """Three: the last token is of neither text."""
+        return SEGMENTS
+
+    @property
+    def num_parameters(self) -> int:
+        width, inner = self.hidden_size, self.intermediate_size
+        attention = 5 * width * width + 5 * width
+        layer = attention + 2 * width * inner + inner + width + 4 * width
+        return (self.vocab_size + 1) * width + self.num_hidden_layers * layer
+
+    def needs_pooler(self, heads: Iterable[str]) -> bool:
+        """Return False: what is pooled has no weights."""
+        return False
+
+    def new_backbone(self, pooler: bool) -> XlnetBackbone:
+        return XlnetBackbone(self)
+
+
+def _own(num_hidden_layers: int, hidden_size: int) -> XlnetConfig:
+    return XlnetConfig(
+        vocab_size=30522,
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+    )
+
+
+#: Preset → architecture: the published ones, and three of ours with the layers and the width of
+#: bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
+PRESETS: Mapping[str, XlnetConfig] = {
+    "xlnet-base-cased": XlnetConfig(),
+    "xlnet-large-cased": XlnetConfig(
+        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    ),
+    "xlnet-tiny": _own(2, 128),
+    "xlnet-mini": _own(4, 256),
+    "xlnet-small": _own(4, 512),
+}
+
+
+# XLNet as its authors' program writes it (zihangdai/xlnet: ``modeling.py``,
+# ``function_builder.py``).
+
+_LAYER, _LAYER_HERE = "model/transformer/layer_{}", "layer.{}"
+
+XLNET_VARIABLES = Variables(
+    modules=(
+        (f"{_LAYER}/rel_attn/LayerNorm", f"{_LAYER_HERE}.rel_attn.layer_norm"),
+        (f"{_LAYER}/ff/LayerNorm", f"{_LAYER_HERE}.ff.layer_norm"),
+        (f"{_LAYER}/ff/layer_1", f"{_LAYER_HERE}.ff.layer_1"),
+        (f"{_LAYER}/ff/layer_2", f"{_LAYER_HERE}.ff.layer_2"),
+        # Misspelt in the program, and so in every checkpoint.
+        ("model/sequnece_summary/summary", "sequence_summary.summary"),
+        ("model/classification_*/logit", "logits_proj"),
+        ("model/regression_*/logit", "logits_proj"),
+        # Spans by a beam, which is left out.
+        *(
+            (f"model/{part}", part.replace("/", "."))
+            for part in (
+                "start_logits/dense",
+                "end_logits/dense_0",
+                "end_logits/dense_1",
+                "end_logits/LayerNorm",
+                "answer_class/dense_0",
+                "answer_class/dense_1",
+            )
+        ),
+    ),
+    tensors=(
+        ("model/transformer/word_embedding/lookup_table", "word_embedding.weight"),
+        ("model/transformer/mask_emb/mask_emb", "mask_emb"),
+        ("model/lm_loss/bias", "lm_loss.bias"),
+        *(
+            (f"{_LAYER}/rel_attn/{matrix}/kernel", f"{_LAYER_HERE}.rel_attn.{matrix}")
+            for matrix in "qkvor"
+        ),
+    ),
+    stacked=(
+        *(
+            (f"model/transformer/{bias}", f"{_LAYER_HERE}.rel_attn.{bias}", 2)
+            for bias in ("r_w_bias", "r_r_bias", "r_s_bias")
+        ),
+        ("model/transformer/seg_embed", f"{_LAYER_HERE}.rel_attn.seg_embed", 3),
+    ),
+    classifier="logits_proj.bias",
+    summary="sequence_summary.",
+)
+
+
+#: A head's dense layer and its last one.
+_CLASSIFIER = (("dense", "sequence_summary.summary"), ("out", "logits_proj"))
+
+
+def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Give the keys of a file the form of our fields."""
+    flat = dict(values)
+    if "n_token" in flat:
+        flat.setdefault("vocab_size", flat.pop("n_token"))
+    # transformers has one rate for both, the authors' program two.
+    if "dropout" in flat:
+        flat.setdefault("dropatt", flat["dropout"])
+    width, heads, size = (flat.get(key) for key in ("d_model", "n_head", "d_head"))
+    if type(size) is int and type(width) is int and type(heads) is int and size * heads != width:
+        raise BertineError(
+            f"{path}: d_head is {briefly(size)}, but must be d_model / n_head, of {width} and "
+            f"{heads}"
+        )
+    return flat
+
+
+def _nested(config: Any) -> Mapping[str, Any]:
+    return {"d_head": config.head_size}
+
+
+FAMILY = Family(
+    config=XlnetConfig,
+    class_prefix="XLNet",
+    names=WeightNames(
+        prefix="transformer.",
+        encoder=("word_embedding.", "mask_emb", "layer."),
+        tables=(
+            ("backbone.embeddings.word_embeddings.weight", "word_embedding.weight"),
+            ("backbone.embeddings.unknown", "mask_emb"),
+        ),
+        modules=(),
+        layers=("backbone.layers.{}", "layer.{}"),
+        layer=(
+            ("attention_norm", ("rel_attn.layer_norm",)),
+            ("up", ("ff.layer_1",)),
+            ("down", ("ff.layer_2",)),
+            ("output_norm", ("ff.layer_norm",)),
+        ),
+        layer_tensors=(
+            ("attention.qkv.weight", ("rel_attn.q", "rel_attn.k", "rel_attn.v")),
+            ("attention.offsets.weight", ("rel_attn.r",)),
+            ("attention.out.weight", ("rel_attn.o",)),
+            ("attention.content_bias", ("rel_attn.r_w_bias",)),
+            ("attention.offset_bias", ("rel_attn.r_r_bias",)),
+            ("attention.segment_bias", ("rel_attn.r_s_bias",)),
+            ("attention.segments", ("rel_attn.seg_embed",)),
+        ),
+        heads={
+            "plm": HeadNames("lm_loss", tensors=(("bias", "bias"),)),
+            "classifier": HeadNames("", _CLASSIFIER),
+            **{name: TASK_HEADS[name] for name in ("spans", "token_classifier", "choice")},
+            "choice": HeadNames("choice_classifier", _CLASSIFIER, published=""),
+        },
+        left_out=dict.fromkeys(
+            ("start_logits.", "end_logits.", "answer_class."), "span head with a beam"
+        ),
+        copies=(("lm_loss.weight", "word_embedding.weight"),),
+        of_heads={
+            **{f".rel_attn.{matrix}": False for matrix in "qkvr"},
+            ".rel_attn.o": True,
+        },
+    ),
+    keys=ConfigKeys(
+        required=("vocab_size", "d_model", "n_layer", "n_head", "d_inner"),
+        only={
+            **PLAIN_ENCODER,
+            "attn_type": (("bi",), "attention to what stands before alone"),
+            "bi_data": ((False, None), "half of every batch read backwards"),
+            "summary_type": (("last",), "another place for a classifier to read"),
+            "summary_use_proj": ((True,), "a classifier without a layer of its own"),
+            "summary_activation": (("tanh",), "another activation in the classifier"),
+        },
+        written={
+            "attn_type": "bi",
+            "bi_data": False,
+            "mem_len": None,
+            "untie_r": True,
+            "summary_type": "last",
+            "summary_use_proj": True,
+            "summary_activation": "tanh",
+            "tie_word_embeddings": True,
+        },
+        renamed={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "intermediate_size": "d_inner",
+            "hidden_act": "ff_activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "dropatt",
+            "classifier_dropout": "summary_last_dropout",
+            # There are no embeddings of positions; transformers takes no key of the usual name.
+            "max_position_embeddings": "longest_input",
+        },
+        # How far back a memory goes is said by whoever carries one; the rest is for spans by a
+        # beam, or says how weights began.
+        ignored=frozenset(
+            (
+                *("d_head", "mem_len", "reuse_len", "same_length", "untie_r", "use_mems"),
+                *("use_mems_eval", "use_mems_train", "start_n_top", "end_n_top"),
+                *("summary_proj_to_labels", "summary_first_dropout", "init", "init_range"),
+                *("init_std", "is_training", "use_tpu", "max_position_embeddings"),
+            )
+        ),
+        absent=frozenset({"type_vocab_size"}),
+        flatten=_flat,
+        nest=_nested,
+        ours=frozenset({"max_position_embeddings"}),
+    ),
+    tokenizer="unigram",
+    objectives=("plm",),
+    input_format="segment-pair",
+    presets=PRESETS,
+    variables=XLNET_VARIABLES,
+)

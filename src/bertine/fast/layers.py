@@ -1,0 +1,559 @@
+"""BERT layers for answering only: weights packed once for the CPU's matrix instructions.
+
+What training keeps apart is one product here: its bias, GELU or the residual are added while the
+result is still in registers (oneDNN's post-operations, which PyTorch's compiler uses as well).
+:mod:`bertine.fast.int8` has the layers for 8-bit integers.
+
+Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
+N rows: the B * T places of a padded batch, or its tokens alone, and some that fill up
+(:mod:`bertine.fast.layers`).
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.models import torch_private
+from bertine.models.layers import ACTIVATIONS, EncoderLayer
+from bertine.models.torch_private import has_packed
+
+# Which rows of a matrix are the tokens of which sequence.
+#
+# Shape legend: B sequences, T tokens of the longest, H hidden size; N rows.
+
+#: Up to so many rows a layer is computed in as few calls as there can be: each takes some
+#: microseconds before it begins.
+FEW_ROWS = 40
+#: Rows of several sequences, unless they are few, are filled up to a multiple of the first, those
+#: of first tokens alone to one of the second, and without padding, sequences have places in
+#: attention for a multiple of the third. oneDNN compiles a kernel for the very sizes of a product,
+#: which takes milliseconds and a third of a megabyte (for attention two thirds): like this there
+#: are few sizes. It costs next to nothing: in 8 bits 736 rows take as long as 768.
+_ROWS, _FIRSTS, _TOKENS = 32, 8, 8
+
+
+def _filled(count: int, multiple: int) -> int:
+    """Return the least multiple that is no less than `count`."""
+    return -(-count // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Sequences that have places of one length for attention, one after the other in the rows;
+    where they are several and not few, some rows at the end fill up.
+
+    Attributes:
+        sequences: B.
+        length: T.
+        bias: fp32 [B, 1, T] added to attention scores, 0 at real tokens and -inf at padding; None:
+            all sequences have T tokens.
+    """
+
+    sequences: int
+    length: int
+    bias: Tensor | None = None
+
+    @classmethod
+    def of(cls, lengths: Tensor, length: int) -> PaddedRows:
+        """Make the rows of sequences padded to `length`; lengths int64 [B], each at least 1."""
+        sequences = lengths.shape[0]
+        if int(lengths.min()) == length:
+            return cls(sequences, length)
+        padding = torch.arange(length)[None, :] >= lengths[:, None]
+        bias = torch.zeros(sequences, 1, length).masked_fill_(padding[:, None, :], float("-inf"))
+        return cls(sequences, length, bias)
+
+    @property
+    def area(self) -> int:
+        """B * T."""
+        return self.sequences * self.length
+
+    @property
+    def few(self) -> bool:
+        """Whether they are so few that calls cost more than what is computed in them."""
+        return self.area <= FEW_ROWS
+
+    @property
+    def count(self) -> int:
+        """Rows: N."""
+        if self.sequences == 1 or self.few:
+            return self.area
+        return _filled(self.area, _ROWS)
+
+    def first(self, x: Tensor) -> Tensor:
+        """x [N, H] → [at least B, H], the rows of first tokens."""
+        if self.sequences == 1:
+            return x[:1]
+        if self.few:
+            return self.padded(x)[:, 0].contiguous()
+        first = x.new_zeros(_filled(self.sequences, _FIRSTS), x.shape[1])
+        first[: self.sequences] = self.padded(x)[:, 0]
+        return first
+
+    def padded(self, x: Tensor) -> Tensor:
+        """x [N, H] → [B, T, H]."""
+        return x[: self.area].view(self.sequences, self.length, -1)
+
+
+@dataclass(frozen=True)
+class UnpaddedRows:
+    """Sequences one after the other, without padding. For attention those of like length have
+    places together.
+
+    Attributes:
+        groups: for attention.
+        members: of each group int64 [B of it], which sequences they are; the last may be there
+            several times, to fill it up.
+        tokens: int64, of each place of all groups the row that belongs there; at padding any.
+        places: int64 [N], of each row its place; some rows at the end fill up and are copies of the
+            first.
+        starts: int64, of each sequence the row of its first token; filled up with the first.
+        lengths: int64 [B].
+    """
+
+    groups: list[PaddedRows]
+    members: list[Tensor]
+    tokens: Tensor
+    places: Tensor
+    starts: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, lengths: Tensor, together: int) -> UnpaddedRows:
+        """Make the rows of sequences with `lengths`, int64 [B], each at least 1, in groups of so
+        many `together`."""
+        ends = lengths.cumsum(0)
+        starts = ends - lengths
+        groups, tokens = [], []
+        order = lengths.argsort(descending=True, stable=True)
+        if len(order) > together:
+            order = torch.cat([order, order[-1:].expand(-len(order) % together)])
+        members = list(order.split(together))
+        for chosen in members:
+            sizes = lengths[chosen]
+            length = _filled(int(sizes[0]), _TOKENS)
+            groups.append(PaddedRows.of(sizes, length))
+            within = torch.arange(length)
+            rows = torch.where(within < sizes[:, None], starts[chosen][:, None] + within, -1)
+            tokens.append(rows.flatten())
+        of_places = torch.cat(tokens)
+        real = (of_places >= 0).nonzero().flatten()
+        total = int(ends[-1])
+        places = torch.zeros(_filled(total, _ROWS), dtype=torch.int64)
+        places[of_places[real]] = real
+        places[total:] = places[0]
+        starts = F.pad(starts, (0, -len(starts) % _FIRSTS))
+        return cls(groups, members, of_places.clamp_(min=0), places, starts, lengths)
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.places)
+
+    @property
+    def sequences(self) -> int:
+        """B."""
+        return len(self.lengths)
+
+    def first(self, x: Tensor) -> Tensor:
+        """x [N, H] → [at least B, H], the rows of first tokens."""
+        return x.index_select(0, self.starts)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """x [N, H] → [B, T, H]; anything at padding."""
+        within = torch.arange(int(self.lengths.max()))
+        rows = self.starts[: self.sequences, None] + torch.minimum(
+            within, self.lengths[:, None] - 1
+        )
+        return x.index_select(0, rows.flatten()).view(*rows.shape, -1)
+
+
+Rows = PaddedRows | UnpaddedRows
+
+
+#: hidden_act of config.json → name and algorithm of oneDNN's post-operation.
+FUSED_ACTIVATIONS = {
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "gelu_pytorch_tanh": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+}
+
+#: From this length on the scores [B*A, T, T] no longer fit the caches, and PyTorch's blocked
+#: attention, slow for short sequences, is faster.
+BLOCKED_FROM = 384
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute softmax(q k' + bias) v, the softmax in fp32.
+
+    For sequences of some tens of tokens two batched products take half the time of PyTorch's
+    ``scaled_dot_product_attention``, which works through them head by head.
+
+    Args:
+        q: [B, A, Q, D], Q queries a sequence, divided by sqrt(D).
+        k, v: [B, A, T, D].
+        bias: fp32 [B or 1, Q or 1, T] or None.
+
+    Returns:
+        [B, A, Q, D], in the type of q.
+    """
+    b, a, queries, d = q.shape
+    if k.shape[2] >= BLOCKED_FROM and queries > 1:
+        mask = None if bias is None else bias[:, None].to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)
+    q, k, v = (x.reshape(b * a, x.shape[2], d) for x in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if bias is not None:
+        scores.view(b, a, queries, -1).add_(bias[:, None])
+    probs = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype)
+    return torch.bmm(probs, v).view(b, a, queries, d)
+
+
+class Heads:
+    """How attention within each sequence is computed from the products of the rows.
+
+    Attributes:
+        count: A.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def parts(self, x: Tensor, parts: int, rows: PaddedRows) -> Tensor:
+        """Lay out [N, parts * H] (2: keys, values; 3: queries before them) as [parts, B, A, T, D],
+        contiguous."""
+        return parted(x, parts, rows, self.count).contiguous()
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: PaddedRows) -> Tensor:
+        """Compute :func:`attend` of what was laid out. Returns [B, A, Q, D]."""
+        return attend(q, k, v, rows.bias)
+
+
+def self_attention(qkv: Tensor, rows: Rows, heads: Heads, dtype: torch.dtype) -> Tensor:
+    """Compute the attention within each sequence.
+
+    Args:
+        qkv: [N, 3 H], queries (divided by sqrt(D)), keys and values of each row.
+        dtype: of what is returned.
+
+    Returns:
+        [N, H], contiguous.
+    """
+    if (
+        isinstance(rows, PaddedRows) and rows.sequences == 1
+    ):  # by itself: a recording must not know T
+        q, k, v = heads.parts(qkv, 3, rows)
+        attended = heads.attend(q, k, v, rows).transpose(1, 2)
+        attended = attended.to(dtype, memory_format=torch.contiguous_format)
+        return attended.flatten(2).flatten(0, 1)
+    if isinstance(rows, PaddedRows):
+        q, k, v = heads.parts(qkv[: rows.area], 3, rows)
+        attended = heads.attend(q, k, v, rows).transpose(1, 2)
+        mixed = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=dtype)
+        mixed[: rows.area].view(attended.shape).copy_(attended)
+        mixed[rows.area :] = 0
+        return mixed
+    places = qkv.index_select(0, rows.tokens)
+    mixed = qkv.new_empty(len(places), qkv.shape[1] // 3)
+    begin = 0
+    for group in rows.groups:
+        here = slice(begin, begin + group.area)
+        q, k, v = heads.parts(places[here], 3, group)
+        attended = heads.attend(q, k, v, group).transpose(1, 2)
+        mixed[here].view(attended.shape).copy_(attended)
+        begin = here.stop
+    return mixed.index_select(0, rows.places).to(dtype)
+
+
+def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: Heads) -> Tensor:
+    """Compute the attention of the first token of each sequence.
+
+    Args:
+        q: [at least B, H], divided by sqrt(D).
+        kv: [N, 2 H], keys and values of each row.
+
+    Returns:
+        The same shape and type as q; 0 in rows beyond B.
+    """
+    queries = q.view(len(q), heads.count, 1, -1)
+    if isinstance(rows, PaddedRows) and rows.sequences == 1:  # as above
+        k, v = heads.parts(kv, 2, rows)
+        return heads.attend(queries, k, v, rows).reshape(q.shape)
+    mixed = torch.zeros_like(q)
+    if isinstance(rows, PaddedRows):
+        k, v = heads.parts(kv[: rows.area], 2, rows)
+        attended = heads.attend(queries[: rows.sequences], k, v, rows)
+        mixed[: rows.sequences] = attended.reshape(rows.sequences, -1)
+        return mixed
+    places = kv.index_select(0, rows.tokens)
+    begin = 0
+    for group, members in zip(rows.groups, rows.members, strict=True):
+        here = slice(begin, begin + group.area)
+        k, v = heads.parts(places[here], 2, group)
+        attended = heads.attend(queries[members], k, v, group)
+        mixed[members] = attended.reshape(len(members), -1)
+        begin = here.stop
+    return mixed
+
+
+def parted(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
+    """View [N, parts * H] as [parts, B, A, T, D]."""
+    # T as it is in x: what is recorded of one sequence serves others.
+    by_token = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
+    return by_token.permute(2, 0, 3, 1, 4)
+
+
+def attend_few(
+    qkv: Tensor, rows: PaddedRows, heads: int, dtype: torch.dtype, first: bool = False
+) -> Tensor:
+    """Compute :func:`attend` for few rows, in fp32, as a product in bf16 takes 14 microseconds
+    before it begins and one in fp32 5, but over numbers rounded to `dtype`: a text gets the same
+    answer alone and among others.
+
+    Args:
+        qkv: [N, 3 H] of any type, queries (divided by sqrt(D)), keys and values of each row.
+        first: only the first query of each sequence.
+
+    Returns:
+        [B, T, A, D], with `first` [B, 1, A, D]; of any strides, in `dtype`.
+    """
+    b, t = rows.sequences, rows.length
+    qkv = qkv.to(dtype).float()
+    if b == 1:
+        # Without copies, and T as it is there: what is recorded of one sequence serves others.
+        q, k, v = qkv.view(qkv.shape[0], 3 * heads, -1).transpose(0, 1).chunk(3)
+    else:
+        parted = qkv.view(b, t, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = parted.reshape(3, b * heads, t, -1).unbind()
+    if first:
+        q = q[:, :1]
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if rows.bias is not None:
+        scores.view(b, heads, -1, t).add_(rows.bias[:, None])
+    probs = torch.softmax(scores.to(dtype), -1, dtype=torch.float32).to(dtype).float()
+    mixed = torch.bmm(probs, v).to(dtype)
+    return mixed.view(b, heads, q.shape[1], -1).transpose(1, 2)
+
+
+def scaled_queries(qkv: torch.nn.Linear, heads: int) -> tuple[Tensor, Tensor]:
+    """Return the weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such
+    that queries come out divided by sqrt(D): scores need no division then."""
+    weight = qkv.weight.detach().float().clone()
+    bias = weight.new_zeros(len(weight)) if qkv.bias is None else qkv.bias.detach().float().clone()
+    size = qkv.in_features
+    scale = (size // heads) ** -0.5
+    weight[:size] *= scale
+    bias[:size] *= scale
+    return weight, bias
+
+
+class FloatLayer:
+    """An encoder layer in fp32 or bf16.
+
+    Args:
+        layer: its weights are copied and packed.
+        dtype: torch.float32 or torch.bfloat16.
+        act: hidden_act of the configuration.
+        split: also keep queries apart from keys and values, for :meth:`first_token`.
+    """
+
+    def __init__(
+        self, layer: EncoderLayer, dtype: torch.dtype, act: str, split: bool = False
+    ) -> None:
+        self.dtype, self.heads = dtype, Heads(layer.attention.heads)
+        weight, bias = scaled_queries(layer.attention.qkv, layer.attention.heads)
+        size = weight.shape[1]
+        self._qkv = packed(weight, bias, dtype)
+        self._split = split
+        if split:
+            self._q = packed(weight[:size], bias[:size], dtype)
+            self._kv = packed(weight[size:], bias[size:], dtype)
+        self._out = packed(layer.attention.out.weight, layer.attention.out.bias, dtype)
+        self._up = packed(layer.up.weight, layer.up.bias, dtype)
+        self._down = packed(layer.down.weight, layer.down.bias, dtype)
+        self._attention_norm = norm_of(layer.attention_norm)
+        self._output_norm = norm_of(layer.output_norm)
+        self._act_name = act
+
+    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
+        """x [N, H] → [N, H]."""
+        qkv = linear(x, self._qkv)
+        return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
+
+    def first_token(self, x: Tensor, rows: Rows) -> Tensor:
+        """x [N, H] → [at least B, H], what the layer gives for the first token of each sequence."""
+        first = rows.first(x)
+        q, kv = linear(first, self._q), linear(x, self._kv)
+        return self._rest(first, first_attention(q, kv, rows, self.heads))
+
+    def weights(self) -> list[Any]:
+        """Return the packed weights, for :class:`bertine.fast.layers.Recorded`."""
+        products = [self._qkv, self._out, self._up, self._down]
+        if self._split:
+            products += [self._q, self._kv]
+        return [weight for weight, _ in products]
+
+    def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """Return what follows the attention; x, mixed [M, H]."""
+        x = self._attention_norm(linear_add(mixed, x, self._out))
+        inner = linear_act(x, self._up, self._act_name)
+        return self._output_norm(linear_add(inner, x, self._down))
+
+
+#: A weight as oneDNN wants it, or as it is where oneDNN cannot; and the bias.
+Packed = tuple[Tensor, Tensor]
+#: Rows that a weight's layout is chosen for.
+_TYPICAL_ROWS = 1024
+
+
+def packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Packed:
+    """Return a copy of `weight` [F, K] and of `bias` [F] (None: zeros), laid out for `dtype`."""
+    if bias is None:
+        bias = weight.new_zeros(len(weight))
+    weight, bias = weight.detach().to(dtype).contiguous(), bias.detach().to(dtype, copy=True)
+    if not has_packed(dtype):
+        return weight.clone(), bias
+    return torch_private.pack(weight, _TYPICAL_ROWS), bias
+
+
+def linear(x: Tensor, packed: Packed) -> Tensor:
+    """Return x W' + b; x [N, K] in the type of the weight."""
+    weight, bias = packed
+    if not weight.is_mkldnn:
+        return F.linear(x, weight, bias)
+    return torch_private.linear(x, weight, bias, "none", "")
+
+
+def linear_act(x: Tensor, packed: Packed, act: str) -> Tensor:
+    """Return the activation, a hidden_act of ``config.json``, of x W' + b, in the same pass where
+    oneDNN has it."""
+    weight, bias = packed
+    if weight.is_mkldnn and act in FUSED_ACTIVATIONS:
+        return torch_private.linear(x, weight, bias, *FUSED_ACTIVATIONS[act])
+    return ACTIVATIONS[act](linear(x, packed))
+
+
+def linear_add(x: Tensor, other: Tensor, packed: Packed) -> Tensor:
+    """Return x W' + b + other, in a tensor of its own."""
+    weight, bias = packed
+    if not weight.is_mkldnn:
+        return F.linear(x, weight, bias).add_(other)
+    return torch_private.linear_add(x, other, weight, bias)
+
+
+def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """Return a layer norm with weights of its own, in fp32 within; its result is divided by
+    `divisor` (fp32 [H])."""
+    weight = norm.weight.detach().float()
+    bias = torch.zeros_like(weight) if norm.bias is None else norm.bias.detach().float()
+    weight, bias = (w.clone() if divisor is None else w / divisor for w in (weight, bias))
+    shape: Any = list(norm.normalized_shape)
+    eps = norm.eps
+
+    def apply(x: Tensor) -> Tensor:
+        out: Tensor = torch.native_layer_norm(x, shape, weight, bias, eps)[0]
+        return out
+
+    return apply
+
+
+def projection_of(linear: torch.nn.Linear, divisor: Tensor | None = None) -> Callable[..., Tensor]:
+    """Return a linear layer in fp32 with weights of its own; its result is divided by `divisor`
+    (fp32 [H])."""
+    weight, bias = linear.weight.detach().float(), linear.bias.detach().float()
+    if divisor is not None:
+        weight, bias = weight / divisor[:, None], bias / divisor
+    weight, bias = weight.clone(), bias.clone()
+    return lambda x: F.linear(x, weight, bias)
+
+
+# The layers over one sequence, without Python between their operations.
+#
+# A packed layer is some forty calls, each with some microseconds of Python before it: a third of
+# the time of a small model with a short text. Recorded once (``torch.jit.trace``), the same
+# operations are called one after the other by TorchScript's interpreter; what comes out has the
+# same bits. Nothing of this is ever written to a file.
+
+#: Recording changes what the process has once: PyTorch's tracer, Python's filters of warnings.
+_recording = threading.Lock()
+
+#: Calls before a recording is made, which takes as long as some tens of them: a process that
+#: answers once is not to wait for it.
+_BEFORE = 8
+
+
+class Recorded:
+    """A function that is called as TorchScript from its ninth call on.
+
+    Where it cannot be recorded, or the recording does not give the same, `work` is called as it is.
+
+    Args:
+        work: x [T, H] → tensor, in the same way for all T that it is called with. To be called in
+            ``torch.inference_mode()``.
+        least: the smallest T.
+        weights: what it uses that TorchScript knows only as an attribute of a module: tensors in
+            the layout of a library's own, and objects that are no tensors.
+    """
+
+    def __init__(
+        self, work: Callable[[Tensor], Tensor], least: int, weights: Sequence[Any]
+    ) -> None:
+        self._work, self._least, self._weights = work, least, weights
+        self._calls = 0
+        self._tried = False
+        self._script: Callable[[Tensor], Tensor] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._script is not None:
+            return self._script(x)
+        self._calls += 1
+        # Whoever comes while something is being recorded does not wait.
+        if self._calls > _BEFORE and not self._tried and _recording.acquire(blocking=False):
+            try:
+                if not self._tried:
+                    self._tried = True
+                    self._script = self._record(x)
+            finally:
+                _recording.release()
+        return self._work(x)
+
+    def _record(self, x: Tensor) -> Callable[[Tensor], Tensor] | None:
+        # T must not be a constant of the recording.
+        other = x[:-1] if len(x) > self._least else torch.cat([x, x[:1]])
+        try:
+            with warnings.catch_warnings():
+                # That torch.jit is no longer developed, and of branches that depend on shapes.
+                warnings.simplefilter("ignore")
+                holder = _Holder(self._work, self._weights).eval()
+                traced: Any = torch.jit.trace(holder, (x.clone(),), check_trace=False)
+                script: Any = torch.jit.freeze(traced)
+                for sample in (x, x, other):  # the interpreter learns from its first calls
+                    if not torch.equal(script(sample.clone()), self._work(sample.clone())):
+                        return None
+        except Exception:  # what is wrong with `work` itself, its next call will say
+            return None
+        recorded: Callable[[Tensor], Tensor] = script
+        return recorded
+
+
+class _Holder(nn.Module):
+    def __init__(self, work: Callable[[Tensor], Tensor], weights: Sequence[Any]) -> None:
+        super().__init__()
+        self._work = work
+        for number, weight in enumerate(weights):
+            if isinstance(weight, Tensor):
+                self.register_buffer(f"weight{number}", weight)
+            else:
+                setattr(self, f"weight{number}", weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._work(x)

@@ -1,0 +1,482 @@
+"""ELMo's published files: ``options.json`` and weights in HDF5.
+
+What the options say is compared with the shapes in the weights before any of them is read. A tensor
+must lie in the file itself, as numbers without a compression that could make much of little.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError, require_packages
+from bertine.core.files import (
+    atomic_dir,
+    os_errors,
+    read_bounded,
+    read_json,
+    read_json_object,
+    write_json,
+    write_text,
+)
+from bertine.core.foreign_files import reading_outside
+from bertine.core.model_folders import locate
+from bertine.core.names import WORD_MODELS
+from bertine.core.process import check_memory
+from bertine.core.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
+from bertine.families.elmo import (
+    DIRECTIONS,
+    NUM_CHARACTERS,
+    BidirectionalLm,
+    ElmoConfig,
+    WordSoftmax,
+)
+from bertine.hub.weights import SAFETENSORS, read_weights
+from bertine.models.config_file import CONFIG, MODULES
+
+#: What the published names of the two files end with.
+OPTIONS, WEIGHTS = "options.json", ".hdf5"
+
+_SHAPE: dict[str, Any] = {
+    "lstm": {
+        "dim": COUNT,
+        "projection_dim": COUNT,
+        "n_layers": COUNT,
+        "cell_clip": NUMBER,
+        "proj_clip": NUMBER,
+        "use_skip_connections?": FLAG,
+    },
+    "char_cnn": {
+        "embedding": {"dim": COUNT},
+        "filters": [[COUNT]],
+        "n_highway?": COUNT,
+        "n_characters": COUNT,
+        "max_characters_per_token": COUNT,
+        "activation": TEXT,
+    },
+}
+
+#: The gates in the order of the file, by their places in ours.
+_GATES = (0, 2, 1, 3)
+
+
+@dataclass(frozen=True)
+class PublishedFiles:
+    """A folder's two files.
+
+    Attributes:
+        options: the JSON.
+        weights: the HDF5.
+    """
+
+    options: Path
+    weights: Path
+
+
+def published_files(folder: Path) -> PublishedFiles | None:
+    """Return the two files of an ELMo in `folder`; None where it has none.
+
+    Raises:
+        BertineError: it has several of a kind.
+    """
+    if not folder.is_dir():
+        return None
+    with os_errors(folder, "looking at it"):
+        names = sorted(entry.name for entry in folder.iterdir())
+    options = [name for name in names if name.endswith(OPTIONS)]
+    weights = [name for name in names if name.endswith(WEIGHTS)]
+    if len(weights) > 1:  # vectors may stand beside them
+        weights = [name for name in weights if name.endswith("weights" + WEIGHTS)] or weights
+    if not options or not weights:
+        return None
+    for kind, found in (("options", options), ("weights", weights)):
+        if len(found) > 1:
+            raise BertineError(
+                f"{folder}: has several files of {kind} ({', '.join(found[:4])}); leave one there"
+            )
+    return PublishedFiles(folder / options[0], folder / weights[0])
+
+
+def read_options(path: Path) -> ElmoConfig:
+    """Read the sizes of a published ELMo.
+
+    Raises:
+        BertineError: a key is missing or of the wrong type; a size is impossible; the characters
+            are not the published ones.
+    """
+    values = read_json_object(path)
+    check_shape(values, _SHAPE, path)
+    lstm, characters = values["lstm"], values["char_cnn"]
+    # 261 is what a model has in training, where no place is empty.
+    if characters["n_characters"] not in (NUM_CHARACTERS - 1, NUM_CHARACTERS):
+        raise BertineError(
+            f"{path}: char_cnn.n_characters is {characters['n_characters']}, but characters are "
+            f"the {NUM_CHARACTERS} published ones here"
+        )
+    filters = characters["filters"]
+    if any(len(entry) != 2 for entry in filters):
+        raise BertineError(f"{path}: char_cnn.filters must be pairs: width and number of filters")
+    try:
+        return ElmoConfig(
+            max_characters=characters["max_characters_per_token"],
+            character_size=characters["embedding"]["dim"],
+            filters=tuple((width, count) for width, count in filters),
+            activation=characters["activation"],
+            num_highway_layers=characters.get("n_highway") or 0,
+            num_hidden_layers=lstm["n_layers"],
+            lstm_size=lstm["dim"],
+            projection_size=lstm["projection_dim"],
+            cell_clip=float(lstm["cell_clip"]),
+            projection_clip=float(lstm["proj_clip"]),
+            skip_connections=bool(lstm.get("use_skip_connections")),
+        )
+    except BertineError as error:
+        raise BertineError(f"{path}: {error}") from error
+
+
+def read_published(files: PublishedFiles) -> BidirectionalLm:
+    """Read a published ELMo.
+
+    Raises:
+        BertineError: ``h5py`` is not installed; the options are not of an ELMo; the weights are
+            damaged, or of other sizes than the options say.
+    """
+    require_packages("reading ELMo's published weights", ["h5py"])
+    config = read_options(files.options)
+    check_memory(
+        f"{files.options}: a model of {config.num_parameters:,} parameters",
+        4 * config.num_parameters,
+    )
+    with torch.device("meta"):
+        model = BidirectionalLm(config)
+    state = {
+        name: tensor.contiguous() for name, tensor in _read_all(files.weights, files.options, model)
+    }
+    model.load_state_dict(state, assign=True)
+    return model.float().eval()
+
+
+def _read_all(path: Path, options: Path, model: BidirectionalLm) -> Iterator[tuple[str, Tensor]]:
+    """Read all tensors under our names."""
+    import h5py
+
+    config = model.config
+    ours = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    with reading_outside(path), h5py.File(path, "r") as file:
+
+        def get(name: str, *shape: int) -> Tensor:
+            return _tensor(file, path, options, name, shape)
+
+        yield "words.characters.weight", get("char_embed", *ours["words.characters.weight"])
+        for number, (width, count) in enumerate(config.filters):
+            kernel = get(f"CNN/W_cnn_{number}", 1, width, config.character_size, count)
+            yield f"words.filters.{number}.weight", kernel[0].permute(2, 1, 0)
+            yield f"words.filters.{number}.bias", get(f"CNN/b_cnn_{number}", count)
+        wide = config.num_filters
+        for number in range(config.num_highway_layers):
+            for part in ("carry", "transform"):
+                name = f"words.highways.{number}.{part}"
+                group = f"CNN_high_{number}"
+                yield f"{name}.weight", get(f"{group}/W_{part}", wide, wide).T
+                yield f"{name}.bias", get(f"{group}/b_{part}", wide)
+        size, cells = config.projection_size, config.lstm_size
+        yield "words.projection.weight", get("CNN_proj/W_proj", wide, size).T
+        yield "words.projection.bias", get("CNN_proj/b_proj", size)
+        for at, direction in enumerate(DIRECTIONS):
+            for number in range(config.num_hidden_layers):
+                group = f"RNN_{at}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
+                name = f"{direction}_layers.{number}"
+                kernel = _our_gates(get(f"{group}/W_0", 2 * size, 4 * cells).T)
+                yield f"{name}.weight_ih", kernel[:, :size]
+                yield f"{name}.weight_hh", kernel[:, size:]
+                bias = _our_gates(get(f"{group}/B", 4 * cells)).clone()
+                bias[cells : 2 * cells] += 1.0  # the program adds it as it runs
+                yield f"{name}.bias", bias
+                yield f"{name}.weight_hr", get(f"{group}/W_P_0", cells, size).T
+
+
+def _our_gates(x: Tensor) -> Tensor:
+    """x [4 S, …], its gates in the order of TensorFlow. Returns them in that of PyTorch."""
+    parts = x.chunk(4)
+    return torch.cat([parts[at] for at in _GATES])
+
+
+def _tensor(file: Any, path: Path, options: Path, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Read one tensor in fp32.
+
+    Raises:
+        BertineError: it is not there, or leads out of the file; is compressed, of another shape or
+            not of numbers; has a number that is none.
+    """
+    import h5py
+
+    place = file
+    for part in name.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if link is None:
+            raise BertineError(f"{path}: has no tensor {name}, which {options.name} asks for")
+        if not isinstance(link, h5py.HardLink):
+            raise BertineError(f"{path}: {name} is a link to elsewhere, which is not followed")
+        place = place[part]
+    if not isinstance(place, h5py.Dataset) or place.is_virtual or place.external:
+        raise BertineError(f"{path}: {name} is not an array of this file")
+    if place.shape != shape:
+        raise BertineError(
+            f"{path}: tensor {name} has shape {list(place.shape or ())}, but {options.name} asks "
+            f"for {list(shape)}"
+        )
+    if place.dtype.kind != "f" or place.dtype.itemsize not in (2, 4, 8):
+        raise BertineError(f"{path}: tensor {name} has numbers of the type {place.dtype}")
+    if place.compression is not None or place.chunks is not None:
+        raise BertineError(
+            f"{path}: tensor {name} is in pieces or compressed, which published weights are not"
+        )
+    values = place[...].astype(np.float32)
+    if not np.isfinite(values).all():
+        raise BertineError(f"{path}: tensor {name} has numbers that are not finite")
+    return torch.from_numpy(values)
+
+
+# ELMo's model directory: ``config.json`` and ``model.safetensors``, and of one with a softmax
+# ``vocab.txt``, its words. There is none of Hugging Face's; the keys are the fields of
+# :class:`~bertine.families.elmo.ElmoConfig`.
+
+#: The words of the softmax, one a line, and how the model was trained.
+WORDS, ABOUT_TRAINING = "vocab.txt", "bertine.json"
+
+_SOFTMAX = "softmax."
+_MOST_BYTES = 1 << 30
+_DIRECTORY_SHAPE: dict[str, Any] = {
+    "max_characters": COUNT,
+    "character_size": COUNT,
+    "filters": [[COUNT]],
+    "activation": TEXT,
+    "num_highway_layers": COUNT,
+    "num_hidden_layers": COUNT,
+    "lstm_size": COUNT,
+    "projection_size": COUNT,
+    "cell_clip": NUMBER,
+    "projection_clip": NUMBER,
+    "skip_connections": FLAG,
+    "word_splitting": TEXT,
+    "dropout": NUMBER,
+    "vocab_size": COUNT,
+}
+
+
+@dataclass(frozen=True)
+class LoadedElmo:
+    """What a folder of an ELMo holds.
+
+    Attributes:
+        model: in fp32 on the CPU, in evaluation mode.
+        softmax: what it was trained with; None: it has none.
+        words: of the softmax.
+        source: what the weights were read from.
+        training: how it was trained, for the reader; {}: not known.
+    """
+
+    model: BidirectionalLm
+    softmax: WordSoftmax | None
+    words: list[str]
+    source: Path
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+def elmo_folder(path: str | Path) -> Path | None:
+    """Return the folder of an ELMo that `path` is or names, or that the run's folder `path` holds;
+    None where that is something else, or nothing.
+
+    Raises:
+        BertineError: a ``config.json`` that cannot be read, or several published files of a kind.
+    """
+    folder = locate(path)
+    for place in (folder, folder / "model"):
+        if (place / CONFIG).is_file():
+            values = read_json_object(place / CONFIG)
+            return place if values.get("model_type") == ElmoConfig.model_type else None
+    return folder if published_files(folder) else None
+
+
+def read_elmo_config(path: Path) -> ElmoConfig:
+    """Read a ``config.json``.
+
+    Raises:
+        BertineError: a key is unknown, missing or of the wrong type; a size is impossible.
+    """
+    values = read_json_object(path)
+    values.pop("model_type", None)
+    if unknown := sorted(values.keys() - _DIRECTORY_SHAPE.keys()):
+        raise BertineError(
+            f"{path}: {briefly(unknown[0])} is no key of an ELMo; known: {', '.join(_SHAPE)}"
+        )
+    check_shape(values, _DIRECTORY_SHAPE, path)
+    if any(len(entry) != 2 for entry in values["filters"]):
+        raise BertineError(f"{path}: filters must be pairs: width and number of filters")
+    values["filters"] = tuple((width, count) for width, count in values["filters"])
+    try:
+        return ElmoConfig(**values)
+    except BertineError as error:
+        raise BertineError(f"{path}: {error}") from error
+
+
+def save_elmo(
+    out: Path | str,
+    model: BidirectionalLm,
+    softmax: WordSoftmax | None = None,
+    words: Sequence[str] = (),
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model directory; an existing `out` is replaced as a whole, or stays as it was.
+
+    Args:
+        softmax: what the model was trained with, its `words` being written too; None: neither.
+        training: how it was trained.
+    """
+    state: dict[str, Tensor] = dict(model.state_dict())
+    if softmax is not None:
+        state |= {_SOFTMAX + name: tensor for name, tensor in softmax.state_dict().items()}
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32).contiguous()
+        for name, tensor in state.items()
+    }
+    config = dataclasses.replace(model.config, vocab_size=len(words) if softmax else 0)
+    with atomic_dir(out) as folder:
+        write_json(folder / CONFIG, {"model_type": config.model_type, **config.to_dict()})
+        save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
+        if softmax is not None:
+            write_text(folder / WORDS, "".join(f"{word}\n" for word in words))
+        if training is not None:
+            write_json(folder / ABOUT_TRAINING, {"task": "language model", "training": training})
+
+
+def load_elmo(path: Path | str) -> LoadedElmo:
+    """Read an ELMo: our model directory, a run's folder, or the two published files.
+
+    Raises:
+        BertineError: it is none; a file is missing or damaged, or does not fit the others; the
+            published ones need ``h5py``.
+    """
+    folder = elmo_folder(path)
+    if folder is None:
+        raise BertineError(
+            f"{path}: is no ELMo: expected {CONFIG} with model_type "
+            f"{ElmoConfig.model_type}, or its published options and weights (.hdf5)"
+        )
+    if not (folder / CONFIG).is_file():
+        files = published_files(folder)
+        assert isinstance(files, PublishedFiles)
+        return LoadedElmo(read_published(files), None, [], files.weights)
+    config = read_elmo_config(folder / CONFIG)
+    total = config.num_parameters + config.vocab_size * (config.projection_size + 1)
+    check_memory(f"{folder / CONFIG}: a model of {total:,} parameters", 4 * total)
+    with torch.device("meta"):
+        model = BidirectionalLm(config)
+        softmax = WordSoftmax(config) if config.vocab_size else None
+    source = folder / SAFETENSORS
+    tensors = {name: tensor.float() for name, tensor in read_weights(folder).items()}
+    _fill(model, {n: t for n, t in tensors.items() if not n.startswith(_SOFTMAX)}, source)
+    words: list[str] = []
+    if softmax is not None:
+        own = {n[len(_SOFTMAX) :]: t for n, t in tensors.items() if n.startswith(_SOFTMAX)}
+        _fill(softmax, own, source)
+        words = _read_words(folder / WORDS, config.vocab_size)
+    training: Any = {}
+    if (folder / ABOUT_TRAINING).is_file():
+        training = read_json_object(folder / ABOUT_TRAINING).get("training", {})
+    if not isinstance(training, dict):
+        raise BertineError(f"{folder / ABOUT_TRAINING}: training must be a JSON object")
+    return LoadedElmo(model.eval(), softmax, words, source, training)
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Put tensors into a module on the meta device.
+
+    Raises:
+        BertineError: one is missing, is too many, or has another shape or a number that is none.
+    """
+    expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    for name in sorted(expected.keys() ^ tensors.keys()):
+        what = "lacks" if name in expected else "has, but config.json does not ask for,"
+        raise BertineError(f"{source}: {what} the tensor {name}")
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != shape:
+            raise BertineError(
+                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but {CONFIG} "
+                f"asks for {list(shape)}"
+            )
+        if not tensors[name].isfinite().all():
+            raise BertineError(f"{source}: tensor {name} has numbers that are not finite")
+    module.load_state_dict(dict(tensors), assign=True)
+
+
+def _read_words(path: Path, count: int) -> list[str]:
+    """Read the words of a softmax.
+
+    Raises:
+        BertineError: the file is missing, is not UTF-8, has a word twice or another number.
+    """
+    try:
+        words = read_bounded(path, _MOST_BYTES).decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise BertineError(f"{path}: is not UTF-8 ({error.reason})") from error
+    words = words[:-1] if words[-1] == "" else words
+    if len(words) != count:
+        raise BertineError(f"{path}: has {len(words):,} words, but vocab_size is {count:,}")
+    if len(set(words)) < count:
+        raise BertineError(f"{path}: has a word twice")
+    return words
+
+
+# Folders of models whose vectors are those of words or pieces, and that are no encoders.
+
+#: The model type of a table with a vector for each piece.
+STATIC = "model2vec"
+
+
+def word_model_of(path: str | Path) -> str | None:
+    """Return the type of the word model in a folder, one of
+    :data:`bertine.core.names.WORD_MODELS`; None where there is something else, or nothing.
+
+    Raises:
+        BertineError: a ``config.json`` that cannot be read, or several published files of a kind.
+    """
+    folder = locate(path)
+    for place in (folder, folder / "model"):
+        if (place / CONFIG).is_file():
+            kind = read_json_object(place / CONFIG).get("model_type")
+            return kind if isinstance(kind, str) and kind in WORD_MODELS else None
+    if static_folder(folder) is not None:
+        return STATIC
+    return "elmo" if published_files(folder) else None
+
+
+def static_folder(folder: Path) -> Path | None:
+    """Return the folder of a table of vectors: `folder`, or the one of its model; None: there is
+    none.
+
+    Raises:
+        BertineError: a ``config.json`` or ``modules.json`` that cannot be read.
+    """
+    for place in (folder, folder / "model"):
+        if (place / CONFIG).is_file():
+            same = read_json_object(place / CONFIG).get("model_type") == STATIC
+            return place if same else None
+        if (place / MODULES).is_file() and _begins_static(read_json(place / MODULES)):
+            return place
+    return None
+
+
+def _begins_static(modules: Any) -> bool:
+    """Tell whether the first module of sentence-transformers is a table of vectors."""
+    first = modules[0] if isinstance(modules, list) and modules else None
+    return isinstance(first, dict) and str(first.get("type")).endswith(".StaticEmbedding")

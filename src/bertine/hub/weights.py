@@ -1,0 +1,556 @@
+"""What becomes of the tensors of a file in a model: loaded, dropped, missing, or unexpected."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from bertine.core.console import Shown
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object
+from bertine.core.foreign_files import open_tensors, reading_outside
+from bertine.core.names import TENSORFLOW_CONFIGS
+from bertine.core.process import check_memory
+from bertine.hub.openai_files import SHAPES, OpenAIFiles, holds_openai_files
+from bertine.hub.tensorflow.bundle import INDEX_SUFFIX
+from bertine.hub.tensorflow.checkpoint import Checkpoint, tensorflow_config
+from bertine.models.config import Config
+from bertine.models.config_file import CONFIG, ConfigFile
+from bertine.models.family import Family, family_of, read_config
+from bertine.models.heads import Model
+from bertine.models.layers import init_weights
+from bertine.models.names import WeightNames
+from bertine.models.precision import seeded
+
+# What a model directory is: transformers' kind of folder, Google's with a TensorFlow checkpoint,
+# or OpenAI's with arrays; and the configuration of each.
+
+#: The weights that transformers writes, a file or an index of its parts: what stands first is read.
+#: Google's configuration may be beside old ones.
+WEIGHTS = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+
+#: The file of transformers' that says how texts are normalized.
+TOKENIZER_SETTINGS = "tokenizer_config.json"
+
+
+def is_tensorflow(folder: Path) -> bool:
+    """Tell whether the model directory `folder` is one of Google's."""
+    if any((folder / name).exists() for name in (CONFIG, *WEIGHTS)) or not folder.is_dir():
+        return False
+    return tensorflow_config(folder) is not None or any(folder.glob("*.data-*-of-*"))
+
+
+def is_openai(folder: Path) -> bool:
+    """Tell whether the model directory `folder` is one of OpenAI's, without a configuration."""
+    return not (folder / CONFIG).exists() and has_openai_weights(folder)
+
+
+def has_openai_weights(folder: Path) -> bool:
+    """Tell whether OpenAI's arrays are the weights of `folder`: files of other kinds go first."""
+    if any((folder / name).exists() for name in WEIGHTS):
+        return False
+    return holds_openai_files(folder)
+
+
+def is_model_directory(folder: Path) -> bool:
+    """Tell whether `folder` looks like a model directory: whether it says what its model is."""
+    return (folder / CONFIG).exists() or is_tensorflow(folder) or is_openai(folder)
+
+
+def is_of_checkpoint(path: Path) -> bool:
+    """Tell whether `path` is what TensorFlow's programs take for a checkpoint: what the names of
+    its files begin with, or one of them."""
+    prefix = path.name.removesuffix(INDEX_SUFFIX).partition(".data-")[0]
+    return bool(prefix) and path.with_name(prefix + INDEX_SUFFIX).is_file()
+
+
+def settings_file(folder: Path) -> Path:
+    """Return the file of a model directory that says what its model is, for messages."""
+    if is_tensorflow(folder):
+        return tensorflow_config(folder) or folder / CONFIG
+    if is_openai(folder):
+        return folder / SHAPES
+    return folder / CONFIG
+
+
+def read_settings(folder: Path) -> ConfigFile:
+    """Read what the configuration of a model directory says.
+
+    Raises:
+        BertineError: as :func:`bertine.models.family.read_config`,
+            :meth:`bertine.hub.tensorflow.checkpoint.Checkpoint.open` and
+            :meth:`bertine.hub.openai_files.OpenAIFiles.open`.
+    """
+    if is_tensorflow(folder):
+        return Checkpoint.open(folder).settings
+    if is_openai(folder):
+        return OpenAIFiles.open(folder).settings
+    return read_config(folder / CONFIG)
+
+
+def origin_line(folder: Path, *, lowercase: bool) -> str | None:
+    """Return what is to be said of a folder of Google's or OpenAI's, in one line; else None.
+
+    Args:
+        folder: the model directory.
+        lowercase: whether its tokenizer lower-cases texts.
+    """
+    if is_openai(folder):
+        return OpenAIFiles.open(folder).line()
+    if not is_tensorflow(folder):
+        return None
+    line = Checkpoint.open(folder).line()
+    if not (folder / "vocab.txt").is_file() or (folder / TOKENIZER_SETTINGS).is_file():
+        return line
+    # The program itself asks for --do_lower_case, and warns by the published folders' names; the
+    # vocabulary says the same of all five of them and of any other.
+    case = "lower-cased, as vocab.txt has no capitals" if lowercase else "cased, as vocab.txt"
+    return f"{line}; text {case} (else: do_lower_case in a {TOKENIZER_SETTINGS})"
+
+
+# Read the weights of a model folder, whichever of the usual files they are in.
+#
+# ``model.safetensors`` or the shards that ``model.safetensors.index.json`` lists; the old
+# ``pytorch_model.bin`` or its shards, read with ``weights_only=True`` so that no code in them can
+# run; a TensorFlow checkpoint (:mod:`bertine.hub.tensorflow`) or OpenAI's arrays
+# (:mod:`bertine.hub.openai_files`), whose tensors have canonical names here.
+
+SAFETENSORS = WEIGHTS[0]
+#: The suffix of files that torch writes.
+_OLD = ".bin"
+#: Suffixes of weights that other programs write or want, to be named where there is nothing else.
+_FOREIGN = (".h5", ".msgpack", ".safetensors", _OLD, ".pt", ".pth", ".ckpt", ".onnx", ".gguf")
+
+#: torch's short names in a safetensors header -> the names people know.
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """The shape and dtype of a tensor in a weights file."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return math.prod(self.shape)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files that hold the weights of `folder`, safetensors preferred over the old file.
+
+    Raises:
+        BertineError: there are none, or the index of the shards or of a checkpoint is broken.
+    """
+    if is_tensorflow(folder):
+        return Checkpoint.open(folder).files()
+    for name in WEIGHTS:
+        if (folder / name).exists():
+            return _shards(folder / name) if name.endswith(".json") else [folder / name]
+    if has_openai_weights(folder):
+        return OpenAIFiles.open(folder).files()
+    if any(folder.glob("*.ckpt*.index")):
+        configs = " or ".join(TENSORFLOW_CONFIGS)
+        raise BertineError(
+            f"{folder}: has a TensorFlow checkpoint, which is read with the {configs} that belongs "
+            "to it, not with config.json; give that file its name back"
+        )
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in _FOREIGN)
+    unread = f"; it has {', '.join(others[:5])}, which Bertine does not read" if others else ""
+    raise BertineError(f"{folder}: has no weights; expected {' or '.join(WEIGHTS)}{unread}")
+
+
+def _shards(index: Path) -> list[Path]:
+    """Return the files that the index of a model in parts lists."""
+    places = read_json_object(index).get("weight_map")
+    names = list(places.values()) if isinstance(places, dict) else []
+    # A shard is a file of this folder: a path that leads elsewhere is not followed.
+    if not names or any(not isinstance(n, str) or Path(n).name != n for n in names):
+        raise BertineError(f"{index}: lists no shards of this folder in weight_map")
+    shards = [index.with_name(name) for name in sorted(set(names))]
+    for shard in shards:
+        if not shard.exists():
+            raise BertineError(f"{shard}: missing, but {index.name} lists it")
+    return shards
+
+
+def _read_bin(path: Path) -> dict[str, Tensor]:
+    with reading_outside(path):
+        with open(path, "rb") as handle:
+            if not handle.read(2).startswith((b"PK", b"\x80")):  # of a zip, of the older kind
+                raise ValueError("it does not begin as PyTorch's files do")
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise BertineError(
+                f"{path}: holds more than tensors, or is cut short; Bertine runs no code out of "
+                f"a weights file. Save it again as {SAFETENSORS}"
+            ) from error
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+    ):
+        raise BertineError(f"{path}: is not a dictionary of tensors by name")
+    return dict(state)
+
+
+def _tensors(
+    folder: Path, value_of: Callable[[Any, str], Value], of_tensor: Callable[[Tensor], Value]
+) -> dict[str, Value]:
+    """Read something of each tensor of `folder`, by the tensor's name in its file.
+
+    Args:
+        value_of: (an open safetensors file, name) → what is read.
+        of_tensor: the same of a tensor of the old file, which is read as a whole.
+    """
+    values: dict[str, Value] = {}
+    for path in weight_files(folder):
+        if path.suffix == _OLD:
+            values |= {name: of_tensor(tensor) for name, tensor in _read_bin(path).items()}
+            continue
+        with open_tensors(path, "pt") as file:
+            values |= {name: value_of(file, name) for name in file.keys()}  # noqa: SIM118
+    return values
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Read all tensors of `folder`, by their names in the file, on the CPU, in the file's dtypes.
+
+    They may share memory with the file or with each other: copy before writing to them.
+
+    Raises:
+        BertineError: no weights, a file cut short or damaged, or one that holds anything but
+            tensors.
+    """
+    if is_tensorflow(folder):
+        return Checkpoint.open(folder).tensors()
+    if has_openai_weights(folder):
+        return OpenAIFiles.open(folder).tensors()
+    return _tensors(folder, lambda file, name: file.get_tensor(name), lambda tensor: tensor)
+
+
+def read_facts(folder: Path) -> dict[str, TensorFacts]:
+    """Read the shapes and dtypes of all tensors of `folder`; of a safetensors file only the header
+    is read, of a TensorFlow checkpoint only the index.
+
+    Raises:
+        BertineError: as :func:`read_weights`.
+    """
+    if is_tensorflow(folder):
+        entries = Checkpoint.open(folder).entries()
+        return {name: TensorFacts(entry.shape, entry.dtype) for name, entry in entries}
+    if has_openai_weights(folder):
+        rows = OpenAIFiles.open(folder).entries()
+        return {name: TensorFacts(shape, dtype) for name, shape, dtype in rows}
+
+    def facts(file: Any, name: str) -> TensorFacts:
+        part = file.get_slice(name)
+        dtype = str(part.get_dtype())
+        return TensorFacts(tuple(part.get_shape()), _DTYPES.get(dtype, dtype))
+
+    return _tensors(
+        folder,
+        facts,
+        lambda tensor: TensorFacts(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")),
+    )
+
+
+# Compare what ``config.json`` asks for with the weights' file and the memory, before any of it is
+# built: ten million layers would be built for hours, and a matrix that is too large ends in an
+# error of the allocator, or in the end of another process.
+
+#: Bytes of a parameter in fp32; for training, its gradient and AdamW's two moments as well.
+_FP32, _TRAINED = 4, 16
+
+
+class HasShape(Protocol):
+    """A tensor, or what is known of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def check_against_weights(
+    source: Path,
+    tensors: Mapping[str, HasShape],
+    config: Config,
+    family: Family,
+    described_in: str = CONFIG,
+) -> None:
+    """Refuse a configuration whose sizes are not those of the weights.
+
+    Args:
+        source: the weights' file, for messages.
+        tensors: by their canonical names.
+        config: what config.json says.
+        family: of its type.
+        described_in: the name of that file, for messages.
+
+    Raises:
+        BertineError: there are fewer layers, or groups of them, or a size is another one.
+    """
+    names = family.names
+    for name, shape in names.sizes(config).items():
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            raise BertineError(
+                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but "
+                f"{described_in} asks for {list(shape)}"
+            )
+    places = list(names.layer_numbers(tensors))
+    for at, (name, count) in enumerate(config.layer_counts.items()):
+        there = 1 + max((place[at] for place in places), default=-1)
+        if there < count:
+            key = family.keys.key(name)
+            kind = "groups of layers" if at + 1 < len(config.layer_counts) else "layers"
+            raise BertineError(
+                f"{source}: has {there} {kind}, but {key} in {described_in} is {count}; a tensor "
+                "of every layer must be there"
+            )
+    for stack in names.above:
+        there = 1 + max((place for (place,) in names.layer_numbers(tensors, stack)), default=-1)
+        if there < (count := getattr(config, stack.count)):
+            raise BertineError(
+                f"{source}: has {there} layers {stack.canonical}, but {stack.count} in "
+                f"{described_in} is {count}; a tensor of every layer must be there"
+            )
+
+
+def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> None:
+    """Refuse a model that is larger than the memory.
+
+    Args:
+        where: the file or preset that `config` is from, for the message.
+        config: the sizes.
+        trained: whether all of its weights are to be trained, which takes four times as much.
+
+    Raises:
+        BertineError: it is.
+    """
+    count = config.num_parameters
+    doing = "to be trained " if trained else ""
+    check_memory(
+        f"{where}: a model of {count:,} parameters {doing}",
+        count * (_TRAINED if trained else _FP32),
+    )
+
+
+@dataclass(repr=False)
+class LoadReport(Shown):
+    """A report of what became of the tensors of a file, by their canonical names.
+
+    Attributes:
+        config: of the model.
+        names: of its family.
+        loaded: in the file and in the model.
+        new: in the model only: initialized at random.
+        dropped: in the file only; they belong to a part that was not asked for.
+        adopted: in a new part of the model, with values of another part of the file.
+        unexpected: in the file only, and part of nothing known. Loading refuses such a file.
+        notes: head -> what to add to its name in the lines, e.g. "6 labels".
+    """
+
+    config: Config
+    names: WeightNames
+    loaded: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return the one line that loading prints: what was loaded, and what is new or was
+        dropped."""
+        parts = [f"loaded {len(self.loaded)} tensors: {self._parts(self.loaded)}"]
+        if self.new:
+            parts.append(f"new (random): {self._parts(self.new)}")
+        if self.adopted:
+            parts.append(f"new, begun with layers of another head: {self._parts(self.adopted)}")
+        if self.dropped:
+            parts.append(f"dropped: {self._parts(self.dropped, self.notes)}")
+        return ["; ".join(parts)]
+
+    def _parts(self, names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
+        """List the parts that tensors belong to, each once, in their order: "encoder, pooler"."""
+        kinds = self.config.heads
+        titles = {"encoder": "encoder", "pooler": "pooler"}
+        titles |= {name: kind.title for name, kind in kinds.items()}
+        titles |= {title: title for title in self.names.dropped.values()}
+        held = {self.names.part_of(name) for name in names}
+        listed = [
+            title + (f" ({notes[part]})" if notes and part in notes else "")
+            for part, title in titles.items()
+            if part in held
+        ]
+        return ", ".join(listed) or "none"
+
+
+def sort_tensors(
+    source: Path,
+    tensors: dict[str, Tensor],
+    model: Model,
+    names: WeightNames,
+    renew: set[str],
+    described_in: str = CONFIG,
+) -> tuple[dict[str, Tensor], LoadReport]:
+    """Sort the tensors of a file by what becomes of them.
+
+    Args:
+        source: the file, for messages.
+        tensors: in it, by their canonical names.
+        model: on the meta device; its shapes are what is asked for.
+        names: of its family.
+        renew: heads not to be loaded.
+        described_in: the name of the file that says what the model is, for messages.
+
+    Returns:
+        The tensors to load, by the same names, and the report.
+
+    Raises:
+        BertineError: a tensor belongs to no known part, is of another shape than the model's, is
+            of whole numbers, or is missing from a part that the file holds.
+    """
+    config = model.config
+    expected = names.to_canonical(model.state_dict(), config)
+    part_of = names.part_of
+    wanted = {part_of(name) for name in expected}
+    report = LoadReport(config, names)
+    for head, kind in config.heads.items():
+        if not kind.named or head not in names.heads:
+            continue
+        output = f"{names.heads[head].output()}.weight"
+        old, now = tensors.get(output), expected.get(output)
+        if old is None:
+            continue
+        report.notes[head] = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
+        # Another number of classes over the same hidden size: a head for another task.
+        if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
+            renew = renew | ({head} if old.shape != now.shape else set())
+
+    keep: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        part = part_of(name)
+        if part is None or (part in wanted and part not in renew and name not in expected):
+            report.unexpected.append(name)
+        elif part not in wanted or part in renew:
+            report.dropped.append(name)
+        elif tensor.shape != expected[name].shape:
+            raise BertineError(
+                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {described_in} "
+                f"asks for {list(expected[name].shape)}"
+            )
+        elif not tensor.is_floating_point():
+            raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
+        elif not _is_finite(tensor):
+            raise BertineError(
+                f"{source}: tensor {name} has a number that is NaN or infinite, so the "
+                "model cannot answer; training has diverged, or the file is damaged: take an "
+                "earlier one"
+            )
+        else:
+            keep[name] = tensor
+            report.loaded.append(name)
+    if report.unexpected:
+        raise BertineError(_unexpected(source, report.unexpected, model, names, described_in))
+
+    partial = {part_of(name) for name in keep} | {"encoder"}
+    missing = [name for name in expected if name not in keep]
+    for name in missing:
+        if part_of(name) in partial:
+            count = sum(part_of(other) in partial for other in missing)
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            raise BertineError(
+                f"{source}: tensor {name} is missing{more}; {described_in} says that it must "
+                "be there"
+            )
+    for copy, held in names.tied(config).items():
+        if copy in keep and not torch.equal(keep[copy], keep[held]):
+            raise BertineError(
+                f"{source}: tensor {copy} is not the same as {held}, but {described_in} says they "
+                "are shared; a program that does not know its key may have trained them: remove it"
+            )
+    report.new = [name for name in missing if not names.is_weightless(part_of(name) or "")]
+    return keep, report
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Tell whether all numbers of a tensor are finite in fp32, as which they are computed with."""
+    values = tensor.float()
+    # One pass without a copy; a sum may overflow where no number does.
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
+def _unexpected(
+    source: Path, unexpected: list[str], model: Model, names: WeightNames, described_in: str
+) -> str:
+    listed = ", ".join(unexpected[:8])
+    listed += f" and {len(unexpected) - 8} more" if len(unexpected) > 8 else ""
+    copies = {copy for copy, _ in names.copies}
+    if not copies.isdisjoint(unexpected):
+        return f"{source}: {listed} is not tied to the word embeddings; Bertine's MLM head is"
+    title = model.config.title
+    return (
+        f"{source}: unexpected tensors: {listed}; they are not part of the {title} that "
+        f"{described_in} describes. Correct that file, or save the encoder alone with "
+        f"transformers' {family_of(model.config.model_type).class_prefix}Model"
+    )
+
+
+def adopt(
+    model: Model, tensors: Mapping[str, Tensor], names: WeightNames, report: LoadReport
+) -> None:
+    """Give new heads the layers that they begin with and that are another head's in the file
+    (:attr:`bertine.models.names.HeadNames.adopts`), as transformers does where it calls both
+    alike. The report then has them as adopted; of the head the last layer stays new."""
+    for head, module in model.heads.items():
+        of_head = names.heads[head]
+        state = module.state_dict()
+        rows = dict(of_head.rows(head))
+        for ours, theirs in of_head.adopts:
+            for kind in ("weight", "bias"):
+                name, tensor = f"{ours}.{kind}", tensors.get(f"{theirs}.{kind}")
+                canonical = rows[f"heads.{head}.{name}"]
+                if canonical not in report.new or tensor is None:
+                    continue
+                if name in state and state[name].shape == tensor.shape:
+                    state[name].copy_(tensor)
+                    report.new.remove(canonical)
+                    report.adopted.append(canonical)
+
+
+def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: int) -> None:
+    """Give `model` the loaded tensors (canonical names), and initialize the parts without."""
+    weights = names.from_canonical(tensors, model.config)
+    parts: dict[str, nn.Module] = {f"heads.{name}": head for name, head in model.heads.items()}
+    if model.backbone.pooler is not None:
+        parts["backbone.pooler"] = model.backbone.pooler
+    for name, part in parts.items():
+        if any(key.startswith(name + ".") for key in weights):
+            continue
+        if any(tensor.is_meta for tensor in (*part.parameters(), *part.buffers())):
+            part.to_empty(device="cpu")
+        with seeded(seed, "new weights", name):
+            init_weights(part, model.config.initializer_range)
+    # A copy: what was read may share memory with the file or with another tensor.
+    whole = torch.contiguous_format
+    copies = {
+        name: tensor.to(torch.float32, copy=True, memory_format=whole)
+        for name, tensor in weights.items()
+    }
+    model.load_state_dict(copies, strict=False, assign=True)
+    empty = [n for n, t in model.state_dict(keep_vars=True).items() if t.is_meta]
+    if empty:
+        raise RuntimeError(f"weights left without values: {', '.join(empty)}")

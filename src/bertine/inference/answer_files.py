@@ -1,0 +1,320 @@
+"""Answers that are being written: kept so that a killed prediction can be resumed.
+
+Beside the output ``answers.csv`` lies, while it is being made, the folder
+``.answers.csv.unfinished`` with the rows so far (``rows``) and ``journal.json``: how many rows of
+the input are answered, how many bytes of ``rows`` these are, and what all of it depends on. After
+each chunk the rows are synced first and the journal is replaced second, so whatever stands behind
+its bytes belongs to no row that counts, and is cut off when the work is resumed: no row is
+lost, and none comes twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertine.core.console import Shown, human_time, say
+from bertine.core.errors import BertineError
+from bertine.core.files import (
+    atomic_file,
+    lock_handle,
+    os_errors,
+    read_json_object,
+    sha256_file,
+    sync_path,
+    write_json,
+)
+from bertine.core.names import option
+from bertine.data.lines import TableLayout, first_numbers
+from bertine.data.parquet import is_parquet, mixed_note, write_parquet
+from bertine.data.writer import AS_READ, TableWriter, check_output
+from bertine.tasks.base import Features, cut_at
+from bertine.tasks.unknown_text import UnknownText
+
+
+class UnfinishedTable:
+    """A table of rows on their way to a file.
+
+    Attributes:
+        rows_done: of the input, whose answers were written by an earlier process.
+        counts: what that had counted.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        handle: TextIO,
+        writer: TableWriter,
+        identity: Callable[[], dict[str, Any]],
+        rows_done: int,
+        counts: dict[str, int],
+    ) -> None:
+        self._folder, self._handle, self._writer = folder, handle, writer
+        self._identity = identity
+        self._told: dict[str, Any] | None = None
+        self.rows_done, self.counts = rows_done, counts
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Write one row."""
+        self._writer.write(values)
+
+    def commit(self, rows: int, counts: dict[str, int]) -> None:
+        """Make what was written durable.
+
+        Args:
+            rows: of the input, answered so far.
+            counts: whole numbers that the next process goes on from.
+        """
+        self._handle.flush()
+        os.fsync(self._handle.fileno())
+        if self._told is None:
+            self._told = _as_json(self._identity())
+        write_json(
+            self._folder / "journal.json",
+            {
+                "format": 1,
+                "rows": rows,
+                "bytes": self._handle.buffer.tell(),
+                "counts": counts,
+                "of": self._told,
+            },
+        )
+
+
+@contextlib.contextmanager
+def unfinished_table(
+    output: Path,
+    layout: TableLayout,
+    columns: Sequence[str],
+    identity: Callable[[], dict[str, Any]],
+    *,
+    resume: bool,
+) -> Iterator[UnfinishedTable]:
+    """Open an :class:`UnfinishedTable` that becomes `output` in the end, whole; Parquet by its
+    name.
+
+    On an exception its folder stays if a chunk was committed, else nothing stays.
+
+    Args:
+        output: a file that is there or not; what is there is replaced in the end.
+        layout, columns: of the rows.
+        identity: what the rows depend on, by name; of JSON's types. Asked for once, and only when
+            there is something to commit or to compare.
+        resume: go on from what an earlier process has left. None left: begin.
+
+    Raises:
+        BertineError: the name is one that is not written, another process is at it, or what is
+            left is of another input, model, precision or setting.
+    """
+    check_output(output)
+    target = Path(os.path.realpath(output))
+    folder = target.with_name(f".{target.name}.unfinished")
+    with os_errors(output, "writing it"), contextlib.ExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        _lock(folder, output, stack)
+        journal = folder / "journal.json"
+        # A process that ends just after its rows have become the output leaves the journal alone.
+        there = resume and journal.exists() and (folder / "rows").exists()
+        left = _read_journal(journal) if there else None
+        if left is not None:
+            _compare(output, left["of"], _as_json(identity()))
+        elif journal.exists():
+            if not resume:
+                say(f"{output}: rows that an earlier process has left are dropped")
+            journal.unlink()
+        handle = stack.enter_context(
+            open(
+                folder / "rows",
+                "r+" if left else "w",
+                encoding="utf-8",
+                newline="",
+                errors=None if is_parquet(output) else AS_READ,
+            )
+        )
+        if left is not None:
+            if handle.seek(0, os.SEEK_END) < left["bytes"]:
+                raise BertineError(f"{folder}: is damaged (rows are missing); predict anew")
+            handle.truncate(left["bytes"])
+            handle.seek(left["bytes"])
+        try:
+            yield UnfinishedTable(
+                folder,
+                handle,
+                TableWriter(handle, layout, columns, header=left is None),
+                identity,
+                left["rows"] if left else 0,
+                left["counts"] if left else {},
+            )
+            handle.flush()
+            os.fsync(handle.fileno())
+            if is_parquet(output):
+                with atomic_file(output) as temporary:
+                    mixed = write_parquet(folder / "rows", temporary, columns)
+                if mixed:
+                    say(mixed_note(output, mixed))
+            else:
+                os.replace(folder / "rows", target)
+                sync_path(target.parent)
+        except BaseException:
+            if journal.exists():
+                say(
+                    f"{output}: the rows answered so far are kept; {option('resume', True)} goes on"
+                )
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def input_identity(path: str | Path) -> dict[str, Any]:
+    """Identify a file by its size and a hash of all of it, which takes far less time than
+    answers."""
+    with os_errors(path, "reading it"):
+        size = Path(path).stat().st_size
+    return {"bytes": size, "sha256": sha256_file(path)}
+
+
+def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
+    """Lock it until the process ends or the stack is left, whichever is first."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    stack.callback(os.close, lock)
+    lock_handle(
+        lock, f"{output}: another process is writing it; wait for it, or choose another output"
+    )
+
+
+def _read_journal(file: Path) -> dict[str, Any]:
+    """Read what an earlier process has committed.
+
+    Raises:
+        BertineError: the file is damaged.
+    """
+    journal = read_json_object(file, lenient=True)
+    whole = (
+        isinstance(journal.get("of"), dict)
+        and isinstance(journal.get("counts"), dict)
+        and all(type(journal.get(key)) is int and journal[key] >= 0 for key in ("bytes", "rows"))
+    )
+    if not whole:
+        raise BertineError(f"{file}: damaged; leave out {option('resume', True)} to begin anew")
+    return journal
+
+
+def _as_json(value: dict[str, Any]) -> dict[str, Any]:
+    """Return it as it is when it has been written and read: tuples are lists."""
+    read: dict[str, Any] = json.loads(json.dumps(value))
+    return read
+
+
+def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    other = [
+        f"{name} ({before[name]})" if isinstance(before.get(name), str) else name
+        for name in now
+        if before.get(name) != now[name]
+    ]
+    if other:
+        raise BertineError(
+            f"{output}: cannot be resumed, because it was begun with another "
+            f"{' and another '.join(other)}; leave out {option('resume', True)} to begin anew"
+        )
+
+
+# Counts and warnings of a model's pass over a file of texts.
+
+#: Lines of empty texts that are kept, to be named.
+_LINES = 100
+
+
+@dataclass(repr=False)
+class TextReport(Shown):
+    """The counts of every verb over a file of texts.
+
+    Attributes:
+        rows: of the file that the model has seen.
+        cut: rows of which something was longer than the model's maximum length.
+        pieces_lost: pieces cut off from them.
+        empty: rows without any text.
+        half_empty: pairs that lack one of their texts; they were computed all the same.
+        abstained: rows whose answer was left open.
+        seconds: of wall time.
+        max_length: of what is cut, in pieces.
+        cut_texts: what is cut: the texts, or of spans the questions.
+        unit: what lengths are counted in, "piece" or "word".
+        unknown: counts what the vocabulary does not know; None: nothing does.
+        notes: what was mended in the input.
+        of_empty: what empty texts have, or how they are treated.
+    """
+
+    rows: int = 0
+    cut: int = 0
+    pieces_lost: int = 0
+    empty: int = 0
+    half_empty: int = 0
+    abstained: int = 0
+    seconds: float = 0.0
+    max_length: int = 0
+    cut_texts: str = "texts"
+    unit: str = "piece"
+    unknown: UnknownText | None = None
+    notes: list[str] = field(default_factory=list)
+    of_empty: str = "have no answer"
+    empty_lines: list[int] = field(default_factory=list)
+
+    def count_empty(self, lines: Iterable[int]) -> None:
+        """Count the rows without any text, which stand in these lines."""
+        numbers = list(lines)
+        self.empty += len(numbers)
+        self.empty_lines += numbers[: _LINES - len(self.empty_lines)]
+
+    def count(
+        self,
+        rows: int,
+        features: Sequence[Features],
+        texts: Sequence[str | Sequence[str]] = (),
+        lines: Iterable[int] | None = None,
+    ) -> None:
+        """Count so many rows, of which `features` were made, one or more of each, and their
+        `texts`, which stand in `lines`."""
+        self.rows += rows
+        # The choices of one row are features of their own.
+        self.cut += len({feature.row for feature in features if feature.num_truncated})
+        self.pieces_lost += sum(feature.num_truncated for feature in features)
+        if self.unknown is not None:
+            self.unknown.count(features, texts, lines)
+
+    def warnings(self) -> list[str]:
+        """Return a line each for what is unknown, what was cut and what is empty, then the
+        notes."""
+        lines = [] if self.unknown is None else self.unknown.lines_for_answers()
+        if self.cut:
+            lines.append(
+                f"{self.cut} of {self.rows} "
+                + cut_at(self.max_length, self.pieces_lost, self.cut_texts, self.unit)
+            )
+        if self.empty:
+            what = "line" if self.empty == 1 else "lines"
+            where = ""
+            if self.empty_lines:
+                where = f" ({first_numbers(self.empty_lines, self.empty, what)})"
+            lines.append(f"{self.empty} of {self.rows} texts are empty{where} and {self.of_empty}")
+        if self.half_empty:
+            lines.append(f"{self.half_empty} of {self.rows} pairs lack one of their texts")
+        if self.abstained:
+            share = self.abstained / max(1, self.rows)
+            lines.append(
+                f"{self.abstained} of {self.rows} have no answer ({share:.1%}): the probability of "
+                "the best one is too low"
+            )
+        return lines + self.notes
+
+
+def pace(count: int, seconds: float, unit: str = "") -> str:
+    """Return "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
+    rate = count / seconds if seconds else 0.0
+    return f"in {human_time(seconds)} ({rate:.0f} {unit + ' ' if unit else ''}a second)"

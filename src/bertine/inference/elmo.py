@@ -1,0 +1,450 @@
+"""A corpus as the words of sentences, read in both directions.
+
+Shape legend: W words of the corpus with one mark for each sentence; B rows, T places of a window.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertine.core.console import Shown, counted
+from bertine.core.errors import BertineError
+from bertine.core.names import WordSplitting, option
+from bertine.data.entities import Sentences, split_words
+from bertine.families.elmo import (
+    BEGIN,
+    DIRECTIONS,
+    END,
+    BidirectionalLm,
+    LstmStates,
+    WordSoftmax,
+    character_ids,
+    is_cut,
+)
+from bertine.families.elmo import UNKNOWN as UNKNOWN
+from bertine.hub.elmo_files import load_elmo
+from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.inference.word_states import (
+    WordStates,
+    save_states,
+    states_are_whole,
+    word_starts,
+)
+from bertine.models.precision import autocast, resolve_device, resolve_precision
+from bertine.options.inference import EvaluateOptions
+from bertine.tasks.answer import WorstExample
+from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.sentences import iter_sentences
+
+#: The first words of every vocabulary, as published.
+SPECIAL = (BEGIN, END, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class WordCorpus:
+    """The sentences of a corpus, in their order.
+
+    Attributes:
+        types: the different words.
+        words: int32, of all sentences one after the other, indices of `types`.
+        ends: int64, where each sentence ends in `words`.
+        documents: int64, how many sentences there are up to the end of each document.
+        notes: what was mended or left out.
+    """
+
+    types: list[str]
+    words: np.ndarray
+    ends: np.ndarray
+    documents: np.ndarray
+    notes: list[str]
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of all words and where sentences and documents end."""
+        digest = hashlib.sha256("\n".join(self.types).encode("utf-8", "replace"))
+        for part in (self.words, self.ends, self.documents):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    @property
+    def num_targets(self) -> int:
+        """W: every word is a target, and the end of every sentence."""
+        return len(self.words) + len(self.ends)
+
+
+def read_words(corpus: Corpus, splitting: WordSplitting, language: str = "en") -> WordCorpus:
+    """Read a corpus: with "spaces" each line is a sentence and words stand between spaces; with
+    "punctuation" documents are divided into sentences, and these into words.
+
+    Raises:
+        BertineError: what reading the corpus raises; it has no words.
+    """
+    number: dict[str, int] = {}
+    words, ends, documents = array("i"), array("q"), array("q")
+    for document in corpus:
+        for sentence in _sentences(document.text, splitting, language):
+            if sentence:
+                words.extend(number.setdefault(word, len(number)) for word in sentence)
+                ends.append(len(words))
+        documents.append(len(ends))
+    if not len(words):
+        raise corpus.no_text()
+    return WordCorpus(
+        list(number),
+        np.array(words, dtype=np.int32),
+        np.array(ends, dtype=np.int64),
+        np.array(documents, dtype=np.int64),
+        corpus.stats.lines()[1:],
+    )
+
+
+def _sentences(text: str, splitting: WordSplitting, language: str) -> Iterator[list[str]]:
+    # A mark that stands in the text itself would be read as the end of a sentence.
+    if splitting == "spaces":
+        for line in text.split("\n"):
+            yield [word for word in line.split() if word not in SPECIAL]
+        return
+    for sentence in iter_sentences(text, language):
+        yield [sentence[begin:end] for begin, end in split_words(sentence)]
+
+
+def vocabulary_of(corpus: WordCorpus, min_count: int, most: int | None) -> list[str]:
+    """Return the words of a softmax: the three marks, then by how often they are there, as sampling
+    wants them.
+
+    Args:
+        min_count: rarer words are left out.
+        most: words at the most, the marks among them; None: all.
+
+    Raises:
+        BertineError: no word is left.
+    """
+    counts = np.bincount(corpus.words, minlength=len(corpus.types))
+    order = sorted(np.flatnonzero(counts >= min_count), key=lambda at: (-counts[at], at))
+    kept = order if most is None else order[: max(0, most - len(SPECIAL))]
+    if not kept:
+        raise BertineError(
+            f"no word is there {min_count} times, so the vocabulary is empty; lower min_count or "
+            "give more text"
+        )
+    return [*SPECIAL, *(corpus.types[at] for at in kept)]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A step's words, for one direction.
+
+    Attributes:
+        inputs: int64 [T, B], indices of a corpus's types; -1 the begin of a sentence, -2 its end.
+        targets: int64 [T, B], ids of the vocabulary.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+def stream_of(
+    corpus: WordCorpus, ids: np.ndarray, sentences: np.ndarray, direction: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lay sentences end to end in one direction.
+
+    Args:
+        ids: int64, the id of each type of the corpus.
+        sentences: int64, their numbers in the order to read.
+
+    Returns:
+        Inputs (types; -1 and -2 the ends of sentences) and targets (ids), int64 [W] of these
+        sentences.
+    """
+    starts = np.concatenate([[0], corpus.ends[:-1]])
+    forward = direction == "forward"
+    lengths = corpus.ends[sentences] - starts[sentences]
+    # Each sentence takes its words and one place: the mark it begins with as it is read.
+    offsets = np.concatenate([[0], np.cumsum(lengths + 1)])
+    inputs = np.empty(offsets[-1], dtype=np.int64)
+    targets = np.empty(offsets[-1], dtype=np.int64)
+    owner = np.repeat(np.arange(len(sentences)), lengths + 1)
+    place = np.arange(offsets[-1]) - offsets[:-1][owner]
+    first = starts[sentences][owner]
+    last = first + lengths[owner] - 1
+
+    def word(at: np.ndarray) -> np.ndarray:
+        inside = (at >= 0) & (at < lengths[owner])
+        where = first + at if forward else last - at
+        return np.where(inside, corpus.words[np.where(inside, where, 0)], -3)
+
+    inputs[:] = np.where(place == 0, -1 if forward else -2, word(place - 1))
+    following = word(place)
+    end = SPECIAL.index(END if forward else BEGIN)
+    targets[:] = np.where(following == -3, end, ids[np.maximum(following, 0)])
+    return inputs, targets
+
+
+def rows_of(length: int, rows: int) -> list[tuple[int, int]]:
+    """Divide a stream into about equal rows, longer ones first; begin and end of each."""
+    parts = [len(part) for part in np.array_split(np.arange(length), min(rows, length))]
+    return list(pairwise(np.concatenate([[0], np.cumsum(parts)]).tolist()))
+
+
+# Perplexity of text, forwards and backwards, by the full softmax.
+#
+# Shape legend: N words of a window, T places of it; P width of a state.
+
+#: Rows that text is read in at once, and places of a window; every word counts once.
+_ROWS, _WINDOW = 16, 64
+#: Places that the full softmax scores at once: logits of a large vocabulary take much memory.
+_SCORED = 512
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How well text was foretold, each direction by itself.
+
+    Attributes:
+        forward, backward: mean losses of a word, in nats.
+        words: targets of a direction, the ends of sentences among them.
+        unknown: the share of the words that the vocabulary does not have.
+    """
+
+    forward: float
+    backward: float
+    words: int
+    unknown: float
+
+    def scores(self) -> dict[str, float]:
+        """Return losses and perplexities; the mean of both is that of the losses."""
+        both = (self.forward + self.backward) / 2
+        return {
+            "forward_loss": self.forward,
+            "backward_loss": self.backward,
+            "perplexity": float(np.exp(both)),
+            "forward_perplexity": float(np.exp(self.forward)),
+            "backward_perplexity": float(np.exp(self.backward)),
+        }
+
+
+def full_loss_of(softmax: WordSoftmax, states: Tensor, targets: Tensor) -> float:
+    """Return the sum of the losses of all places, some of them at a time."""
+    return sum(
+        float(softmax.full_loss(x, y))
+        for x, y in zip(states.split(_SCORED), targets.split(_SCORED), strict=True)
+    )
+
+
+def encoded_words(
+    model: BidirectionalLm, types: Sequence[str], windows: Mapping[str, Windows]
+) -> dict[str, Tensor]:
+    """Return the words of each direction's window, fp32 [N, P]; each is computed once.
+
+    Args:
+        types: words by their numbers in the corpus.
+    """
+    device = next(model.parameters()).device
+    flat = [windows[direction].inputs.ravel() for direction in DIRECTIONS]
+    distinct, which = np.unique(np.concatenate(flat), return_inverse=True)
+    names = [BEGIN if at == -1 else END if at == -2 else types[at] for at in distinct.tolist()]
+    ids = torch.from_numpy(character_ids(names, model.config.max_characters))
+    words = model.words(ids.to(device)).float()
+    where = torch.from_numpy(which).to(device)
+    first, second = words.index_select(0, where).split([len(part) for part in flat])
+    return {DIRECTIONS[0]: first, DIRECTIONS[1]: second}
+
+
+@torch.no_grad()
+def perplexity(
+    model: BidirectionalLm,
+    softmax: WordSoftmax,
+    vocabulary: Sequence[str],
+    corpus: WordCorpus,
+    dtype: torch.dtype = torch.float32,
+) -> Perplexity:
+    """Score the text of a corpus, sentences in their order and the state carried on; words that the
+    vocabulary does not have count as ``<UNK>``.
+
+    Args:
+        vocabulary: of the softmax.
+        dtype: to compute in.
+    """
+    device = next(model.parameters()).device
+    known = {word: at for at, word in enumerate(vocabulary)}
+    unknown = known[UNKNOWN]
+    ids = np.array([known.get(word, unknown) for word in corpus.types], dtype=np.int64)
+    sentences = np.arange(len(corpus.ends))
+    streams = {name: stream_of(corpus, ids, sentences, name) for name in DIRECTIONS}
+    # A row for about every window, so that few words are read without what stands before them.
+    rows = rows_of(corpus.num_targets, min(_ROWS, max(1, corpus.num_targets // (4 * _WINDOW))))
+    longest = rows[0][1] - rows[0][0]
+    states = {name: LstmStates.zero(model.config, len(rows), device) for name in DIRECTIONS}
+    totals = dict.fromkeys(DIRECTIONS, 0.0)
+    was_training = model.training
+    model.eval()
+    for begin in range(0, longest, _WINDOW):
+        places = [
+            np.array([low + at for low, high in rows if low + at < high])
+            for at in range(begin, min(begin + _WINDOW, longest))
+        ]
+        sizes = [len(part) for part in places]
+        flat = np.concatenate(places)
+        windows = {
+            name: Windows(inputs[flat], targets[flat])
+            for name, (inputs, targets) in streams.items()
+        }
+        with autocast(dtype, device):
+            words = encoded_words(model, corpus.types, windows)
+            for name in DIRECTIONS:
+                outputs, states[name] = model.read(name, words[name], sizes, states[name])
+                targets = torch.from_numpy(windows[name].targets).to(device)
+                totals[name] += full_loss_of(softmax, outputs[-1], targets)
+    model.train(was_training)
+    count = corpus.num_targets
+    share = float((ids[corpus.words] == SPECIAL.index(UNKNOWN)).mean())
+    return Perplexity(totals["forward"] / count, totals["backward"] / count, count, share)
+
+
+# The perplexity of an ELMo's two language models on held-out text.
+
+#: What may be said of how text is read, and where and in what is computed.
+_TAKEN = {"text_columns", "quotes", "strict", "device", "precision"}
+
+
+@dataclass(repr=False)
+class BothWaysReport(Shown):
+    """The scores of :func:`evaluate_text`: a :class:`~bertine.tasks.report.EvaluationReport`.
+
+    Attributes:
+        scored: of all words.
+        vocabulary: words of the softmax.
+        source: the text.
+        notes: what was mended or left out.
+        worst: empty; the text has no labels.
+    """
+
+    scored: Perplexity
+    vocabulary: int
+    source: str
+    notes: list[str] = field(default_factory=list)
+    worst: list[WorstExample] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Losses of a word in nats and perplexities, of both directions and of each."""
+        return self.scored.scores()
+
+    @property
+    def collapsed(self) -> bool:
+        """Not judged here."""
+        return False
+
+    def lines(self) -> list[str]:
+        """Return the scores for people."""
+        scores = self.metrics
+        return [
+            f"{self.scored.words:,} words and ends of sentences of {self.source}, "
+            f"{self.scored.unknown:.1%} of the words not among the {self.vocabulary:,} of the "
+            "softmax",
+            f"perplexity {scores['perplexity']:.2f}: forwards {scores['forward_perplexity']:.2f}, "
+            f"backwards {scores['backward_perplexity']:.2f}",
+            *self.notes,
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "source": self.source,
+            **self.metrics,
+            "words": self.scored.words,
+            "unknown": self.scored.unknown,
+            "notes": self.notes,
+        }
+
+
+def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions) -> BothWaysReport:
+    """Score an ELMo that was trained here on a corpus, by its full softmax: sentences in their
+    order, the state carried from one to the next. Words are found as in its training.
+
+    Raises:
+        BertineError: it has no softmax, as published ones have none; what reading the text raises;
+            an option that is about labelled examples.
+    """
+    loaded = load_elmo(model)
+    if loaded.softmax is None:
+        raise BertineError(
+            f"{model}: has no softmax, as published ELMos have none, so it foretells no words; "
+            "train one on (bertine pretrain-elmo)"
+        )
+    for name in options.changed().keys() - _TAKEN:
+        raise BertineError(f"{option(name)} is for labelled examples, and an ELMo reads text")
+    columns = options.text_columns
+    if columns is not None and not isinstance(columns, str):
+        if len(columns) != 1:
+            raise BertineError(f"an ELMo reads one column of text, not {len(columns)}")
+        columns = columns[0]
+    where = resolve_device(options.device)
+    # As held-out text is scored along the way, so that both are the same number.
+    dtype = resolve_precision("fp32" if options.precision == "auto" else options.precision, where)
+    corpus = Corpus(data, text_column=columns, quotes=options.quotes, strict=options.strict)
+    corpus.check_options()
+    language = loaded.training.get("language")
+    text = read_words(
+        corpus,
+        loaded.model.config.word_splitting,
+        language if isinstance(language, str) else "en",
+    )
+    scored = perplexity(loaded.model.to(where), loaded.softmax.to(where), loaded.words, text, dtype)
+    return BothWaysReport(scored, len(loaded.words), str(data), text.notes)
+
+
+# All layers of an ELMo for every word, computed once and kept on disk as those of an encoder are
+# (:mod:`bertine.inference.word_states`): ``layer_0`` is the word by itself.
+
+#: Version of what is in the files; another one is another hash.
+_FORMAT = 1
+#: Sentences whose states are in memory in fp32 at once.
+_SENTENCES = 256
+
+
+def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str) -> WordStates:
+    """Return the layers of the words of `sentences`, each sentence read from a state of 0: from the
+    file in `folder`, else computed and kept. Words that are longer than what is read of them are
+    counted in the notes of `sentences`.
+
+    Raises:
+        BertineError: a number does not fit into 16 bits; the file cannot be written.
+    """
+    config = embedder.elmo.config
+    starts = word_starts(sentences)
+    digest = hashlib.sha256()
+    digest.update(repr((_FORMAT, embedder.precision, *embedder.fingerprints())).encode())
+    for item in sentences.items:
+        digest.update(repr(item.words).encode("utf-8", "surrogatepass"))
+    key = digest.hexdigest()
+    cut = sum(
+        is_cut(word, config.max_characters) for item in sentences.items for word in item.words
+    )
+    if cut:
+        sentences.note(f"{sentences.source}: of {counted(cut, 'word')} only the beginning was read")
+    path = Path(folder) / f"states-{key[:24]}.safetensors"
+    num_layers = config.num_hidden_layers + 1
+    if states_are_whole(path, key, num_layers):
+        return WordStates(path, starts, True)
+    layers = [
+        torch.zeros(int(starts[-1]), config.width, dtype=torch.float16) for _ in range(num_layers)
+    ]
+    items = sentences.items
+    for begin in range(0, len(items), _SENTENCES):
+        chosen = items[begin : begin + _SENTENCES]
+        states = embedder.layers([item.words for item in chosen])
+        for row, state in enumerate(states, begin):
+            for layer, of_layer in enumerate(torch.from_numpy(state).unbind(1)):
+                layers[layer][int(starts[row]) : int(starts[row + 1])] = of_layer.half()
+    save_states(path, key, layers)
+    return WordStates(path, starts, False)

@@ -1,1 +1,0 @@
-"""What an ELMo says of text: the layers of tagged words, and perplexity."""

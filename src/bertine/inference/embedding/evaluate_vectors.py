@@ -1,0 +1,323 @@
+"""Score the vectors of a model on a file of pairs of texts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+
+from bertine.core.console import counted, say
+from bertine.core.errors import BertineError
+from bertine.core.files import os_errors
+from bertine.core.names import PairKind, option
+from bertine.core.scores import correlation_interval
+from bertine.data.examples import find_splits
+from bertine.data.in_memory import Data, GivenTable, Source
+from bertine.data.text_pairs import KINDS, USUAL_PAIRS, PairRows
+from bertine.hub.elmo_files import static_folder
+from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
+from bertine.inference.embedding.index import NearestRows, search_all
+from bertine.inference.embedding.other_embedders import open_embedder
+from bertine.inference.rows import text_progress
+from bertine.models.config_file import MODULES
+from bertine.options.inference import EvaluateOptions
+from bertine.tasks.base import Features, text_number
+from bertine.tasks.report import TaskReport, regression_scores
+
+# The scores of vectors on pairs of texts.
+
+#: What is not a share of 1.
+_PLAIN = ("pearson", "spearman")
+
+
+@dataclass(repr=False, kw_only=True)
+class SimilarityReport(TaskReport):
+    """The scores of a model's vectors.
+
+    Attributes:
+        num_examples: pairs with a score, or queries.
+        num_texts: of queries, the texts that are searched; 0 of pairs with a score.
+        metrics: ``spearman`` and ``pearson`` of cosines and scores; or ``ndcg@10``, ``mrr@10`` and
+            ``recall@1``, ``@10`` and ``@100``.
+    """
+
+    facts: ClassVar[tuple[str, ...]] = ("num_examples", "num_texts", "metrics")
+
+    num_examples: int = 0
+    num_texts: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def collapsed(self) -> bool:
+        """False: what a search finds is never the same for all."""
+        return False
+
+    def lines(self) -> list[str]:
+        """Return what a person reads in the terminal."""
+        size = counted(self.num_examples, "pair")
+        if self.num_texts:
+            size = f"{self.num_examples:,} queries, {counted(self.num_texts, 'text')} to find"
+        lines = [self.headline(size, self.metrics, _PLAIN)]
+        if "spearman" in self.metrics and self.num_examples > 3:
+            low, high = correlation_interval(self.metrics["spearman"], self.num_examples)
+            lines.append(f"95% interval of spearman: {low:.4f} to {high:.4f}")
+        return [*lines, *self.notes]
+
+
+# Score vectors: by the order of cosines, and by what a search finds.
+#
+# Both take chunks of pairs of texts, so that of any number of them only vectors on disk and some
+# numbers for each are kept.
+#
+# Shape legend: N texts, D numbers of a vector, Q queries.
+
+#: Chunks of pairs: the first texts, the second ones, and the scores (empty: none).
+Chunks = Iterable[tuple[list[Features], list[Features], list[float]]]
+#: How far a search goes, and the places that are scored.
+_TOP, _PLACES = 100, 10
+#: Queries that are searched for at once.
+_QUERIES = 256
+
+
+def score_order(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
+    """Compute the correlations of the cosines of pairs with their scores.
+
+    Raises:
+        BertineError: there are no pairs.
+    """
+    cosines: list[np.ndarray] = []
+    truth: list[np.ndarray] = []
+    for firsts, seconds, scores in chunks:
+        vectors = unit(embedder.run([*firsts, *seconds]))
+        cosines.append((vectors[: len(firsts)] * vectors[len(firsts) :]).sum(1))
+        truth.append(np.array(scores))
+    if not cosines:
+        raise BertineError("there are no pairs to evaluate on")
+    found = regression_scores(np.concatenate(truth).tolist(), np.concatenate(cosines).tolist())
+    metrics = {name: found[name] for name in ("spearman", "pearson")}
+    return SimilarityReport(num_examples=sum(map(len, truth)), metrics=metrics)
+
+
+def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
+    """Compute how well each first text finds its second ones among all different second texts.
+
+    nDCG@10 with one grade (Järvelin and Kekäläinen 2002), the mean of 1 over the place of the first
+    right one among ten (MRR@10), and the share of the right ones among the first 1, 10 and 100
+    (recall). The query's own text is not found by itself.
+
+    Raises:
+        BertineError: there are no pairs.
+    """
+    width = embedder.dimensions
+    with (
+        os_errors(tempfile.gettempdir(), "writing vectors there"),
+        tempfile.TemporaryFile() as asked,
+        tempfile.TemporaryFile() as searched,
+    ):
+        queries, texts = _Distinct(asked), _Distinct(searched)
+        right: list[tuple[int, int]] = []
+        for firsts, seconds, _ in chunks:
+            ours, theirs = queries.add(firsts, embedder), texts.add(seconds, embedder)
+            right += zip(ours, theirs, strict=True)
+        if not right:
+            raise BertineError("there are no queries to evaluate on")
+        wanted: list[set[int]] = [set() for _ in queries.numbers]
+        for query, text in right:
+            wanted[query].add(text)
+        corpus, total = texts.vectors(width), np.zeros(5)
+        own = [texts.numbers.get(number, -1) for number in queries.numbers]
+        asking = queries.vectors(width)
+        for start in range(0, len(wanted), _QUERIES):
+            part = asking[start : start + _QUERIES]
+            nearest = NearestRows(len(part), _TOP + 1)
+            search_all(nearest, np.ascontiguousarray(part), corpus)
+            for at, rows in enumerate(nearest.rows):
+                needed = wanted[start + at]
+                # A query that stands among the texts finds itself first, unless that is wanted.
+                itself = own[start + at]
+                skipped = {itself} - needed
+                hits = [row in needed for row in rows.tolist() if row not in skipped][:_TOP]
+                total += _scores(hits, len(needed))
+    names = ("ndcg@10", "mrr@10", "recall@1", "recall@10", "recall@100")
+    means = dict(zip(names, (total / len(wanted)).tolist(), strict=True))
+    return SimilarityReport(num_examples=len(wanted), num_texts=len(texts.numbers), metrics=means)
+
+
+def _scores(hits: list[bool], wanted: int) -> np.ndarray:
+    """Return nDCG, reciprocal rank and three recalls of a query; `hits` says of each place whether
+    what is found there is right, `wanted` how many right ones there are."""
+    places = 1 / np.log2(np.arange(2, _PLACES + 2))
+    first = np.array(hits[:_PLACES], dtype=bool)
+    gain = places[: len(first)][first].sum() / places[:wanted].sum()
+    ranks = np.flatnonzero(first)
+    reciprocal = 1 / (ranks[0] + 1) if len(ranks) else 0.0
+    return np.array([gain, reciprocal, *(sum(hits[:n]) / wanted for n in (1, 10, _TOP))])
+
+
+class _Distinct:
+    """Different texts and their vectors, which go into a file as they come."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.numbers: dict[int, int] = {}
+
+    def add(self, texts: list[Features], embedder: Embedder) -> list[int]:
+        """Return the place of each text among the different ones."""
+        places, new = [], []
+        for text in texts:
+            number = text_number(text)
+            if number not in self.numbers:
+                self.numbers[number] = len(self.numbers)
+                new.append(text)
+            places.append(self.numbers[number])
+        if new:
+            self._file.write(unit(embedder.run(new)).tobytes())
+        return places
+
+    def vectors(self, width: int) -> np.ndarray:
+        """Return all vectors, fp32 [N, width], of the file."""
+        self._file.flush()
+        return np.memmap(self._file, np.float32, "r", shape=(len(self.numbers), width))
+
+
+_CHUNK = 1024
+#: Kinds of rows that vectors are scored on.
+JUDGED: tuple[PairKind, ...] = ("pairs", "scores")
+#: Options of models that answer.
+_OF_ANSWERS = (
+    *("worst", "baselines", "probability_columns", "word_column", "tag_column"),
+    *("coverage", "cost_matrix"),
+)
+
+
+def gives_vectors(model: object) -> bool:
+    """Tell whether `model` is an embedder, or a directory of sentence-transformers or of static
+    vectors."""
+    if isinstance(model, Embedder):
+        return True
+    if not isinstance(model, str | Path):
+        return False
+    folder = Path(model)
+    run = (folder / "run.json").is_file()
+    if static_folder(folder) is not None:
+        return True
+    return (folder / "model" / MODULES if run else folder / MODULES).is_file()
+
+
+def evaluate_vectors(
+    model: Embedder | Path | str,
+    data: Data,
+    options: EvaluateOptions,
+    *,
+    show_progress: bool = True,
+) -> SimilarityReport:
+    """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs
+    of a text and its match by what a search for the first finds among all second ones.
+
+    Raises:
+        BertineError: no such model or file, or one that has no pairs.
+    """
+    for name in _OF_ANSWERS:
+        if getattr(options, name):
+            raise BertineError(f"{option(name)} is not for models that give vectors; leave it out")
+    rows = rows_to_score(data, options)
+    if isinstance(model, Embedder) and options.dimensions is not None:
+        raise BertineError(f"a loaded model keeps its vectors; load it with {option('dimensions')}")
+    embedder = open_embedder(
+        model,
+        dimensions=options.dimensions,
+        device=options.device,
+        precision=options.precision,
+    )
+    report = score_rows(embedder, rows, show_progress=show_progress)
+    report.notes += rows.notes()
+    return report
+
+
+def rows_to_score(data: Data, options: EvaluateOptions) -> PairRows:
+    """Return the rows of the validation (else test) file of a folder, or of a file or a table.
+
+    Raises:
+        BertineError: no such file.
+    """
+    return PairRows(
+        evaluated_part(data),
+        format=options.format,
+        quotes=options.quotes,
+        strict=options.strict,
+        asked={"text_columns": options.text_columns, "label_column": options.label_column},
+    )
+
+
+def holds_text_pairs(data: Data, options: EvaluateOptions) -> bool:
+    """Tell whether `data` are pairs of texts by the names of their columns, or those that the
+    options give."""
+    try:
+        columns = rows_to_score(data, options).open_columns()
+    except BertineError:
+        return False
+    named = columns.texts in USUAL_PAIRS or bool(options.text_columns)
+    return columns.kind == "scores" or (columns.kind == "pairs" and named)
+
+
+def evaluated_part(data: Data) -> Source:
+    """Return the validation (else test) file of a folder; a file or a table as it is."""
+    if isinstance(data, GivenTable):
+        return data
+    parts = find_splits(data)
+    part = parts.validation or parts.test or parts.train
+    if part is None:
+        raise BertineError(f"{data}: has no file to evaluate on")
+    return part
+
+
+def score_rows(
+    embedder: Embedder, rows: PairRows, *, show_progress: bool = True
+) -> SimilarityReport:
+    """Score the vectors of `embedder` on the rows of a table, and say what they are.
+
+    Raises:
+        BertineError: they are no pairs.
+    """
+    columns, source = rows.open_columns(), str(rows.source)
+    if columns.kind not in JUDGED:
+        raise BertineError(
+            f"{source}: vectors are scored on pairs of texts, with a score or without; these are "
+            f"{KINDS[columns.kind]}"
+        )
+    say(columns.line(source))
+    cut, unknown = 0, unknown_text(embedder)
+    with text_progress("evaluate", rows.source, show=show_progress) as advance:
+
+        def chunks() -> Iterator[tuple[list[Features], list[Features], list[float]]]:
+            nonlocal cut
+            listed = iter(rows)
+            while part := list(islice(listed, _CHUNK)):
+                texts_of = [[row.texts[n] for row in part] for n in (0, 1)]
+                both = [embedder.features(texts) for texts in texts_of]
+                if unknown is not None:
+                    for features, texts in zip(both, texts_of, strict=True):
+                        unknown.count(features, texts)
+                cut += sum(text.num_truncated > 0 for texts in both for text in texts)
+                yield both[0], both[1], [row.score for row in part if row.score is not None]
+                advance(len(part))
+
+        score = score_order if columns.kind == "scores" else score_search
+        try:
+            report = score(embedder, chunks())
+        except BertineError as error:
+            if rows.read:
+                raise
+            raise BertineError(f"{source}: has no row to evaluate on") from error
+    report.source = source
+    if unknown is not None and (line := unknown.note()):
+        report.notes.append(line)
+    if cut:
+        cut_at = f"cut at {embedder.max_length} pieces"
+        report.notes.append(f"{counted(cut, 'text', 'was', 'were')} {cut_at}")
+    return report

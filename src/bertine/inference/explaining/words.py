@@ -1,0 +1,323 @@
+"""A text as it is explained: its words, and the inputs in which a model reads them.
+
+Shape legend: T tokens of an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.data.entities import split_words
+from bertine.data.examples import Example, Examples
+from bertine.tasks.base import Features, Task, parts_of
+from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.spans import SpanExtraction
+from bertine.tokenization.tokenizer import Encoding, Tokenizer
+
+
+class NoWords(BertineError):
+    """A text has no word that could be explained."""
+
+
+#: Where a token stands: the number of the text, start and end of its characters there. A token
+#: that is none of a text's, a special one, has the number -1.
+Place = tuple[int, int, int]
+_NOWHERE: Place = (-1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TextWord:
+    """A word of a text.
+
+    Attributes:
+        text: as it is written.
+        part: the number of the text it stands in, from 0 on: 1 for the second text of a pair, the
+            context of a question, the first choice.
+        start, end: its characters in that text, end exclusive.
+    """
+
+    text: str
+    part: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ExplainedText:
+    """One text, or the several that belong together, as a model reads it.
+
+    Attributes:
+        parts: the texts.
+        words: that the model reads, in their order; what was cut off is not among them.
+        inputs: the sequences that are computed: one, or a window each, or one for each choice.
+        word_of: int32 [T] for each input, the number of each token's word; -1 for special tokens
+            and a mask to fill.
+        pieces_cut: pieces that the model does not read, because the text is too long.
+        first_pieces: of a tagger, int64 [words]: the token that predicts each word's tag.
+    """
+
+    parts: tuple[str, ...]
+    words: tuple[TextWord, ...]
+    inputs: tuple[Features, ...]
+    word_of: tuple[np.ndarray, ...]
+    pieces_cut: int
+    first_pieces: np.ndarray | None = None
+
+
+def read_text(
+    task: Task[Any] | None,
+    tokenizer: Tokenizer,
+    parts: Sequence[str],
+    *,
+    max_tokens: int,
+    all_windows: bool = True,
+) -> ExplainedText:
+    """Tokenize a text as `task` does, and note where each token stands.
+
+    Args:
+        task: of the model; None: one that fills masks.
+        tokenizer: of the model.
+        parts: the texts that belong together, in the order of the task's columns.
+        max_tokens: of an input; more are cut off, where the task cuts.
+        all_windows: of a long text that the task reads in windows; else the first alone.
+
+    Raises:
+        BertineError: not as many texts as the task takes; no word in them.
+    """
+    parts = tuple(parts)
+    _check_parts(task, parts)
+    if task is not None and task.reads_words:
+        return _tagged(tokenizer, parts, max_tokens)
+    if task is not None and task.reads_questions:
+        inputs_read = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
+    elif task is not None and task.has_choices:
+        inputs_read = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
+    else:
+        mode = "head" if task is None else task.long_text
+        inputs_read = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
+    inputs, places, cut = inputs_read
+    mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
+    words, word_of = _words(parts, inputs, places, mask)
+    return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
+
+
+def _check_parts(task: Task[Any] | None, parts: tuple[str, ...]) -> None:
+    if task is not None and task.has_choices:
+        prompts = cast(MultipleChoice, task).prompt_columns
+        least = len(prompts) + 2
+        if len(parts) < least:
+            raise BertineError(
+                f"{counted(len(parts), 'text')} given, but the model takes {least} or more: "
+                f"{', '.join(prompts)}, then the choices"
+            )
+        return
+    columns = ("text",) if task is None or task.reads_words else task.text_columns
+    if len(parts) != len(columns):
+        takes = "one text" if len(columns) == 1 else f"two texts ({', '.join(columns)})"
+        raise BertineError(f"this model takes {takes}; {len(parts)} given")
+
+
+def _places(encoding: Encoding, parts: tuple[int, int] = (0, 1)) -> list[Place]:
+    return [
+        _NOWHERE if special else (parts[kind], *offsets)
+        for kind, offsets, special in zip(
+            encoding.token_type_ids, encoding.offsets, encoding.special_tokens_mask, strict=True
+        )
+    ]
+
+
+def _features(ids: Sequence[int], types: Sequence[int], cut: int = 0) -> Features:
+    return Features(np.asarray(ids, np.int32), np.asarray(types, np.int8), row=0, num_truncated=cut)
+
+
+_Made = tuple[list[Features], list[list[Place]], int]
+
+
+def _plain_inputs(
+    tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, mode: str, all_windows: bool
+) -> _Made:
+    """Make the input of a text or a pair, cut as `mode` says; of windows several."""
+    pair = parts[1] if len(parts) == 2 else None
+    limit = max_tokens if mode == "head" else None
+    encoding = tokenizer.encode(parts[0], pair, max_length=limit)
+    places, size = _places(encoding), len(encoding.input_ids)
+    kept = [np.arange(size)]
+    if mode != "head":
+        kept = parts_of(np.arange(size), max_tokens, mode, tokenizer.template.one)
+    kept = kept if all_windows else kept[:1]
+    inputs = [
+        _features(
+            [encoding.input_ids[at] for at in part], [encoding.token_type_ids[at] for at in part]
+        )
+        for part in kept
+    ]
+    read = len(np.unique(np.concatenate(kept)))
+    return (
+        inputs,
+        [[places[at] for at in part] for part in kept],
+        encoding.num_truncated + (size - read),
+    )
+
+
+def _choice_inputs(
+    task: MultipleChoice, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int
+) -> _Made:
+    """Make an input for each choice; the beginning that all of them have is a part of its own."""
+    prompts = len(task.prompt_columns)
+    choices = list(parts[prompts:])
+    while choices and not choices[-1].strip():
+        choices.pop()
+    if len(choices) < 2 or not all(choice.strip() for choice in choices):
+        raise BertineError("a choice is empty; give at least two, the empty ones left out")
+    start = parts[1] + " " if prompts == 2 and parts[1] else ""
+    inputs: list[Features] = []
+    places: list[list[Place]] = []
+    for number, choice in enumerate(choices, prompts):
+        encoding = tokenizer.encode(parts[0], start + choice, max_length=max_tokens)
+        shift = len(start)
+        inputs.append(
+            _features(encoding.input_ids, encoding.token_type_ids, encoding.num_truncated)
+        )
+        places.append(
+            [
+                place
+                if place[0] != 1
+                else (1, place[1], place[2])
+                if place[1] < shift
+                else (number, place[1] - shift, place[2] - shift)
+                for place in _places(encoding)
+            ]
+        )
+    return inputs, places, sum(each.num_truncated for each in inputs)
+
+
+def _span_inputs(
+    task: SpanExtraction, tokenizer: Tokenizer, parts: tuple[str, ...], all_windows: bool
+) -> _Made:
+    """Make an input of the question and each window of its context."""
+    examples: Examples[Any] = Examples("input", task.text_columns, None, [Example(parts)])
+    features = task.featurize(examples, tokenizer)
+    cut = sum(feature.num_truncated for feature in features)
+    if not all_windows:
+        end = int(features[0].offsets[-1, 1]) if len(features[0].offsets) else 0
+        cut += len(tokenizer.encode_plain([parts[1][end:]])[0])
+        features = features[:1]
+    ((_, question),) = tokenizer.encode_offsets(parts[:1])
+    before = [(0, start, end) for start, end in question[: task.limits.max_question_length]]
+    places = [
+        tokenizer.template.two.lay(
+            [before, [(1, int(start), int(end)) for start, end in feature.offsets]], _NOWHERE
+        )
+        for feature in features
+    ]
+    return list(features), places, cut
+
+
+def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> ExplainedText:
+    """Read a sentence, each of its words tokenized by itself; the first that fit into one input."""
+    spans = split_words(parts[0])
+    flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
+    pieces = np.split(flat, np.cumsum(counts)[:-1])
+    frame = tokenizer.template.one
+    begin = len(frame.before)
+    ids: list[int] = []
+    word_of: list[int] = []
+    first: list[int] = []
+    words: list[TextWord] = []
+    room, cut = max_tokens - frame.added(), 0
+    for (start, end), ids_of_word in zip(spans, pieces, strict=False):
+        piece = ids_of_word.tolist()
+        if cut or len(piece) > room:
+            cut += len(piece)
+        elif piece:
+            first.append(begin + len(ids))
+            ids += piece
+            word_of += [len(words)] * len(piece)
+            words.append(TextWord(parts[0][start:end], 0, start, end))
+            room -= len(piece)
+    if not words:
+        raise NoWords("there is no word to explain; give a text")
+    return ExplainedText(
+        parts,
+        tuple(words),
+        (_features(frame.join([ids]), frame.segments([len(ids)]).tolist()),),
+        (np.array(frame.lay([word_of], -1), np.int32),),
+        cut,
+        np.array(first),
+    )
+
+
+def _words(
+    parts: tuple[str, ...],
+    inputs: Sequence[Features],
+    places: Sequence[Sequence[Place]],
+    mask: int,
+) -> tuple[tuple[TextWord, ...], list[np.ndarray]]:
+    """Return the words of the texts that an input holds something of, and the word of each token.
+
+    A token that reaches over several words makes one of them, a mask for example, which is three
+    to others.
+    """
+    fixed = [
+        np.array([place[0] < 0 for place in row]) | (each.input_ids == mask)
+        for each, row in zip(inputs, places, strict=True)
+    ]
+    number_of: dict[tuple[int, int], int] = {}
+    words: list[TextWord] = []
+    for part, text in enumerate(parts):
+        tokens = sorted(
+            {
+                (start, end)
+                for row, kept in zip(places, fixed, strict=True)
+                for (where, start, end), is_fixed in zip(row, kept, strict=True)
+                if where == part and end > start and not is_fixed
+            }
+        )
+        for start, end, members in _grouped(split_words(text), tokens):
+            for member in members:
+                number_of[part, member] = len(words)
+            words.append(TextWord(text[start:end], part, start, end))
+    if not words:
+        raise NoWords("there is no word to explain; give a text")
+    word_of = [
+        np.array(
+            [
+                -1 if is_fixed else number_of.get((where, start), -1)
+                for (where, start, _), is_fixed in zip(row, kept, strict=True)
+            ],
+            np.int32,
+        )
+        for row, kept in zip(places, fixed, strict=True)
+    ]
+    return tuple(words), word_of
+
+
+def _grouped(
+    spans: Sequence[tuple[int, int]], tokens: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, list[int]]]:
+    """Begin and end of each word that has tokens, and where these start; all in their order."""
+    groups: list[tuple[int, int, list[int]]] = []
+    at, reach = 0, -1
+    for start, end in tokens:
+        while at < len(spans) and spans[at][1] <= start:
+            at += 1
+        if start < reach and groups:  # of the same word, or of one that a token has joined to it
+            first, last, members = groups.pop()
+            members.append(start)
+        else:
+            first, last = spans[at] if at < len(spans) else (start, end)
+            members = [start]
+        for span in spans[at:]:
+            if span[0] >= max(end, last):
+                break
+            last = max(last, span[1])
+        last = max(last, end)
+        groups.append((min(first, start), last, members))
+        reach = last
+    return groups

@@ -1,0 +1,537 @@
+"""How probable a language model finds a sentence, in the way that it was trained.
+
+Shape legend: P places that are scored.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.core.errors import BertineError
+from bertine.core.names import MaskedPieces
+from bertine.core.spin_count import adapt_waiting
+from bertine.corpora.batch import token_budget_batches
+from bertine.data.entities import split_words
+from bertine.families.bart_layers import BartBackbone
+from bertine.families.elmo import BEGIN, DIRECTIONS, END, UNKNOWN, character_ids
+from bertine.families.xlnet_layers import GuessedPlaces, XlnetBackbone, hidden_by_order
+from bertine.hub.elmo_files import LoadedElmo
+from bertine.hub.modeldir import LoadedModel
+from bertine.inference.compute import Engine, batch_tokens, device_of, evaluating
+from bertine.inference.generate import sequence_start
+from bertine.models.encoder import Encoded, TextInputs
+from bertine.models.precision import autocast, finite
+from bertine.tokenization.base import Frame
+
+# Scores of sentences that are sums over their pieces.
+#
+# Shape legend: B sequences, T tokens of the longest, N texts.
+
+#: Texts whose sequences are made at a time, and logits that are computed at once (64 MB in fp32).
+_TEXTS, _LOGITS = 1024, 1 << 24
+
+
+class LogProbability(Protocol):
+    """A way to tell how probable a sentence is.
+
+    Attributes:
+        title: what is computed, for people.
+    """
+
+    title: str
+
+    def __call__(
+        self, texts: Sequence[str], on_batch: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Return the natural logarithm for each text, fp64 [N].
+
+        Args:
+            texts: N of them.
+            on_batch: called with the number of texts that are done.
+
+        Raises:
+            BertineError: a text has no piece, or more than the model takes.
+        """
+        ...
+
+    def notes(self) -> list[str]:
+        """Return what a person should know of the texts that were scored."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoredSequence:
+    """A sequence that is computed, and what of it counts.
+
+    Attributes:
+        ids: what the model reads; of an encoder and a decoder, what the decoder is to write.
+        places: of the tokens whose states are asked.
+        targets: the id that is scored at each of them.
+        segments: int8, one a token; None: 0.
+        read: what an encoder reads before; None: there is none, or the same.
+    """
+
+    ids: Sequence[int]
+    places: Sequence[int]
+    targets: Sequence[int]
+    segments: np.ndarray | None = None
+    read: Sequence[int] | None = None
+
+
+class PieceSum:
+    """Adds up scores of the pieces of a text, out of one sequence or of several.
+
+    Args:
+        loaded: the model, with the head of :attr:`head`.
+        frame: what stands around a text.
+        dtype: to compute in.
+    """
+
+    title: str
+    #: The head that gives logits at places.
+    head: ClassVar[str]
+
+    def __init__(self, loaded: LoadedModel, frame: Frame, dtype: torch.dtype) -> None:
+        self.model, self.tokenizer, self.dtype = loaded.model, loaded.tokenizer, dtype
+        self.frame = frame
+        #: What computes the states: the model, or its layers packed for a CPU.
+        self.encoder = loaded.model
+        self._pieces = self._unknown = 0
+
+    def count(self, ids: Sequence[int]) -> int:
+        """Count the sequences that a text of these pieces takes."""
+        return 1
+
+    def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
+        """Make one of the sequences of a text of these pieces."""
+        raise NotImplementedError
+
+    def encode(self, sequences: Sequence[ScoredSequence]) -> tuple[Encoded, Tensor]:
+        """Compute the states of B sequences.
+
+        Returns:
+            The states, and where those of all places are among them, int64 [P].
+        """
+        encoded = self.encoder.encode(self.padded([one.ids for one in sequences], sequences))
+        return encoded, places_of(sequences)
+
+    def notes(self) -> list[str]:
+        """Return what a person should know of the texts that were scored."""
+        if not self._unknown:
+            return []
+        return [f"{self._unknown:,} of {self._pieces:,} pieces are unknown to the vocabulary"]
+
+    def __call__(
+        self, texts: Sequence[str], on_batch: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Score texts; see :class:`LogProbability`."""
+        totals = np.zeros(len(texts))
+        device = device_of(self.model)
+        with evaluating(self.model), autocast(self.dtype, device):
+            for first in range(0, len(texts), _TEXTS):
+                encoded = self._encoded(texts[first : first + _TEXTS])
+                left = [self.count(ids) for ids in encoded]
+                asked = [(at, number) for at, most in enumerate(left) for number in range(most)]
+                lengths = [len(encoded[at]) + self.frame.added() for at, _ in asked]
+                for batch in _batches(lengths, device):
+                    chosen = [asked[index] for index in batch]
+                    sequences = [self.sequence(encoded[at], number) for at, number in chosen]
+                    values = self._values(sequences)
+                    done = 0
+                    for (at, _), value in zip(chosen, values, strict=True):
+                        totals[first + at] += value.sum()
+                        left[at] -= 1
+                        done += not left[at]
+                    if on_batch is not None:
+                        on_batch(done)
+        return totals
+
+    def pack(self) -> None:
+        """Pack the layers on a CPU: the same scores within rounding, in less time."""
+        if device_of(self.model).type != "cpu":
+            return
+        precision = "bf16" if self.dtype == torch.bfloat16 else "fp32"
+        self.encoder = Engine(
+            self.model,
+            precision=precision,
+            threads=torch.get_num_threads(),
+            max_tokens=batch_tokens(device_of(self.model), None),
+        ).model
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return what counts against each of P targets, fp32 [P], by logits [P, V]."""
+        return F.cross_entropy(logits.float(), targets, reduction="none")
+
+    def read(self, encoded: Encoded, places: Tensor) -> Tensor:
+        """Return the logits at `places`, int64 [P], indices among the B * T tokens."""
+        return self.model.read(self.head, encoded, places=places)
+
+    def padded(
+        self, rows: Sequence[Sequence[int]], sequences: Sequence[ScoredSequence]
+    ) -> TextInputs:
+        """Lay ids out side by side, padded on the right, with the segments of `sequences`."""
+        device, longest = device_of(self.model), max(map(len, rows))
+        ids = torch.full((len(rows), longest), self.model.config.pad_token_id, dtype=torch.int64)
+        mask = torch.zeros(ids.shape, dtype=torch.bool)
+        types = torch.zeros_like(ids)
+        for at, (row, sequence) in enumerate(zip(rows, sequences, strict=True)):
+            ids[at, : len(row)] = torch.tensor(row)
+            mask[at, : len(row)] = True
+            if sequence.segments is not None:
+                segments = sequence.segments.astype(np.int64)
+                types[at, : len(row)] = torch.from_numpy(segments)
+        return TextInputs(ids.to(device), mask.to(device), types.to(device))
+
+    def _values(self, sequences: Sequence[ScoredSequence]) -> list[np.ndarray]:
+        """Return the scores of the targets of each of B sequences, fp64 arrays."""
+        device = device_of(self.model)
+        encoded, at = self.encode(sequences)
+        wanted = torch.tensor([target for one in sequences for target in one.targets])
+        size = max(1, _LOGITS // self.model.config.vocab_size)
+        losses = [
+            self.losses(self.read(encoded, here), right)
+            for here, right in zip(
+                at.to(device).split(size), wanted.to(device).split(size), strict=True
+            )
+        ]
+        values = -finite(torch.cat(losses)).double().cpu().numpy()
+        return np.split(values, np.cumsum([len(one.places) for one in sequences])[:-1])
+
+    def _encoded(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text's pieces, which fit into the frame."""
+        longest, unk = self.model.config.longest_input, self.tokenizer.unk_token_id
+        encoded = self.tokenizer.encode_plain(texts)
+        for text, ids in zip(texts, encoded, strict=True):
+            if not ids:
+                raise BertineError(f"{text!r}: has no piece of the vocabulary to score")
+            if len(ids) + self.frame.added() > longest:
+                raise BertineError(
+                    f"{text[:60]!r}: has {len(ids)} pieces, but the model takes "
+                    f"{longest - self.frame.added()}; shorten it"
+                )
+            self._pieces += len(ids)
+            self._unknown += 0 if unk is None else ids.count(unk)
+        return encoded
+
+
+def places_of(sequences: Sequence[ScoredSequence]) -> Tensor:
+    """Return the places that are asked, int64 [P], as indices among the B * T tokens."""
+    longest = max(len(one.ids) for one in sequences)
+    return torch.tensor(
+        [row * longest + place for row, one in enumerate(sequences) for place in one.places]
+    )
+
+
+def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
+    for batch in token_budget_batches(lengths, batch_tokens(device, None)):
+        adapt_waiting()
+        yield batch
+
+
+#: What stands before a sentence where nothing marks the beginning of running text.
+_END_OF_SENTENCE = "."
+
+
+class ForwardProbability(PieceSum):
+    """The log-probability of a sentence from left to right, for a model that guesses the next
+    token: the sum over its pieces, each after those before it.
+
+    Before it stands what the sequences began with that the model was trained on, or where that is
+    not known, what those of its kind do; where that is nothing (GPT-1) a full stop, behind which
+    sentences begin there, so that the first piece counts too.
+    """
+
+    title = "log-probability, each piece after those before it"
+    head = "lm"
+
+    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
+        before = sequence_start(loaded)
+        before = before or tuple(loaded.tokenizer.encode_plain([_END_OF_SENTENCE])[0])
+        super().__init__(loaded, Frame(before, (), ()), dtype)
+
+    def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
+        row, begins = self.frame.join([ids]), len(self.frame.before)
+        # The last token says nothing of what is scored.
+        return ScoredSequence(row, range(begins - 1, len(row) - 1), ids)
+
+
+class PseudoLikelihood(PieceSum):
+    """The pseudo-log-likelihood of a sentence, for a model that guesses hidden tokens: each piece
+    is masked in turn, and the logarithms of the probabilities of what was there are added (Salazar
+    et al. 2020, equation 1). Special tokens are not scored.
+
+    The first pieces of a long word are easy to guess by those behind them, so that rare words look
+    probable. With `masked_pieces` ``"rest-of-word"`` those of the same word behind a piece are
+    masked with it, so that a word is guessed from its beginning (Kauf and Ivanova 2023, "A Better
+    Way to Do Masked Language Model Scoring", PLL-word-l2r).
+
+    Raises:
+        BertineError: the vocabulary has no mask.
+    """
+
+    title = "pseudo-log-likelihood, each piece masked in turn"
+    head = "mlm"
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        dtype: torch.dtype = torch.float32,
+        masked_pieces: MaskedPieces = "one",
+    ) -> None:
+        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+        self._mask = self.tokenizer.require_mask("the pseudo-log-likelihood")
+        self._continues = None
+        if masked_pieces == "rest-of-word":
+            self._continues = self.tokenizer.continues
+            self.title = f"{self.title} with those of its word behind it"
+        self.pack()
+
+    def count(self, ids: Sequence[int]) -> int:
+        return len(ids)
+
+    def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
+        row, place = self.frame.join([ids]), len(self.frame.before) + number
+        row[place] = self._mask
+        if self._continues is not None:
+            behind = itertools.takewhile(self._continues.__getitem__, ids[number + 1 :])
+            for at, _ in enumerate(behind, place + 1):
+                row[at] = self._mask
+        return ScoredSequence(row, [place], [ids[number]], self.frame.segments([len(ids)]))
+
+
+class GuessedLikelihood(PieceSum):
+    """The pseudo-log-likelihood of a sentence, for a model that guesses tokens in any order
+    (XLNet): each piece in turn is the last that becomes known, so that it is guessed by its place
+    and all others, and the logarithms are added. Special tokens are known from the beginning, and
+    not scored.
+
+    One order for the whole sentence would give a probability, that of Yang et al. 2019, equation 3,
+    in one pass. But in training a sixth of a text is guessed, behind the other five; what is to be
+    guessed from little or nothing was hardly ever asked (``docs/guides/use-a-model.md`` has both).
+    """
+
+    title = "pseudo-log-likelihood, each piece guessed by its place and all others"
+    head = "plm"
+
+    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+
+    def count(self, ids: Sequence[int]) -> int:
+        return len(ids)
+
+    def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
+        row, place = self.frame.join([ids]), len(self.frame.before) + number
+        return ScoredSequence(row, [place], [ids[number]], self.frame.segments([len(ids)]))
+
+    def encode(self, sequences: Sequence[ScoredSequence]) -> tuple[Encoded, Tensor]:
+        inputs, rows = self.padded([one.ids for one in sequences], sequences), len(sequences)
+        device = device_of(self.model)
+        places = torch.tensor([[place] for one in sequences for place in one.places], device=device)
+        last = torch.full_like(inputs.input_ids, -1).scatter_(1, places, 0)
+        encoded = cast(XlnetBackbone, self.model.backbone)(
+            inputs.input_ids,
+            inputs.attention_mask,
+            inputs.token_type_ids,
+            guesses=GuessedPlaces(places, hidden_by_order(last)),
+        )
+        return encoded, torch.arange(rows)
+
+
+class InfilledLikelihood(PieceSum):
+    """The pseudo-log-likelihood of a sentence for a model that writes out a text with holes (BART):
+    each word in turn is one mask in what the encoder reads, as in text infilling (Lewis et al.
+    2019, section 2.2), and the logarithms of the probabilities of its pieces are added, as the
+    decoder writes them behind the words before.
+
+    With the whole sentence before the encoder every word would be a copy; with one mask for all of
+    it the sum would be the logarithm of a probability, of a kind of text that training had none of
+    (``docs/guides/use-a-model.md`` has figures). As with masked models it is none: what is scored
+    of a word depends on the words behind it too. Special tokens are not scored.
+
+    Raises:
+        BertineError: the vocabulary has no mask.
+    """
+
+    title = "pseudo-log-likelihood, each word in turn one mask to the encoder"
+    head = "lm"
+
+    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+        self._mask = self.tokenizer.require_mask("the pseudo-log-likelihood")
+        self._continues = self.tokenizer.continues
+
+    def count(self, ids: Sequence[int]) -> int:
+        return len(self._edges(ids)) - 1
+
+    def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
+        first, behind = self._edges(ids)[number : number + 2]
+        begins = len(self.frame.before)
+        return ScoredSequence(
+            self.frame.join([ids]),
+            range(begins + first, begins + behind),
+            ids[first:behind],
+            read=self.frame.join([[*ids[:first], self._mask, *ids[behind:]]]),
+        )
+
+    def encode(self, sequences: Sequence[ScoredSequence]) -> tuple[Encoded, Tensor]:
+        read = self.padded([one.read or one.ids for one in sequences], sequences)
+        written = self.padded([one.ids for one in sequences], sequences)
+        shifted = cast(BartBackbone, self.model.backbone).shifted(written.input_ids)
+        target = replace(written, input_ids=shifted)
+        return self.model.encode(read, target=target), places_of(sequences)
+
+    def _edges(self, ids: Sequence[int]) -> list[int]:
+        """Return where each word begins, and the end of the last."""
+        begins = (at for at, index in enumerate(ids) if at == 0 or not self._continues[index])
+        return [*begins, len(ids)]
+
+
+class ReplacedTokens(PieceSum):
+    """The replaced-token scores of a sentence, for a model that detects replaced tokens (ELECTRA's
+    discriminator; Clark et al. 2020, section 2): the logarithms of the probabilities that each
+    piece is the text's own, added. One pass gives them all. It is no probability of the sentence:
+    no other sentence has less of it for that. Special tokens are not scored.
+    """
+
+    title = (
+        "replaced-token scores: log-probabilities that each piece is the text's own, added; no "
+        "probability of the sentence"
+    )
+    head = "rtd"
+
+    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+
+    def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
+        row, begins = self.frame.join([ids]), len(self.frame.before)
+        places = range(begins, begins + len(ids))
+        return ScoredSequence(row, places, ids, self.frame.segments([len(ids)]))
+
+    def read(self, encoded: Encoded, places: Tensor) -> Tensor:
+        """Return the logits at `places`, [P]."""
+        return self.model.read(self.head, encoded).flatten().index_select(0, places)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        # The logit is that of "replaced"; what was not is the text's own.
+        return F.softplus(logits.float())
+
+
+# How probable ELMo's two language models find a sentence.
+
+#: Words of sentences that are computed together, and logits at once (64 MB in fp32).
+_BATCH_WORDS, _ELMO_PROBABILITY_LOGITS = 2048, 1 << 24
+
+
+class BothWaysProbability:
+    """The log-probability of a sentence forwards and that backwards, added: what ELMo is trained to
+    raise (Peters et al. 2018, section 3.1). Each sentence begins with a state of 0; its end counts
+    as a word, and words that the softmax does not have count as ``<UNK>``.
+
+    Raises:
+        BertineError: the model has no softmax.
+    """
+
+    title = "log-probability forwards and backwards, added"
+
+    def __init__(self, elmo: LoadedElmo, dtype: torch.dtype = torch.float32) -> None:
+        if elmo.softmax is None:
+            raise BertineError(
+                f"{elmo.source}: has no softmax over words, so it gives sentences no probability; "
+                "published files have none"
+            )
+        self.elmo, self.softmax, self.dtype = elmo.model.eval(), elmo.softmax, dtype
+        self._ids = {word: number for number, word in enumerate(elmo.words)}
+        for mark in (BEGIN, END, UNKNOWN):
+            if mark not in self._ids:
+                raise BertineError(f"{elmo.source}: its words lack {mark}")
+        self._words = self._unknown = 0
+
+    def notes(self) -> list[str]:
+        if not self._unknown:
+            return []
+        return [
+            f"{self._unknown:,} of {self._words:,} words are not among the "
+            f"{len(self._ids):,} of the softmax and count as {UNKNOWN}"
+        ]
+
+    def __call__(
+        self, texts: Sequence[str], on_batch: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Return the natural logarithm for each text, fp64 [N].
+
+        Raises:
+            BertineError: a text has no word.
+        """
+        sentences = [self._split(text) for text in texts]
+        totals = np.zeros(len(texts))
+        lengths = [len(words) + 2 for words in sentences]
+        for batch in token_budget_batches(lengths, _BATCH_WORDS):
+            adapt_waiting()
+            totals[batch] = self._scores([sentences[at] for at in batch])
+            if on_batch is not None:
+                on_batch(len(batch))
+        return totals
+
+    def words_of(self, text: str) -> list[str]:
+        """Return the words of a text, as the model was trained to see them."""
+        if self.elmo.config.word_splitting == "spaces":
+            return text.split()
+        return [text[begin:end] for begin, end in split_words(text)]
+
+    def _split(self, text: str) -> list[str]:
+        words = self.words_of(text)
+        if not words:
+            raise BertineError(f"{text!r}: has no word to score")
+        self._words += len(words)
+        self._unknown += sum(word not in self._ids for word in words)
+        return words
+
+    def _scores(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return fp64 [B]."""
+        places, device = self.elmo.config.max_characters, self.softmax.weight.device
+        lengths = torch.tensor([len(words) + 2 for words in sentences])
+        ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
+        known = torch.zeros(ids.shape[:2], dtype=torch.int64)
+        unknown = self._ids[UNKNOWN]
+        for row, words in enumerate(sentences):
+            whole = [BEGIN, *words, END]
+            ids[row, : len(whole)] = torch.from_numpy(character_ids(whole, places))
+            known[row, : len(whole)] = torch.tensor([self._ids.get(w, unknown) for w in whole])
+        # Every word but the mark that a direction begins with is foretold by the state before it.
+        owner = torch.repeat_interleave(torch.arange(len(sentences)), lengths - 1)
+        first = torch.cumsum(lengths - 1, 0) - (lengths - 1)
+        step = torch.arange(len(owner)) - first[owner]
+        half = self.elmo.config.projection_size
+        totals = np.zeros(len(sentences))
+        with torch.inference_mode(), autocast(self.dtype, device):
+            layers, _ = self.elmo.layers_of(ids.to(device), lengths)
+            for number, direction in enumerate(DIRECTIONS):
+                states = layers[:, :, -1, number * half : (number + 1) * half]
+                forward = direction == DIRECTIONS[0]
+                at, target = (step, step + 1) if forward else (step + 1, step)
+                values = self._log_probabilities(states[owner, at], known[owner, target])
+                np.add.at(totals, owner.numpy(), values)
+        return totals
+
+    def _log_probabilities(self, states: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
+        size = max(1, _ELMO_PROBABILITY_LOGITS // len(self._ids))
+        losses = [
+            F.cross_entropy(
+                F.linear(here, self.softmax.weight, self.softmax.bias).float(),
+                right,
+                reduction="none",
+            )
+            for here, right in zip(
+                states.split(size), targets.to(states.device).split(size), strict=True
+            )
+        ]
+        values: np.ndarray = -torch.cat(losses).double().cpu().numpy()
+        return values

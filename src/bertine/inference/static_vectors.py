@@ -1,0 +1,606 @@
+"""Read and write the directory of a table of vectors, in the layout of model2vec.
+
+``config.json`` (``model_type`` model2vec), ``model.safetensors`` with ``embeddings`` [R, D] in
+fp32, fp16 or int8 (by option of model2vec ``mapping`` [V] and ``weights`` [V]), ``tokenizer.json``.
+Directories of sentence-transformers with a module ``StaticEmbedding`` hold ``embedding.weight``.
+
+Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import yaml
+from safetensors.numpy import save_file
+
+from bertine.core.console import briefly, counted
+from bertine.core.errors import BertineError
+from bertine.core.files import (
+    read_json,
+    read_json_object,
+    write_json,
+    write_text,
+)
+from bertine.core.foreign_files import open_tensors
+from bertine.core.model_folders import locate
+from bertine.core.names import StaticPrecision, __version__
+from bertine.core.process import check_memory
+from bertine.hub.elmo_files import STATIC, static_folder
+from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.vectors import Cosines
+from bertine.inference.rows import Single, checked_singles, is_one, several
+from bertine.models.config_file import CONFIG, MODULES
+from bertine.models.losses import Pooling
+from bertine.tasks.base import Features
+from bertine.tokenization.base import check_added_tokens
+from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
+from bertine.tokenization.wordpiece import WordPiece
+
+# A vector for each piece of a vocabulary, and the means of a text's pieces.
+#
+# Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a vector, N texts.
+
+#: The numbers of a table in a file, by name.
+DTYPES: dict[StaticPrecision, type[np.number]] = {
+    "fp32": np.float32,
+    "fp16": np.float16,
+    "int8": np.int8,
+}
+
+
+@dataclass(frozen=True)
+class StaticTable:
+    """A vector for each piece.
+
+    Attributes:
+        vectors: fp32 [R, D].
+        mapping: int64 [V], the row of each piece; None: each has its own, and R is V.
+        weights: fp32 [V], what the vector of each piece is multiplied by; None: nothing.
+        unk_token_id: of the piece that counts for nothing; None: there is none.
+    """
+
+    vectors: np.ndarray
+    mapping: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    unk_token_id: int | None = None
+
+    @property
+    def pieces(self) -> int:
+        """V, how many pieces have a vector."""
+        return len(self.vectors if self.mapping is None else self.mapping)
+
+    @property
+    def dimensions(self) -> int:
+        """D, the numbers of a vector."""
+        return int(self.vectors.shape[1])
+
+    def first(self, dimensions: int) -> StaticTable:
+        """Return the table of so many of each vector's first numbers, which for vectors in the
+        order of their principal components are those that vary most.
+
+        Raises:
+            BertineError: there are not so many.
+        """
+        if not 1 <= dimensions <= self.dimensions:
+            raise BertineError(
+                f"{dimensions} dimensions are asked for, but vectors have {self.dimensions}"
+            )
+        return replace(self, vectors=np.ascontiguousarray(self.vectors[:, :dimensions]))
+
+    def means(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Compute the mean of the vectors of each text's pieces; pieces without one are left out.
+
+        Args:
+            ids: int [pieces], of one text after the other.
+            lengths: int [N], how many pieces each text has.
+
+        Returns:
+            fp32 [N, D]; zeros for a text in which no piece has a vector.
+        """
+        known = ids < self.pieces
+        if self.unk_token_id is not None:
+            known &= ids != self.unk_token_id
+        if not known.all():
+            texts = np.repeat(np.arange(len(lengths)), lengths)
+            lengths = np.bincount(texts[known], minlength=len(lengths))
+            ids = ids[known]
+        offsets = np.zeros(len(lengths), np.int64)
+        np.cumsum(lengths[:-1], out=offsets[1:])
+        pieces = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64))
+        rows = pieces if self.mapping is None else torch.from_numpy(self.mapping)[pieces]
+        with torch.inference_mode():
+            if self.weights is None:
+                means = F.embedding_bag(
+                    rows, torch.from_numpy(self.vectors), torch.from_numpy(offsets), mode="mean"
+                )
+                return np.asarray(means.numpy())
+            sums = F.embedding_bag(
+                rows,
+                torch.from_numpy(self.vectors),
+                torch.from_numpy(offsets),
+                mode="sum",
+                per_sample_weights=torch.from_numpy(self.weights)[pieces],
+            ).numpy()
+        return np.asarray(sums / np.maximum(lengths, 1)[:, None].astype(np.float32))
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the table, as hex digits."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.vectors).data)
+        for part in (self.mapping, self.weights):
+            digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+
+def as_stored(vectors: np.ndarray, precision: StaticPrecision) -> np.ndarray:
+    """Return vectors fp32 [R, D] in the numbers of a file. In int8 the largest number of the table
+    becomes 127; the scale is not kept, as only directions count."""
+    if precision == "int8":
+        scale = float(np.abs(vectors).max()) / 127 or 1.0
+        return np.rint(vectors / scale).astype(np.int8)
+    return vectors.astype(DTYPES[precision])
+
+
+# Read the tokenizer beside a table of vectors, which may lack tokens that a model needs.
+#
+# model2vec removes [CLS], [SEP] and [MASK], which no text has. Here they are put behind the
+# vocabulary again, where they have no vector, so that the tokenizer is one like any other.
+
+_FILE = "tokenizer.json"
+
+
+def static_tokenizer(folder: Path) -> tuple[Tokenizer, int | None]:
+    """Return the tokenizer of a folder, and the id of its piece for unknown text; None: it has
+    none.
+
+    Raises:
+        BertineError: no tokenizer that is known here.
+    """
+    file = folder / _FILE
+    value: dict[str, Any] = read_json_object(file) if file.is_file() else {}
+    model = value.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, dict) and WordPiece.is_of_json(value):
+        missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+        if missing and "[UNK]" in vocab:
+            tokenizer = _completed(file, value, vocab, missing)
+            return tokenizer, tokenizer.unk_token_id
+    tokenizer = Tokenizer.load(folder)
+    return tokenizer, tokenizer.unk_token_id
+
+
+def _completed(
+    file: Path, value: dict[str, Any], vocab: dict[str, Any], missing: list[str]
+) -> Tokenizer:
+    first = len(vocab)
+    added = value.get("added_tokens") or []
+    check_added_tokens(file, added)
+    behind = sum(1 for entry in added if entry["id"] >= first)
+    if behind:
+        raise BertineError(
+            f"{file}: {behind} added tokens stand behind the vocabulary, which is not read here"
+        )
+    vocab |= {token: first + at for at, token in enumerate(missing)}
+    return Tokenizer(WordPiece.from_json(file, value, {}), str(file))
+
+
+# Write the card of a table of vectors: the README.md of its directory, with the hub's block.
+
+CARD = "README.md"
+_CODE = """```python
+import bertine
+
+vectors = bertine.Embedder.load("FOLDER")(["a text", "another"])  # FOLDER: where this file is
+print(vectors.shape)
+```
+
+`model2vec.StaticModel.from_pretrained("FOLDER")` opens it too."""
+
+
+def static_card(table: StaticTable, precision: str, facts: Mapping[str, Any]) -> str:
+    """Describe a table of vectors for its README.md.
+
+    Args:
+        table: as it is saved.
+        precision: of the numbers in the file.
+        facts: how it was made.
+    """
+    title = "Static vectors" + (f" of {facts['teacher']}" if facts.get("teacher") else "")
+    front = yaml.safe_dump(
+        {
+            "library_name": "model2vec",
+            "pipeline_tag": "feature-extraction",
+            "tags": ["bertine", "model2vec", "static-embeddings", "sentence-transformers"],
+        },
+        sort_keys=False,
+    )
+    parts = [
+        f"---\n{front}---",
+        f"# {title}",
+        f"{counted(table.pieces, 'piece')} with a vector of {table.dimensions} numbers each "
+        f"({precision}), {table.vectors.size:,} numbers. A text's vector is the mean of its "
+        f"pieces', brought to length 1. Written by Bertine {__version__}.",
+        _CODE,
+    ]
+    recipe = "\n".join(_recipe(facts))
+    if recipe:
+        parts.append(f"{'#' * 2} Recipe\n\n{recipe}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was done, in words."""
+    for key, text in (
+        ("explained_variance", "share of the variance that the principal components keep: {:.1%}"),
+        ("weights", "weights of pieces: {}"),
+        ("data_path", "texts: `{}`"),
+        ("texts", "texts that were counted: {:,}"),
+        ("trained_on", "texts whose vectors by the teacher were learned from: {:,}"),
+        ("words_added", "words of the texts with a vector of their own: {:,}"),
+        ("cosine_before", "cosine with the teacher's vectors of held-out texts, before: {:.3f}"),
+        ("cosine_after", "and after learning from the teacher: {:.3f}"),
+    ):
+        if facts.get(key) is not None:
+            yield "- " + text.format(facts[key])
+
+
+TENSORS = "model.safetensors"
+#: What the table of vectors is called: by model2vec, by sentence-transformers.
+_TABLES = ("embeddings", "embedding.weight")
+#: The types of numbers in a safetensors file that a table may have, and their bytes.
+_TYPES = {"F32": 4, "F16": 2, "F64": 8, "I8": 1}
+#: Modules of sentence-transformers for a table of vectors.
+_MODULES = [
+    {"idx": 0, "name": "0", "path": ".", "type": "sentence_transformers.models.StaticEmbedding"},
+    {
+        "idx": 1,
+        "name": "1",
+        "path": "1_Normalize",
+        "type": "sentence_transformers.models.Normalize",
+    },
+]
+
+
+@dataclass(frozen=True)
+class StaticModel:
+    """What a directory holds.
+
+    Attributes:
+        table: the vectors.
+        tokenizer: of the pieces; it may have special tokens behind those that have vectors.
+        normalize: whether a text's vector is brought to length 1.
+        max_length: pieces of a text that count; None: all.
+        precision: of the numbers in the file.
+        training: how the table was made, for the reader; {}: not known.
+    """
+
+    table: StaticTable
+    tokenizer: Tokenizer
+    normalize: bool = True
+    max_length: int | None = None
+    precision: str = "fp32"
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+def save_static(model: StaticModel, folder: Path, precision: StaticPrecision) -> None:
+    """Write a directory that model2vec and sentence-transformers open, too.
+
+    Args:
+        model: of which each piece of the tokenizer has a row.
+        folder: that exists, and is empty.
+        precision: of the numbers.
+    """
+    vectors = model.table.vectors
+    save_file({_TABLES[0]: as_stored(vectors, precision)}, folder / TENSORS)
+    model.tokenizer.save(folder, model_max_length=model.max_length)
+    write_json(
+        folder / CONFIG,
+        {
+            "model_type": STATIC,
+            "architectures": ["StaticModel"],
+            "hidden_dim": int(vectors.shape[1]),
+            "seq_length": model.max_length or 1_000_000,
+            "max_length": model.max_length,
+            "normalize": model.normalize,
+            "embedding_dtype": {"fp32": "float32", "fp16": "float16"}.get(precision, "int8"),
+            **{key: model.training[key] for key in _SHARED_FACTS if key in model.training},
+            "bertine": dict(model.training),
+        },
+    )
+    write_json(folder / MODULES, _MODULES[: 1 + model.normalize])
+    write_text(folder / CARD, static_card(model.table, precision, model.training))
+
+
+#: What model2vec's own files say of how they were made.
+_SHARED_FACTS = ("apply_pca", "sif_coefficient")
+
+
+def load_static(path: Path | str) -> StaticModel:
+    """Read a directory that :func:`save_static`, model2vec or sentence-transformers has written.
+
+    Raises:
+        BertineError: it is none, or damaged; its tokenizer is of a kind that is not known.
+    """
+    folder = static_folder(locate(path))
+    if folder is None:
+        raise BertineError(f"{path}: holds no table of static vectors (model2vec's config.json)")
+    config: dict[str, Any] = {}
+    if (folder / CONFIG).is_file():
+        config = read_json_object(folder / CONFIG)
+    place = folder
+    if not (folder / TENSORS).is_file() and (folder / "0_StaticEmbedding").is_dir():
+        place = folder / "0_StaticEmbedding"
+    parts, precision = _tensors(place / TENSORS)
+    tokenizer, unknown = static_tokenizer(place)
+    table = _table(place / TENSORS, parts, tokenizer, unknown)
+    normalize = config.get("normalize", _normalizes(folder))
+    length = config.get("max_length", 512 if config else None)
+    if type(normalize) is not bool or not (length is None or (type(length) is int and length > 0)):
+        raise BertineError(
+            f"{folder / CONFIG}: normalize must be true or false, and max_length a whole number "
+            f"from 1 on or null, but they are {briefly(normalize)} and {briefly(length)}"
+        )
+    training = config.get("bertine")
+    return StaticModel(
+        table,
+        tokenizer,
+        normalize=normalize,
+        max_length=length,
+        precision=precision,
+        training=training if isinstance(training, dict) else {},
+    )
+
+
+def _tensors(path: Path) -> tuple[dict[str, np.ndarray], str]:
+    """Read the arrays of a file: the table as ``embeddings``; and the type of its numbers."""
+    with open_tensors(path, "np") as file:
+        names = set(file.keys())
+        name = next((name for name in _TABLES if name in names), None)
+        if name is None:
+            raise BertineError(f"{path}: has no tensor {' or '.join(_TABLES)}")
+        look = file.get_slice(name)
+        shape, kind = look.get_shape(), look.get_dtype()
+        if kind not in _TYPES or len(shape) != 2 or 0 in shape:
+            raise BertineError(
+                f"{path}: {name} is {kind} {shape}, but must be rows of fp32, fp16 or int8"
+            )
+        count = int(np.prod(shape))
+        check_memory(f"{path}: the table of vectors", count * (4 + _TYPES[kind]))
+        parts = {each: file.get_tensor(each) for each in names & {"mapping", "weights"} | {name}}
+    parts["embeddings"] = np.ascontiguousarray(parts.pop(name), dtype=np.float32)
+    return parts, {"F16": "fp16", "I8": "int8"}.get(kind, "fp32")
+
+
+def _normalizes(folder: Path) -> bool:
+    """Tell whether a directory of sentence-transformers makes vectors of length 1: by its list of
+    modules, as the module's own folder is empty, and lost on the way through git."""
+    if not (folder / MODULES).is_file():
+        return (folder / "1_Normalize").exists()
+    modules = read_json(folder / MODULES)
+    return isinstance(modules, list) and any(
+        isinstance(each, dict) and str(each.get("type", "")).endswith(".Normalize")
+        for each in modules
+    )
+
+
+def _table(
+    path: Path, parts: Mapping[str, np.ndarray], tokenizer: Tokenizer, unknown: int | None
+) -> StaticTable:
+    """Check that the arrays fit together and to the vocabulary.
+
+    Raises:
+        BertineError: they do not.
+    """
+    vectors, mapping, weights = parts["embeddings"], parts.get("mapping"), parts.get("weights")
+    if not np.isfinite(vectors).all():
+        raise BertineError(f"{path}: the table has a number that is not finite")
+    if mapping is not None:
+        mapping = mapping.astype(np.int64)
+        if (
+            mapping.ndim != 1
+            or not len(mapping)
+            or not 0 <= mapping.min() <= mapping.max() < len(vectors)
+        ):
+            raise BertineError(
+                f"{path}: mapping must be rows of the table, from 0 to {len(vectors) - 1}"
+            )
+    count = len(vectors if mapping is None else mapping)
+    if weights is not None:
+        weights = np.ascontiguousarray(weights, dtype=np.float32)
+        if weights.shape != (count,) or not np.isfinite(weights).all():
+            raise BertineError(f"{path}: weights must be {count:,} finite numbers, one a piece")
+    _check_count(path, count, tokenizer)
+    return StaticTable(vectors, mapping, weights, unknown)
+
+
+def _check_count(path: Path, count: int, tokenizer: Tokenizer) -> None:
+    """Refuse a table that is not of this vocabulary; special tokens behind it have no vector."""
+    tail: Sequence[int] = range(min(count, tokenizer.vocab_size), tokenizer.vocab_size)
+    if count > tokenizer.vocab_size or any(index not in tokenizer.special_ids for index in tail):
+        raise BertineError(
+            f"{path}: has vectors of {count:,} pieces, but the vocabulary beside it has "
+            f"{tokenizer.vocab_size:,}; they are not of one model"
+        )
+
+
+# A table of vectors, ready to turn texts into means of their pieces'.
+
+#: Pieces of a text, where nobody says fewer.
+_ALL = 1 << 31
+#: Texts that are computed together.
+_TEXTS = 4096
+#: What an embedder may be told that a table of vectors has too.
+_FITTING: dict[str, tuple[Any, ...]] = {
+    "pooling": (None, "mean"),
+    "layer": (None, 0),
+    "prompt": (None, ""),
+    "precision": ("auto", "fp32"),
+    "device": (None, "cpu"),
+}
+
+
+class StaticEmbedder(Embedder):
+    """Pieces with a vector each, whatever stands around them; a text's vector is the mean of its
+    pieces'. It has no special tokens. Threads may share it.
+
+    Attributes:
+        table: the vectors.
+        tokenizer: of the pieces.
+        normalize: whether a text's vector is brought to length 1.
+        empty: texts computed in which no piece has a vector: they get zeros.
+    """
+
+    def __init__(
+        self,
+        model: StaticModel,
+        *,
+        max_length: int | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        name: str = "",
+    ) -> None:
+        """
+        Raises:
+            BertineError: an impossible length of texts or of vectors.
+        """
+        if max_length is not None and max_length < 1:
+            raise BertineError(f"max_length is {max_length}, but must be at least 1")
+        self.table = model.table if dimensions is None else model.table.first(dimensions)
+        self.tokenizer = model.tokenizer
+        self.normalize = model.normalize if normalize is None else normalize
+        #: Pieces of a text that count; None: all.
+        self.limit = max_length or model.max_length
+        self.max_length = self.limit or _ALL
+        self.pooling = Pooling(("mean",), 0, self.normalize)
+        self.prompt, self.precision, self.on_cpu = "", "fp32", True
+        self.name, self.empty = name, 0
+        self.load_lines = [
+            f"vectors of {self.dimensions} numbers: the mean of a text's pieces, of which "
+            f"{self.table.pieces:,} have one, the same wherever they stand"
+        ]
+
+    #: They are in the order of their principal components.
+    trained_shorter = True
+
+    @classmethod
+    def load(cls, path: Path | str, **options: Any) -> Self:  # type: ignore[override]
+        """Read a directory of static vectors, ours or model2vec's, with those of the options of
+        :meth:`bertine.Embedder.load` that they have.
+
+        Raises:
+            BertineError: an option that static vectors have none of; the directory is damaged.
+        """
+        for option, values in _FITTING.items():
+            if options.get(option) not in (None, *values):
+                raise BertineError(
+                    f"{path}: is a table of static vectors, which have no {option} "
+                    f"{options[option]!r}; leave it out"
+                )
+        parts = Path(path).parts
+        return cls(
+            load_static(path),
+            max_length=options.get("max_length"),
+            normalize=options.get("normalize"),
+            dimensions=options.get("dimensions"),
+            name="/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:]),
+        )
+
+    @property
+    def dimensions(self) -> int:
+        """D, the numbers of a vector."""
+        return self.table.dimensions
+
+    def fingerprints(self) -> tuple[str, str]:
+        return self.table.fingerprint(), self.tokenizer.fingerprint
+
+    @property
+    def pooled_layer(self) -> int | None:
+        return 0
+
+    def lines(self) -> list[str]:
+        """Return what its vectors are."""
+        return [f"StaticEmbedder {self.name}".rstrip(), *self.load_lines]
+
+    def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
+        """Compute the vector of each text, fp32 [N, D], in their order; of one string fp32 [D].
+
+        Raises:
+            BertineError: something that is not a text.
+        """
+        singles = checked_singles(several(texts))
+        result = np.empty((len(singles), self.dimensions), np.float32)
+        for start in range(0, len(singles), _TEXTS):
+            ids, lengths = self.tokenizer.encode_flat(singles[start : start + _TEXTS])
+            if int(lengths.max()) > self.max_length:
+                kept = np.minimum(lengths, self.max_length)
+                place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+                ids, lengths = ids[place < self.max_length], kept
+            result[start : start + len(lengths)] = self._means(ids, lengths)
+        return result[0] if is_one(texts) else result
+
+    __call__ = embed
+
+    def features(self, texts: Sequence[Single] | Single) -> list[Features]:
+        """Return the pieces of each text, cut to the maximum length; one string is one text.
+
+        Raises:
+            BertineError: something that is not a text.
+        """
+        singles = checked_singles(several(texts))
+        ids, lengths = self.tokenizer.encode_flat(singles)
+        types = np.zeros(int(lengths.max()) if len(lengths) else 0, np.int8)
+        features, start, most = [], 0, self.max_length
+        for row, length in enumerate(lengths.tolist()):
+            kept = min(length, most)
+            features.append(
+                Features(ids[start : start + kept], types[:kept], row, None, length - kept)
+            )
+            start += length
+        return features
+
+    def run(
+        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Compute vectors fp32 [N, D] of `features`."""
+        if not features:
+            return np.zeros((0, self.dimensions), np.float32)
+        ids = np.concatenate([feature.input_ids for feature in features])
+        lengths = np.fromiter((len(each.input_ids) for each in features), np.int64, len(features))
+        vectors = self._means(ids, lengths)
+        if on_batch is not None:
+            on_batch(len(features))
+        return vectors
+
+    def run_batch(self, features: Sequence[Features]) -> np.ndarray:
+        return self.run(features)
+
+    def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
+        """
+        Raises:
+            BertineError: always, as a word has one vector whatever stands around it.
+        """
+        raise BertineError(
+            f"{self.name or 'this model'}: is a table of static vectors, in which {word!r} has the "
+            "same vector in every text; compare whole texts"
+        )
+
+    def agreement(self, features: Sequence[Features]) -> Cosines | None:
+        return None
+
+    def notes(self) -> list[str]:
+        if not self.empty:
+            return []
+        return [f"{counted(self.empty, 'text')} without any piece that has a vector: zeros"]
+
+    def _means(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        vectors = self.table.means(ids, lengths)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        self.empty += int((norms == 0).sum())
+        return unit(vectors) if self.normalize else vectors

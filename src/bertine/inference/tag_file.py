@@ -1,0 +1,366 @@
+"""Tags for a file: column files get a column, JSON lines keys; plain text and Parquet become JSON
+lines, and an output that is so called Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, cast
+
+from bertine.core.console import Shown, counted
+from bertine.core.errors import BertineError
+from bertine.core.names import option, text_option
+from bertine.data.column_files import (
+    LOOKED_AT,
+    ColumnLines,
+    Line,
+    looks_like_columns,
+    refuse_table,
+    word_place,
+)
+from bertine.data.conll import (
+    HEAD,
+    SUFFIXES,
+    WORD_KEYS,
+    WordColumns,
+    blocks,
+    file_format,
+    json_words,
+)
+from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
+from bertine.data.in_memory import GivenTable, Source
+from bertine.data.lines import (
+    LINE_COLUMN,
+    TableLayout,
+    first_numbers,
+    inner_suffix,
+    named_kind,
+    written_layout,
+)
+from bertine.data.parquet import is_parquet
+from bertine.data.streams import begins_list, json_kind, missing_column
+from bertine.data.tables import Table, TableRow
+from bertine.data.writer import TableWriter, open_writer
+from bertine.inference.answer_files import pace
+from bertine.inference.predictor import Predictor
+from bertine.inference.rows import chunks, joined, text_progress, unused
+from bertine.tasks.answer import json_value
+from bertine.tasks.tagged_words import TaggedText
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.unknown_text import UnknownText
+
+#: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
+CHUNK_WORDS = 1 << 15
+#: Of a word, with what is around it, where words are not counted yet.
+_CHARACTERS = 7
+
+
+@dataclass(repr=False)
+class TagReport(Shown):
+    """The report of tagging a file.
+
+    Attributes:
+        sentences, words: that were tagged; a sentence is a line of plain text or JSON.
+        entities: that were found, by type.
+        left_out: entities that are not told, because their probability is too low.
+        seconds: of wall time.
+        columns: the names of what was added.
+        notes: what was mended in the input, or could not be read.
+    """
+
+    sentences: int = 0
+    words: int = 0
+    entities: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
+    seconds: float = 0.0
+    columns: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return what a person reads in the terminal."""
+        lines = [
+            f"tagged {counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}, "
+            f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
+        ]
+        if self.entities:
+            each = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
+            lines.append(f"{self.entities.total()} entities: {each}")
+        if self.left_out:
+            lines.append(f"left out, as their probability is too low: {self.left_out}")
+        return lines + self.notes
+
+
+def tag_file(
+    predictor: Predictor,
+    input: Source,
+    output: Path | str,
+    columns: WordColumns,
+    *,
+    details: bool = False,
+    format: str | None = None,
+    strict: bool = False,
+    show_progress: bool = True,
+) -> TagReport:
+    """Tag every word of a file, in its order, in bounded memory (that of a document, where the
+    model reads document context).
+
+    A column file gets its tags as a last column; all else in it stays. JSON lines get ``tags`` and
+    ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet become JSON
+    lines with these. A line of plain text becomes
+    a line of JSON, with the text and its entities by characters; tags that mark no entities come
+    with their words. All but column files may become Parquet, by the name of the output.
+
+    Args:
+        predictor: of a tagger.
+        input: a file, or ``-`` for stdin; or rows in memory, which are read like Parquet's.
+        output: a file, complete or not there at all; or ``-`` for stdout.
+        columns: where the words are.
+        details: also the probability of each tag.
+        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: by the suffix and the first
+            lines.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+
+    Raises:
+        BertineError: what reading the file raises; it is a table of texts; the words are not where
+            they should be; a column file is to become Parquet or JSON lines, or the others what
+            their rows cannot be written in.
+    """
+    started = time.monotonic()
+    report = TagReport()
+    show = show_progress and str(output) != "-"
+    typed = is_parquet(input) or isinstance(input, GivenTable)
+    with contextlib.ExitStack() as stack:
+        reading = format if typed else "text"
+        table = stack.enter_context(Table(input, format=reading, strict=strict))
+        rows = iter(table)
+        head = list(islice(rows, HEAD))
+        kind = "parquet" if isinstance(input, GivenTable) or typed else _kind(input, head, format)
+        if kind == "jsonl" and begins_list(head[0].values["text"]) and str(input) != "-":
+            table = stack.enter_context(Table(input, format="jsonl", strict=strict))
+            head, rows, kind = [], iter(table), "parquet"  # rows with values
+        columns.require(table.name, kind)
+        if kind == "columns" and named_kind(output) == "jsonl":
+            raise BertineError(
+                f"{output}: the tags of a column file are one more column of it, not Parquet or "
+                "JSON lines; name the output .conll"
+            )
+        layout = TableLayout("text")
+        if kind != "columns":
+            layout = written_layout(output, TableLayout("jsonl"), "texts with their tags")
+        job = _TaggingJob(predictor, table, columns, details, report)
+        with (
+            open_writer(output, layout, ()) as writer,
+            text_progress("tag", input, show=show) as advance,
+        ):
+            run = job.column_file if kind == "columns" else job.lines_of(kind)
+            reached = 0
+            for line in run(chain(head, rows), writer):
+                advance(line - reached)
+                reached = line
+        report.notes.extend(table.stats.notes(table.name))
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> str:
+    """Return ``"columns"``, ``"jsonl"`` or ``"text"``."""
+    if format == "text":
+        return format
+    lines = [row.values["text"] for row in head]
+    if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
+        return "columns"
+    kind = file_format(input, format, lines[0])
+    if format is None and kind == "columns":
+        refuse_table(input, lines, f"{option('format', 'columns')} or text")
+        if not looks_like_columns(lines):
+            return "text"
+    return kind
+
+
+class _TaggingJob:
+    """One file being tagged; what is counted goes into `report`."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        table: Table,
+        columns: WordColumns,
+        details: bool,
+        report: TagReport,
+    ) -> None:
+        self.predictor, self.task = predictor, cast(Tagging, predictor.task)
+        self.table, self.name, self.report = table, table.name, report
+        self.columns, self.details = columns, details
+        self._met: Counter[str] = Counter()
+        self._unknown = UnknownText(predictor.tokenizer)
+        self._empty: list[int] = []
+        self._documents = False
+        self._word_at = -1
+
+    def _run(self, sentences: Sentences) -> list[Any]:
+        found, features = self.predictor.run(sentences)
+        report = self.report
+        lines = [item.line for item in sentences.items]
+        self._unknown.count(features, [item.words for item in sentences.items], lines)
+        self._empty += [
+            line for line, each in zip(lines, found, strict=True) if getattr(each, "empty", False)
+        ]
+        report.sentences += len(sentences)
+        report.words += sum(len(item.words) for item in sentences.items)
+        self._met.update(sentences.met)
+        if self.task.has_entities:
+            for tags in found:
+                report.entities.update(entity.type for entity in entities(tags.tags))
+                report.left_out += tags.left_out
+        return found
+
+    def _finish(self) -> None:
+        tokenizer = self.predictor.tokenizer
+        self.report.notes.extend(self._unknown.lines_for_answers())
+        if self._empty:
+            self.report.notes.append(
+                f"{len(self._empty)} of {self.report.sentences} texts are empty "
+                f"({first_numbers(self._empty)})"
+            )
+        self.report.notes.extend(self.task.met_notes(self.name, self._met, tokenizer))
+        if self.task.document_context and not self._documents:
+            self.report.notes.append(
+                f"{self.name}: tells no documents, so each sentence is read by itself"
+            )
+
+    # Column files
+
+    def column_file(self, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
+        """Tag and write; yields the line that is reached."""
+        lines = ColumnLines(self.name, rows)
+        waiting: list[Line] = []
+        words = 0
+        for line in lines:
+            self._documents |= line.kind == "document"
+            # With document context a document is tagged whole, else any sentence is an end.
+            whole = self.task.document_context and self._documents
+            ends = ("document",) if whole else ("document", "blank")
+            if words >= CHUNK_WORDS and line.kind in ends:
+                self._columns(lines, waiting, writer)
+                yield line.number
+                waiting, words = [], 0
+            waiting.append(line)
+            words += line.kind == "word"
+        self._columns(lines, waiting, writer)
+        extra = [f"column {lines.width + 2} (its probability)"] if self.details else []
+        self.report.columns = [f"column {lines.width + 1} (the tag)", *extra]
+        self.report.notes.extend(lines.notes())
+        self._finish()
+
+    def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
+        groups = list(blocks(waiting))
+        if groups:
+            at = self._word_place(lines, [block for block, _ in groups])
+            items = [
+                Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
+                for block, document in groups
+            ]
+            found = self._run(Sentences(self.name, (), None, items, word_a_line=True))
+        else:
+            found = []
+        answers = chain.from_iterable(
+            zip(tags.tags, tags.probabilities, strict=True) for tags in found
+        )
+        by = "\t" if lines.tabs else " "
+        for line in waiting:
+            added: list[str] = []
+            if line.kind == "word":
+                tag, chance = next(answers)
+                added = [tag, *([f"{chance:.6f}"] if self.details else [])]
+            elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
+                added = [OUTSIDE, *(["1.000000"] if self.details else [])]
+            elif line.kind == "range":
+                added = ["_"] * (2 if self.details else 1)
+            text = line.text.rstrip(" \r") if added else line.text
+            writer.write({LINE_COLUMN: by.join([text, *added])})
+
+    def _word_place(self, lines: ColumnLines, first: Sequence[Sequence[Line]]) -> int:
+        """Return the index of the column of words, which the `first` sentences tell."""
+        if self._word_at < 0:
+            said, named = self.columns.word_column, "word_column" in self.columns.given
+            self._word_at = word_place(lines, first[:LOOKED_AT], said, named=named)
+        return self._word_at
+
+    # JSON lines, Parquet and plain text
+
+    def lines_of(self, kind: str) -> Any:
+        """Return the way of a file whose lines are rows: (rows, writer) → the lines that are
+        reached."""
+        table = self.table
+        keys: dict[str, str] = {}
+
+        def run(rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
+            for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
+                if kind == "jsonl":
+                    full = [row for row in chunk if row.values["text"].strip()]
+                    table.stats.blank_lines += len(chunk) - len(full)
+                    chunk = [table.json_row(row.line, row.as_read["text"]) for row in full]
+                texts: list[str | Sequence[str]] = [
+                    row.values["text"] if kind == "text" else self._json_text(row.line, row.values)
+                    for row in chunk
+                ]
+                lines = [row.line for row in chunk]
+                answers = self._run(self.task.examples_of(texts, self.name, lines))
+                for row, answer in zip(chunk, answers, strict=True):
+                    writer.write(self._joined(row, self._answer(answer), keys))
+                if lines:
+                    yield lines[-1]
+            self.report.columns = list(keys.values())
+            self._finish()
+
+        return run
+
+    def _joined(self, row: TableRow, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
+        """Return the row with what is added, under names that the first row has not."""
+        for name in added:
+            keys.setdefault(name, unused(name, row.values, "predicted_"))
+        return joined(self.name, row, {keys[name]: value for name, value in added.items()}, ())
+
+    def _answer(self, answer: TaggedText) -> dict[str, Any]:
+        """Return what is added to a row: the entities; the tags where they are asked for or are
+        all."""
+        plain, whole = not self.task.has_entities, answer.text is not None
+        names = ["words", "offsets"] if whole and (plain or self.details) else []
+        names += ["tags"] if not whole or plain or self.details else []
+        names += ["probabilities"] * self.details + ["entities"] * (not plain)
+        return {name: json_value(getattr(answer, name)) for name in names} | answer.flags()
+
+    def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
+        wanted = self.columns.word_key
+        if wanted and "text_columns" in self.columns.given and wanted not in value:
+            raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
+        key = wanted or next((name for name in WORD_KEYS if name in value), None)
+        name = "text" if key is None or key not in value else key
+        text = value.get(name)
+        if isinstance(text, str):
+            return text
+        if name != key and name in value:
+            raise BertineError(
+                f"{self.name}:{line}: {name!r} is {json_kind(text)}, but must be a text"
+            )
+        if key is None:
+            raise BertineError(
+                f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
+                f"the key with {text_option()}"
+            )
+        return json_words(self.name, TableRow(line, value), key)
+
+
+def _size(row: TableRow) -> int:
+    """Count the characters of a line, with its end; of a row of Parquet about."""
+    return 1 + sum(
+        len(value) if isinstance(value, str) else _CHARACTERS * len(value)
+        for value in row.values.values()
+        if isinstance(value, str | list)
+    )

@@ -1,1 +1,0 @@
-"""Other people's files: weights and configurations under the names they have elsewhere."""

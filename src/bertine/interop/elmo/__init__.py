@@ -1,1 +1,0 @@
-"""Files of ELMo: those that were published, and our model directory."""

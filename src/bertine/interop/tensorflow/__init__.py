@@ -1,1 +1,0 @@
-"""Checkpoints of TensorFlow 1, as Google's programs write them, read without TensorFlow."""

@@ -1,1 +1,0 @@
-"""ELMo (Peters et al. 2018): words as characters, read by two directions of LSTMs."""

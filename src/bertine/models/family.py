@@ -1,0 +1,520 @@
+"""A family of models as one constant, and what is done with it: which names, which keys, which
+class of transformers. :mod:`bertine.core.names` says where each family's constant is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError
+from bertine.core.files import read_json_object
+from bertine.core.names import FAMILIES, WORD_MODELS, InputFormat, TokenizerKind
+from bertine.core.taskinfo import TaskInfo
+from bertine.models.config import Config
+from bertine.models.config_file import CONFIG, ConfigFile, ConfigKeys, activation_of, labels_of
+from bertine.models.heads import PAIR_CLASSIFIER, HeadKind, new_head
+from bertine.models.losses import Pooling
+from bertine.models.names import WeightNames
+
+# What the variables of Google's programs are called, as tables: names of a checkpoint ->
+# canonical names (:mod:`bertine.models.names`).
+#
+# A dense layer's ``kernel`` is [in, out], the transpose of our weight; a norm's ``gamma`` and
+# ``beta`` are its weight and bias.
+
+#: Variable of a module → our name, and whether it is transposed.
+_OF_MODULE = {
+    "kernel": ("weight", True),
+    "bias": ("bias", False),
+    "gamma": ("weight", False),
+    "beta": ("bias", False),
+}
+#: What the optimizers of these programs, and TensorFlow's own, keep beside a variable.
+_SLOTS = ("adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "LAMB", "LAMB_1", "Momentum")
+#: What they keep of the whole: numbers of the run.
+_OF_RUN = frozenset(
+    ("global_step", "beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps")
+)
+#: What some exports put before every name.
+_PREFIX = "module/"
+
+#: Pairs (variable, canonical tensor) that the programs have in common: the embeddings.
+EMBEDDING_TABLES = tuple(
+    (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
+    for kind in ("word", "position", "token_type")
+)
+#: And the heads that fine-tuning trains.
+TASK_TENSORS = (
+    ("output_weights", "classifier.weight"),
+    ("output_bias", "classifier.bias"),
+    ("cls/squad/output_weights", "qa_outputs.weight"),
+    ("cls/squad/output_bias", "qa_outputs.bias"),
+)
+
+
+class VariablePlace(NamedTuple):
+    """Where a variable belongs.
+
+    Attributes:
+        name: its canonical name; of what several layers have, with their number as {}.
+        transposed: whether it lies the other way there.
+        dimensions: of one layer's part of a variable that several layers have; 0: it is one
+            tensor's.
+    """
+
+    name: str
+    transposed: bool
+    dimensions: int = 0
+
+    def parts(self, shape: tuple[int, ...], layers: int) -> list[tuple[str, int | None]]:
+        """Return the canonical names of the tensors of a variable of this `shape`, and the number
+        of each along its first dimension; None: it is the whole variable."""
+        if not self.dimensions:
+            return [(self.name, None)]
+        if len(shape) == self.dimensions:
+            return [(self.name.format(layer), None) for layer in range(layers)]
+        return [(self.name.format(layer), layer) for layer in range(min(shape[0], 10_000))]
+
+
+class Gelu(NamedTuple):
+    """What "gelu" means in a checkpoint: the name of that activation here, and why."""
+
+    name: str
+    why: str
+
+
+def tanh_gelu(config: Config, trained_here: bool) -> Gelu:
+    """Return what "gelu" means to a program that only ever had the form with tanh."""
+    return Gelu("gelu_new", f"with tanh, as in Google's {config.title}")
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The variables of Google's program for a model type, and what its configuration says.
+
+    Attributes:
+        modules: pairs (scope, canonical module); {} is a number, * any name.
+        tensors: pairs (variable, canonical tensor); {} is a number.
+        transposed: the same of tensors that lie the other way there.
+        stacked: the same of what all layers have in one variable, with the dimensions of a layer's
+            part; {} is the layer's number here. Where the variable has no dimension for the layers,
+            they all have the same.
+        classifier: the canonical name of the bias of a classifier.
+        summary: what the canonical names of a layer begin with that the program makes before a
+            classifier, also where there is none; "" where it makes none.
+        key: of the configuration, which no other program's has; "" where there is none.
+        defaults: keys of the configuration that may be lacking, with what they are then, where
+            transformers' default is another.
+        identities: canonical modules that the program leaves out where they would map a width onto
+            itself.
+        gelu: (config, whether the checkpoint has an optimizer's state) → what "gelu" means.
+        strangers: parts of names that other people's networks have → whose network it is.
+    """
+
+    modules: tuple[tuple[str, str], ...]
+    tensors: tuple[tuple[str, str], ...]
+    transposed: tuple[tuple[str, str], ...] = ()
+    stacked: tuple[tuple[str, str, int], ...] = ()
+    classifier: str = "classifier.bias"
+    summary: str = ""
+    key: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    identities: tuple[str, ...] = ()
+    gelu: Callable[[Config, bool], Gelu] = tanh_gelu
+    strangers: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], str, bool]]:
+        rows = [
+            (f"{scope}/{leaf}", f"{module}.{ours}", transposed)
+            for scope, module in self.modules
+            for leaf, (ours, transposed) in _OF_MODULE.items()
+        ]
+        rows += [(variable, tensor, False) for variable, tensor in self.tensors]
+        rows += [(variable, tensor, True) for variable, tensor in self.transposed]
+        return [
+            (
+                re.compile(
+                    re.escape(name).replace(r"\{\}", r"(\d{1,8})").replace(r"\*", "[^/]{1,200}")
+                ),
+                canonical,
+                transposed,
+            )
+            for name, canonical, transposed in rows
+        ]
+
+    def place(self, variable: str) -> VariablePlace | None:
+        """Return where `variable` belongs; None where the program has none of this name."""
+        for name, canonical, dimensions in self.stacked:
+            if variable == name:
+                return VariablePlace(canonical, False, dimensions)
+        for pattern, canonical, transposed in self._patterns:
+            if match := pattern.fullmatch(variable):
+                return VariablePlace(canonical.format(*match.groups()), transposed)
+        return None
+
+    def stranger(self, names: Iterable[str]) -> str:
+        """Return whose network it is that has variables of these `names`; "" where not known."""
+        marks = [
+            (mark, whose)
+            for name in names
+            for mark, whose in self.strangers.items()
+            if mark in name
+        ]
+        return marks[0][1] if marks else ""
+
+
+def plain_name(variable: str) -> str:
+    """Return `variable` without what exports put before it."""
+    return variable.removeprefix(_PREFIX)
+
+
+def is_left_out(variable: str) -> bool:
+    """Tell whether `variable` belongs to an optimizer or counts steps, and not to a model."""
+    return variable in _OF_RUN or variable.rpartition("/")[2] in _SLOTS
+
+
+#: What model_type ends with in the ``config.json`` of a model whose head transformers does not
+#: have. It would take the same model_type without it for a model with a new head, whose answers are
+#: random; so it says that it does not know the type, and opens nothing.
+ONLY_HERE = "-for-bertine-only"
+
+
+@dataclass(frozen=True)
+class Family:
+    """All that belongs to one model type.
+
+    Attributes:
+        config: the class of its configs.
+        class_prefix: what transformers' classes begin with.
+        names: of its weights.
+        keys: of its ``config.json``.
+        tokenizer: the kind of its published tokenizers.
+        objectives: that it can be pre-trained with, the paper's first.
+        input_format: what the paper's sequences are made of
+            (:data:`bertine.corpora.formats.FORMATS`).
+        presets: its published sizes by name.
+        pretraining: heads that together make the class ``ForPreTraining``.
+        variables: what Google's program calls the weights; None where there is no such program, or
+            its checkpoints are not read.
+        published: whether transformers has such models.
+    """
+
+    config: type[Config]
+    class_prefix: str
+    names: WeightNames
+    keys: ConfigKeys
+    tokenizer: TokenizerKind
+    objectives: tuple[str, ...]
+    input_format: InputFormat
+    presets: Mapping[str, Config]
+    pretraining: frozenset[str] = frozenset()
+    variables: Variables | None = None
+    published: bool = True
+
+    def architecture_name(self, heads: Iterable[str]) -> str:
+        """Return transformers' class that has these heads, which ``AutoModel`` opens; or a name of
+        ours, where it has none."""
+        held = frozenset(heads)
+        if self._pretrains(held):
+            return f"{self.class_prefix}ForPreTraining"
+        last = self._last(held)
+        return self.class_prefix + ("Model" if last is None else last.suffix)
+
+    def why_only_here(self, heads: Iterable[str]) -> str | None:
+        """Return why transformers does not open a model with these heads; None: it does."""
+        held = frozenset(heads)
+        if not self.published:
+            return f"transformers has no {self.config.title}"
+        last = None if self._pretrains(held) else self._last(held)
+        if last is None or last.published:
+            return None
+        return f"transformers has no {self.config.title} with a {last.title}"
+
+    def _pretrains(self, held: frozenset[str]) -> bool:
+        """Tell whether a model has the heads of pre-training, and none of a task."""
+        named = {name for name, kind in self.config.heads.items() if kind.named}
+        return bool(self.pretraining) and held >= self.pretraining and held.isdisjoint(named)
+
+    def _last(self, held: frozenset[str]) -> HeadKind | None:
+        """Return the head that says what transformers' class is."""
+        kinds = self.config.heads
+        return next((kinds[name] for name in reversed(list(kinds)) if name in held), None)
+
+    def head_of(self, architecture: str) -> str | None:
+        """Return the head that transformers' class `architecture` has; None where that is none or
+        not known."""
+        for name, kind in self.config.heads.items():
+            if architecture == self.class_prefix + kind.suffix:
+                return name
+        return None
+
+
+def family_of(model_type: object) -> Family:
+    """Return the family of a model type.
+
+    Raises:
+        BertineError: there is none of this name.
+    """
+    if isinstance(model_type, str) and model_type in WORD_MODELS:
+        raise BertineError(
+            f"model_type is {model_type}, whose vectors are those of words or pieces, without "
+            "layers and heads: use it with embed or similar"
+        )
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise BertineError(
+            f"model_type is {briefly(model_type)}, another architecture; Bertine has "
+            f"{', '.join(FAMILIES)}"
+        )
+    module, _, name = FAMILIES[model_type].partition(":")
+    family: Family = getattr(import_module(module), name)
+    return family
+
+
+def config_to_huggingface(
+    config: Config,
+    *,
+    heads: Iterable[str] = (),
+    labels: Sequence[str] = (),
+    problem_type: str = "single_label_classification",
+) -> dict[str, Any]:
+    """Return the contents of ``config.json`` for a model with these `heads`, keys sorted as usual.
+
+    Args:
+        labels: the class names of the classifier, in the order of its outputs.
+        problem_type: what transformers calls its task.
+    """
+    family, heads = family_of(config.model_type), frozenset(heads)
+    values = family.keys.write(config) | {
+        "architectures": [family.architecture_name(heads)],
+        "dtype": "float32",
+    }
+    if family.published and family.why_only_here(heads):
+        values["model_type"] += ONLY_HERE
+    named = [name for name in heads if config.heads[name].named]
+    if named:
+        values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        values["label2id"] = {label: i for i, label in enumerate(labels)}
+    if named and all(config.heads[name].reads != "tokens" for name in named):
+        values["problem_type"] = problem_type
+    return dict(sorted(values.items()))
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Read a ``config.json``.
+
+    Raises:
+        BertineError: missing or not JSON; of a type that Bertine does not have; what
+            :meth:`bertine.models.config_file.ConfigKeys.read` raises.
+    """
+    values = read_json_object(path)
+    if "model_type" not in values:
+        raise BertineError(f'{path}: has no model_type; for a BERT add "model_type": "bert"')
+    kind = values["model_type"]
+    try:
+        family = family_of(kind.removesuffix(ONLY_HERE) if isinstance(kind, str) else kind)
+    except BertineError as error:
+        raise BertineError(f"{path}: {error}") from error
+    names = values.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
+    _check_architecture(path, architecture, family)
+    activation, labels = activation_of(path, values), labels_of(path, values)
+    config, unknown = family.keys.read(path, values, family.config)
+    problem = values.get("problem_type")
+    if problem is not None and not isinstance(problem, str):
+        raise BertineError(f"{path}: problem_type is {briefly(problem)}, but must be a text")
+    return ConfigFile(config, architecture, labels, problem, activation, unknown)
+
+
+def _check_architecture(path: Path, architecture: str, family: Family) -> None:
+    """Refuse a class of another family: one of the two keys is wrong, and which one decides what is
+    computed."""
+    if not architecture or architecture.startswith(family.class_prefix):
+        return
+    for other in map(family_of, FAMILIES):
+        if re.match(rf"{other.class_prefix}(Model|For)", architecture):
+            raise BertineError(
+                f"{path}: architectures names {briefly(architecture)}, but model_type is "
+                f"{family.config.model_type}; correct whichever is wrong (that "
+                f"of {other.config.title} is {other.config.model_type})"
+            )
+
+
+# Recognize files of two families in one folder.
+
+
+def check_same_family(source: Path, names: Iterable[str], family: Family) -> None:
+    """Refuse weights of another family than ``config.json`` says.
+
+    Args:
+        source: the weights' file, for the message.
+        names: of its tensors, as they are in the file.
+        family: that of ``config.json``.
+
+    Raises:
+        BertineError: no tensor is called as `family` calls those of its layers, but some as
+            another one does.
+    """
+    names = list(names)
+    if _has_layers(names, family):
+        return
+    others = [other for other in map(family_of, FAMILIES) if _has_layers(names, other)]
+    # Names without a prefix are those of several families.
+    prefixed = [o for o in others if any(name.startswith(o.names.prefix) for name in names)]
+    if others := prefixed or others:
+        titles = " or ".join(dict.fromkeys(other.config.title for other in others))
+        raise BertineError(
+            f"{source}: has the weights of a {titles}, but model_type in {CONFIG} is "
+            f"{family.config.model_type}; the two files do not belong together"
+        )
+
+
+def _has_layers(names: Iterable[str], family: Family) -> bool:
+    table = family.names
+    bare = [name.removeprefix(table.prefix) for name in names]
+    # Presets of one family may have layers of several kinds.
+    return any(table.has_layers(bare, known) for known in family.presets.values())
+
+
+# What the weights and the ``config.json`` of a model directory say of its task, where no
+# ``bertine.json`` does, and the heads of it.
+
+#: The file of our own that says what a model was trained to do.
+TASK = "bertine.json"
+#: What transformers calls the classifier of a text that may have many labels.
+MULTI_LABEL = "multi_label_classification"
+#: What it calls all kinds of them; None: it decides by the labels that it is trained with.
+_PROBLEM_TYPES = (None, "single_label_classification", MULTI_LABEL, "regression")
+#: What a head reads that is a vector of a text → the setting of the task that says which.
+_POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
+
+
+def count_outputs(
+    tensors: Mapping[str, Tensor], settings: ConfigFile, family: Family, present: Collection[str]
+) -> int:
+    """Count the outputs of the classifier that the file holds, where it holds one."""
+    named = next((head for head in present if settings.config.heads[head].named), None)
+    if named is None:
+        return 0
+    output = family.names.heads[named].output()
+    last = tensors.get(f"{output}.weight")  # a row for each output
+    return last.shape[0] if last is not None and last.dim() else len(settings.labels) or 2
+
+
+def task_of(folder: Path, settings: ConfigFile, present: Set[str], outputs: int) -> TaskInfo | None:
+    """Return the task of ``bertine.json``; else what config.json says of a classifier with so many
+    `outputs`, or that there is a head for spans."""
+    kinds = settings.config.heads
+    named = any(kinds[head].named for head in present)
+    if (folder / TASK).exists():
+        task = TaskInfo.read(folder / TASK)
+        regression = task.name == "regression"
+        if named and settings.labels and task.labels != settings.labels and not regression:
+            raise BertineError(
+                f"{folder / TASK}: its labels are not those of id2label in {CONFIG}; "
+                "one of the two files is from another model"
+            )
+        return task
+    # As transformers calls them where nobody has; of two it writes no names.
+    labels = settings.labels or tuple(f"LABEL_{number}" for number in range(outputs))
+    if "classifier" in present:
+        return _classifying(folder / CONFIG, settings, labels)
+    if "token_classifier" in present:
+        return TaskInfo(name="tagging", labels=labels)
+    if "spans" in present:
+        return TaskInfo(name="spans")
+    return TaskInfo(name="choice") if "choice" in present else None
+
+
+def _classifying(where: Path, settings: ConfigFile, labels: tuple[str, ...]) -> TaskInfo:
+    """Return the task of a classifier that transformers or sentence-transformers has saved.
+
+    Args:
+        where: its ``config.json``, for messages.
+        labels: of its outputs.
+    """
+    kind, one = settings.problem_type, len(labels) == 1
+    if kind not in _PROBLEM_TYPES:
+        raise BertineError(
+            f"{where}: problem_type is {briefly(kind)}, but must be "
+            f"{', '.join(filter(None, _PROBLEM_TYPES))}, or left out; correct it"
+        )
+    if kind == "regression" and not one:
+        raise BertineError(
+            f"{where}: problem_type is 'regression', but the classifier has {len(labels)} outputs; "
+            "several numbers for a text are not computed here"
+        )
+    if kind == "single_label_classification" and one:
+        raise BertineError(
+            f"{where}: problem_type is {kind!r}, but the classifier has one output, which would be "
+            "the label of every text; if it is a number, set problem_type to regression"
+        )
+    of_pairs: dict[str, Any] = {}
+    if settings.activation is not None:
+        of_pairs = {"text_columns": ("query", "text"), "settings": _after(where, settings, one)}
+    if kind == MULTI_LABEL:
+        return TaskInfo(name="multi-label", labels=labels, **of_pairs)
+    return TaskInfo(name="regression", **of_pairs) if one else TaskInfo("text", labels, **of_pairs)
+
+
+def _after(where: Path, settings: ConfigFile, one: bool) -> dict[str, Any]:
+    """Return the settings of the task that do what sentence-transformers does with the outputs of a
+    cross-encoder, `one` or several: by itself it makes a probability of one."""
+    name = (settings.activation or "").rpartition(".")[2] or ("Sigmoid" if one else "Identity")
+    if name == "Sigmoid" and one:
+        return {"sigmoid": True}
+    if name != "Identity":
+        raise BertineError(
+            f"{where}: the outputs go through {briefly(settings.activation)}, which is not "
+            "computed here; only torch's Identity and, of one output, Sigmoid are"
+        )
+    return {}
+
+
+def heads_of(
+    source: Path,
+    settings: ConfigFile,
+    present: Collection[str],
+    task: TaskInfo | None,
+    outputs: int,
+) -> dict[str, nn.Module]:
+    """Make heads without values (on the meta device) for what the file holds."""
+    heads: dict[str, nn.Module] = {}
+    config = settings.config
+    if outputs and settings.labels and len(settings.labels) != outputs:
+        raise BertineError(
+            f"{source}: the classifier has {outputs} outputs, but id2label in {CONFIG} has "
+            f"{len(settings.labels)} labels"
+        )
+    with torch.device("meta"):
+        for head in config.heads:
+            if head not in present:
+                continue
+            options: dict[str, Any] = {}
+            if setting := _POOLINGS.get(config.heads[head].reads):
+                pooling = "" if task is None else task.setting(setting, "")
+                if not pooling:
+                    raise BertineError(
+                        f"{source}: the {config.heads[head].title} needs the {setting} of a "
+                        f"{TASK}; copy that file too"
+                    )
+                assert task is not None
+                options["pooling"] = Pooling.named(pooling)
+                if head == PAIR_CLASSIFIER:
+                    options["shared_pieces"] = bool(task.setting("shared_pieces", False))
+            try:
+                count = outputs if config.heads[head].named else 1
+                heads |= new_head(config, head, count, **options)
+            except BertineError as error:
+                raise BertineError(f"{source.parent / TASK}: {error}") from error
+    return heads

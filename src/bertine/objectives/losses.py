@@ -1,0 +1,632 @@
+"""Permutation language modelling: tokens are guessed one after the other in a random order (Yang et
+al. 2019, arXiv 1906.08237, sections 2.2 and 2.3).
+
+Shape legend: B sequences, T tokens of the longest, P guessed tokens, Q places that are guessed in a
+sequence at the most, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertine.core.errors import BertineError
+from bertine.core.names import InputFormat
+from bertine.corpora.batch import Batch
+from bertine.corpora.corruption import PermutedTokens, TextCorruption
+from bertine.corpora.formats import ORDER_FORMATS, PAIR_FORMATS
+from bertine.corpora.masking import Corruption, FollowingTokens, TokenMasking
+from bertine.families.xlnet_layers import GuessedPlaces, XlnetBackbone, XlnetOutput, hidden_by_order
+from bertine.models.config import Config
+from bertine.models.embeddings import Embeddings
+from bertine.models.encoder import Encoded, TextInputs
+from bertine.models.heads import Model, new_head
+from bertine.models.losses import Pooling, sum_cross_entropy
+from bertine.options.pretraining import (
+    DenoisingOptions,
+    InstanceSettings,
+    NeighbourOptions,
+    ObjectiveOptions,
+    PermutationOptions,
+)
+
+if TYPE_CHECKING:
+    from bertine.tokenization.tokenizer import Tokenizer
+
+
+# Describe what a loss is made of, in pre-training and in fine-tuning.
+#
+# A loss can stand around another one: it encodes the batch once, adds the terms of the other
+# (:meth:`Loss.terms_of`) to its own, and weighs them (:attr:`Term.weight`).
+
+
+@dataclass
+class Term:
+    """One part of a loss, as a sum, so that parts of a step add up exactly.
+
+    The loss of a step is, over all terms, ``weight * (sum of totals) / (sum of counts)`` with both
+    sums over the whole step: split into micro-batches or not, the result is the same.
+
+    Attributes:
+        total: fp32 scalar, the sum of the losses of the targets.
+        count: number of targets (plain int, so that asking costs no synchronization).
+        correct: int64 scalar, how many targets were predicted right; None where that has no
+            meaning.
+        weight: of this term among the others.
+        shares: other numbers of targets, int64 scalars by name: of "replaced" the share of the
+            count stands beside the loss, as ``rtd_replaced``.
+    """
+
+    total: Tensor
+    count: int
+    correct: Tensor | None = None
+    weight: float = 1.0
+    shares: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Loss(Protocol):
+    """Compute what :func:`bertine.training.fit.fit` minimizes; objectives and tasks are of
+    this kind."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the targets of each term in `batch`, without running the model: what the sums of
+        a whole step are divided by."""
+        ...
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        ...
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the terms of what :meth:`encode` returned; the names are those of
+        :meth:`counts`."""
+        ...
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """Encode `batch` and compute the terms."""
+        ...
+
+
+class Objective(Loss, Protocol):
+    """Be a loss that a model is pre-trained with.
+
+    Attributes:
+        name: in :data:`bertine.core.names.OBJECTIVES`.
+        formats: what sequences may be made of, the usual one first
+            (:data:`bertine.corpora.formats.FORMATS`).
+        mask_split: of the predicted tokens, the shares that its paper has masked, replaced at
+            random, kept.
+    """
+
+    name: ClassVar[str]
+    formats: ClassVar[tuple[InputFormat, ...]]
+    mask_split: ClassVar[tuple[float, float, float]]
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective with what `options` say of it."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the settings of a run say of the objective besides its name."""
+        ...
+
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Corruption:
+        """Make what turns instances into batches with the targets of this objective."""
+        ...
+
+    def heads(self, config: Config) -> dict[str, nn.Module]:
+        """Make fresh heads by name for a backbone of `config`."""
+        ...
+
+
+class LossDefaults:
+    """Encode a batch as it is, and compute the terms of that; without options."""
+
+    mask_split: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective, of which the options say nothing."""
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return nothing: the name says all."""
+        return {}
+
+    def encode(self: Loss, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        return model.encode(batch)
+
+    def terms(self: Loss, model: Model, batch: Batch) -> dict[str, Term]:
+        """Encode `batch` and compute the terms."""
+        return self.terms_of(model, self.encode(model, batch), batch)
+
+
+# Masked language modelling without next-sentence prediction (Liu et al. 2019, section 4.2).
+
+
+class Mlm(LossDefaults):
+    """Minimize the mean MLM loss of the masked tokens, which alone go through the MLM head.
+
+    The model has no NSP head. It keeps its pooler, although nothing here trains it: fine-tuning
+    classifies with the pooler's output, as in the paper (section 4.1), and a model directory with
+    a pooler is what every reader of BERT expects. It stays as it was initialized, or, when a
+    model is trained on, as it was loaded. That is where RoBERTa's fine-tuning begins too, with a
+    dense layer that pre-training has not seen.
+    """
+
+    name: ClassVar[str] = "mlm"
+    formats: ClassVar[tuple[InputFormat, ...]] = (
+        "full-sentences",
+        "doc-sentences",
+        *PAIR_FORMATS,
+        *ORDER_FORMATS,
+        "neighbours",
+    )
+
+    @staticmethod
+    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> TokenMasking:
+        """Hide tokens."""
+        return TokenMasking(tokenizer, settings)
+
+    @staticmethod
+    def heads(config: Config) -> dict[str, nn.Module]:
+        """Make a fresh head for `config`."""
+        return new_head(config, "mlm")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the masked tokens."""
+        return {"mlm": batch.targets["mlm_labels"].numel()}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy of the masked tokens."""
+        labels = batch.targets["mlm_labels"]
+        logits = model.read("mlm", encoded, places=batch.targets["mlm_positions"])
+        total, correct = sum_cross_entropy(logits, labels)
+        return {"mlm": Term(total, labels.numel(), correct)}
+
+
+# Masked language modelling and next-sentence prediction, as in the paper (section 3.1).
+
+
+class MlmNsp(Mlm):
+    """Minimize the mean MLM loss of the masked tokens plus the mean NSP loss of the pairs."""
+
+    name: ClassVar[str] = "mlm-nsp"
+    formats: ClassVar[tuple[InputFormat, ...]] = PAIR_FORMATS
+
+    @staticmethod
+    def heads(config: Config) -> dict[str, nn.Module]:
+        """Make fresh heads for `config`."""
+        return new_head(config, "mlm") | new_head(config, "nsp")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the masked tokens and the pairs."""
+        return super().counts(batch) | {"nsp": batch.num_sequences}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropies of the masked tokens and of the pairs."""
+        found = super().terms_of(model, encoded, batch)
+        logits = model.read("nsp", encoded)
+        total, correct = sum_cross_entropy(logits, batch.targets["next_sentence_label"])
+        return found | {"nsp": Term(total, batch.num_sequences, correct)}
+
+
+# Masked language modelling and the order of two sentences (Lan et al. 2019, section 3.1).
+
+
+class MlmSop(Mlm):
+    """Minimize the mean MLM loss of the masked tokens plus the mean loss of the pairs' order."""
+
+    name: ClassVar[str] = "mlm-sop"
+    formats: ClassVar[tuple[InputFormat, ...]] = ORDER_FORMATS
+
+    @staticmethod
+    def heads(config: Config) -> dict[str, nn.Module]:
+        """Make fresh heads for `config`."""
+        return new_head(config, "mlm") | new_head(config, "sop")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the masked tokens and the pairs."""
+        return super().counts(batch) | {"sop": batch.num_sequences}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropies of the masked tokens and of the pairs."""
+        terms = super().terms_of(model, encoded, batch)
+        logits = model.read("sop", encoded)
+        total, correct = sum_cross_entropy(logits, batch.targets["sentence_order_label"])
+        return terms | {"sop": Term(total, batch.num_sequences, correct)}
+
+
+# Masked language modelling, and which text stands beside which.
+#
+# Each text of a batch has its neighbour among the others. A softmax over the cosines of their
+# vectors says which one it is; the vectors are the means of the last states, as ``bertine embed``
+# and a head that is fitted alone read them. Recognizing the neighbouring sentence among those of
+# a batch is from Logeswaran and Lee 2018 (QuickThoughts); neighbouring stretches of text,
+# compared in this way beside masked language modelling with a temperature of 0.05, are from
+# Giorgi et al. 2021 (DeCLUTR). Unlike there, the texts that are compared are those with hidden
+# tokens, which the model encodes anyway, so that the second loss costs hardly anything.
+
+
+class MlmNeighbours(Mlm):
+    """Minimize the mean MLM loss of the masked tokens plus the weighted mean loss of recognizing
+    the neighbour of each text.
+
+    A text is compared with those that are computed with it: with all of a batch where that fits
+    into a micro-batch (``max_tokens_per_micro_batch``), else with those of its micro-batch.
+
+    Args:
+        options: weight and temperature; None: the defaults.
+    """
+
+    name: ClassVar[str] = "mlm-neighbours"
+    formats: ClassVar[tuple[InputFormat, ...]] = ("neighbours",)
+
+    def __init__(self, options: NeighbourOptions | None = None) -> None:
+        self.options = options or NeighbourOptions()
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective with the weight and the temperature of `options`."""
+        return type(self)(NeighbourOptions.of(options))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the weight and the temperature."""
+        return self.options.values()
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the masked tokens and the texts."""
+        return super().counts(batch) | {"neighbours": batch.num_sequences}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropies of the masked tokens and of the neighbours. Texts 2k and
+        2k + 1 of `batch` are neighbours."""
+        terms = super().terms_of(model, encoded, batch)
+        mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
+        vectors = Pooling(normalize=True)(encoded, mask)
+        with torch.autocast(vectors.device.type, enabled=False):
+            scores = vectors @ vectors.T / self.options.similarity_temperature
+        itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+        scores = scores.masked_fill(itself, float("-inf"))
+        neighbours = torch.arange(len(vectors), device=vectors.device) ^ 1
+        total = F.cross_entropy(scores, neighbours, reduction="sum")
+        correct = (scores.argmax(1) == neighbours).sum()
+        term = Term(total, batch.num_sequences, correct, weight=self.options.neighbours_weight)
+        return terms | {"neighbours": term}
+
+
+# Causal language modelling: each token is guessed from those before it (Radford et al. 2018,
+# section 3.1, L1).
+
+
+class Clm(LossDefaults):
+    """Minimize the mean cross-entropy of all tokens but the first of each sequence, each scored by
+    the state of the token before it."""
+
+    name: ClassVar[str] = "clm"
+    formats: ClassVar[tuple[InputFormat, ...]] = ("running-text", "full-sentences", "doc-sentences")
+
+    @staticmethod
+    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> FollowingTokens:
+        """Hide nothing: the model does not look ahead."""
+        return FollowingTokens(tokenizer, settings)
+
+    @staticmethod
+    def heads(config: Config) -> dict[str, nn.Module]:
+        """Make the head for `config`.
+
+        Raises:
+            BertineError: the model sees the token that it is to guess.
+        """
+        if not config.reads_forward:
+            raise BertineError(
+                f"this {config.title} reads in both directions, so there is no next token to "
+                "guess; put layers that do so above a model that is pre-trained"
+            )
+        return new_head(config, "lm")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the tokens that are guessed."""
+        return {"clm": batch.targets["clm_labels"].numel()}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy of the tokens that follow."""
+        labels = batch.targets["clm_labels"]
+        logits = model.read("lm", encoded, places=batch.targets["clm_positions"])
+        total, correct = sum_cross_entropy(logits, labels)
+        return {"clm": Term(total, labels.numel(), correct)}
+
+
+# A language model beside a task: L3 = L2 + λ L1 (Radford et al. 2018, section 3.2, equation 5).
+#
+# Shape legend: B sequences, P places that another token follows, H hidden size, V vocabulary
+# size, N positions.
+
+#: What the term is called in logs.
+NAME = "lm"
+
+
+@dataclass(frozen=True)
+class WithNextTokens(LossDefaults):
+    """A task's loss, and that of guessing each token of its inputs from those before it.
+
+    The texts are those that the task reads, special tokens included; the loss is the mean over the
+    sequences of the mean over their tokens (openai/finetune-transformer-lm, ``train.py: model``).
+    The head has no weights: it multiplies with the word embeddings.
+
+    Attributes:
+        task: the task.
+        weight: λ.
+        positions: whether the position embeddings are rows of the softmax too, as in the published
+            code, which holds all embeddings in one table; never a target, they take probability
+            away. transformers has tokens alone.
+    """
+
+    task: Loss
+    weight: float
+    positions: bool = False
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the targets of the task's terms, and the sequences."""
+        return self.task.counts(batch) | {NAME: batch.num_sequences}
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone as the task does."""
+        return self.task.encode(model, batch)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the task's terms, and the cross-entropy of the tokens that follow."""
+        terms = self.task.terms_of(model, encoded, batch)
+        real = batch.attention_mask.bool()
+        followed = F.pad(real[:, 1:] & real[:, :-1], (0, 1))
+        places = followed.flatten().nonzero()[:, 0]
+        labels = batch.input_ids.flatten()[places + 1]
+        each = 1.0 / followed.sum(1).clamp(min=1)
+        weights = each[:, None].expand_as(followed).flatten()[places]
+        logits = F.linear(encoded.rows(places), self._table(model))
+        total, _ = sum_cross_entropy(logits, labels, weights)
+        return terms | {NAME: Term(total, batch.num_sequences, weight=self.weight)}
+
+    def _table(self, model: Model) -> Tensor:
+        """Return what states are multiplied with, [V, H] or [V + N, H]."""
+        words = model.backbone.word_weights
+        if not self.positions:
+            return words
+        embeddings = model.backbone.embeddings
+        assert isinstance(embeddings, Embeddings)
+        return torch.cat([words, embeddings.places()])
+
+
+# Write a text after reading another: what pre-training and fine-tuning of an encoder-decoder have
+# in common.
+#
+# A batch has the texts to write among its targets: ``target_ids`` int64 [B, T], padded on the
+# right, and ``target_mask`` bool [B, T], true at their tokens, special ones among them. The
+# decoder reads the start token and all of them but the last, and guesses each one.
+
+
+def count_targets(batch: Batch) -> int:
+    """Count the tokens to write."""
+    return int(batch.targets["target_mask"].sum())
+
+
+def encode_and_decode(model: Model, batch: Batch) -> Encoded:
+    """Run the encoder on the inputs of `batch` and the decoder on its targets."""
+    ids, mask = _targets(batch)
+    start = torch.full_like(ids[:, :1], _start_of(model))
+    shifted = torch.cat([start, ids[:, :-1]], 1)
+    return model.encode(batch, target=TextInputs(shifted, mask))
+
+
+def written_term(
+    model: Model, encoded: Encoded, batch: Batch, label_smoothing: float = 0.0
+) -> Term:
+    """Compute the cross-entropy of the texts to write.
+
+    Args:
+        encoded: what :func:`encode_and_decode` returned.
+        label_smoothing: the share of each target that all words have together (Szegedy et al.
+            2015, section 7).
+    """
+    ids, mask = _targets(batch)
+    places = mask.flatten().nonzero()[:, 0]
+    labels = ids.flatten().index_select(0, places)
+    logits = model.read("lm", encoded, places=places)
+    if not label_smoothing:
+        total, correct = sum_cross_entropy(logits, labels)
+        return Term(total, labels.numel(), correct)
+    total = F.cross_entropy(
+        logits.float(), labels, reduction="sum", label_smoothing=label_smoothing
+    )
+    return Term(total, labels.numel(), (logits.detach().argmax(-1) == labels).sum())
+
+
+def _targets(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the ids to write and their mask. On the host, columns that are padding alone are left
+    out: of a part of a batch the targets are as wide as those of the whole."""
+    ids, mask = batch.targets["target_ids"], batch.targets["target_mask"]
+    if mask.device.type == "cpu":
+        width = int(mask.sum(1).max())
+        ids, mask = ids[:, :width], mask[:, :width]
+    return ids, mask
+
+
+def _start_of(model: Model) -> int:
+    """Return the token that the decoder of `model` begins with."""
+    start: int = model.config.decoder_start_token_id  # type: ignore[attr-defined]
+    return start
+
+
+# Denoising: a text is written out as it was, after a corrupted one was read (Lewis et al. 2019,
+# section 2).
+
+
+class Denoising(LossDefaults):
+    """Minimize the mean cross-entropy of all tokens of the original text, each guessed from the
+    corrupted text and the original tokens before it.
+
+    Args:
+        options: what is done to the texts; None: as in the paper (section 3), 30% of the tokens in
+            spans of 3 on average, and all sentences permuted.
+    """
+
+    name: ClassVar[str] = "denoising"
+    formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences")
+
+    def __init__(self, options: DenoisingOptions | None = None) -> None:
+        self.options = options or DenoisingOptions()
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective with these corruptions."""
+        return type(self)(DenoisingOptions.of(options))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the corruptions."""
+        return self.options.values()
+
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> TextCorruption:
+        """Corrupt texts."""
+        return TextCorruption(tokenizer, settings, self.options)
+
+    @staticmethod
+    def heads(config: Config) -> dict[str, nn.Module]:
+        """Make the head for `config`."""
+        return new_head(config, "lm")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the tokens of the originals."""
+        return {self.name: count_targets(batch)}
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Read the corrupted texts, and let the decoder read the originals."""
+        return encode_and_decode(model, batch)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy of the originals."""
+        return {self.name: written_term(model, encoded, batch)}
+
+
+#: Places in a sequence are rounded up to a multiple of it, so that shapes come again.
+_PLACES = 8
+
+
+@dataclass
+class EncodedGuesses(XlnetOutput):
+    """The states of the places that are guessed.
+
+    Attributes:
+        last_hidden_state: [B, Q, H]; those of a sequence stand first, in their order.
+        slots: int64 [P], where the guessed tokens (``plm_positions``) are among the B * Q.
+    """
+
+    slots: Tensor | None = None
+
+
+class Plm(LossDefaults):
+    """Minimize the mean cross-entropy of the tokens that are guessed, each given those that are
+    known before it and its own place.
+
+    Every layer computes two streams: the states of the text, of which a token that is guessed sees
+    itself and what is known before it, and those of the places, which do not see themselves. The
+    places look at the text by the same weights (:mod:`bertine.families.xlnet_layers`).
+
+    With a memory, both also look at the text before the sequence, whose states are computed first,
+    without a gradient. In the published code they are those of the step before, by the weights of
+    that step, and reach further back through a memory of their own; computed anew they need no
+    state beside the weights, so that a batch stays a function of data, seed and step.
+
+    Args:
+        options: what is guessed, and in which order.
+    """
+
+    name: ClassVar[str] = "plm"
+    formats: ClassVar[tuple[InputFormat, ...]] = (
+        *PAIR_FORMATS,
+        "full-sentences",
+        "doc-sentences",
+        *ORDER_FORMATS,
+    )
+
+    def __init__(self, options: PermutationOptions | None = None) -> None:
+        self.options = options or PermutationOptions()
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective with these shares and lengths."""
+        return type(self)(PermutationOptions.of(options))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options of the objective."""
+        return self.options.values()
+
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> PermutedTokens:
+        """Choose tokens and the order in which they are guessed."""
+        return PermutedTokens(tokenizer, settings, self.options)
+
+    @staticmethod
+    def heads(config: Config) -> dict[str, nn.Module]:
+        """Make the head for `config`."""
+        return new_head(config, "plm")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the tokens that are guessed."""
+        return {"plm": batch.targets["plm_labels"].numel()}
+
+    def encode(self, model: Model, batch: Batch) -> EncodedGuesses:
+        """Compute the states of the places that are guessed, beside those of the text."""
+        targets = batch.targets
+        width = batch.input_ids.shape[1]
+        places, slots = by_sequence(targets["plm_positions"], batch.num_sequences, width)
+        backwards = targets.get("backwards")
+        # A micro-batch may be narrower than the batch that the order comes from.
+        hidden = hidden_by_order(targets["guessing_order"][:, :width])
+        backbone = cast(XlnetBackbone, model.backbone)
+        memory, seen = None, targets.get("memory_mask")
+        if seen is not None:
+            with torch.no_grad():
+                memory = backbone(
+                    targets["memory_ids"], seen, output_memory=True, backwards=backwards
+                ).memory
+        encoded = backbone(
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            memory=memory,
+            memory_mask=seen,
+            guesses=GuessedPlaces(places, hidden),
+            backwards=backwards,
+        )
+        return EncodedGuesses(encoded.last_hidden_state, slots=slots)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy of the tokens that are guessed."""
+        assert isinstance(encoded, EncodedGuesses), "encode() of the same objective made it"
+        labels = batch.targets["plm_labels"]
+        logits = model.read("plm", encoded, places=encoded.slots)
+        total, correct = sum_cross_entropy(logits, labels)
+        return {"plm": Term(total, labels.numel(), correct)}
+
+
+def by_sequence(positions: Tensor, sequences: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return places in a batch by sequence.
+
+    Args:
+        positions: int64 [P], ascending, indices into the flattened [B*T].
+        sequences: B.
+        width: T.
+
+    Returns:
+        The places in their sequences, int64 [B, Q], filled with 0, and where each of `positions` is
+        among these B * Q, int64 [P].
+    """
+    rows = positions // width
+    counts = torch.bincount(rows, minlength=sequences)
+    most = -(-max(1, int(counts.max())) // _PLACES) * _PLACES
+    before = counts.cumsum(0) - counts
+    numbers = torch.arange(len(positions), device=positions.device) - before[rows]
+    slots = rows * most + numbers
+    places = positions.new_zeros(sequences * most).index_copy_(0, slots, positions % width)
+    return places.view(sequences, most), slots

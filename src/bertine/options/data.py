@@ -1,0 +1,382 @@
+"""Options of how labelled data and tables of texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertine.core.names import (
+    ClassWeights,
+    LabelledFormat,
+    LongText,
+    NearDuplicates,
+    SegmenterName,
+    SpecialStyle,
+    TagScheme,
+    TokenizerKind,
+)
+from bertine.options.declare import MOST_SEED, OptionGroup, declare, like
+
+
+class GlueChoice(OptionGroup):
+    """Options that say which task of GLUE."""
+
+    title = "GLUE"
+
+    glue_task: str | None = declare(
+        None,
+        "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
+        more='Or ``"all"``: one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each '
+        "task that `data` has, and the table of scores. With `resume` those that are finished are "
+        "not run again.",
+        flags=("glue-task", "task"),
+    )
+
+
+class TableColumns(OptionGroup):
+    """Options that say where the texts and the labels of a table are."""
+
+    title = "columns"
+
+    text_columns: Sequence[str] | str | None = declare(
+        None,
+        "the text, or the two texts of a pair",
+        otherwise="the usual names",
+        more="Of multiple choice what stands before the choices, the second of two beginning each "
+        "of them.",
+        flags=("text-column", "text-columns"),
+    )
+    label_column: str | None = declare(None, "the label", otherwise="the usual names")
+
+
+class Mending(OptionGroup):
+    """Options that say what is done with quotes, and with what is damaged."""
+
+    title = "reading"
+
+    quotes: bool | None = declare(
+        None,
+        'whether " quotes cells',
+        otherwise="in csv; in tsv where only so its rows fit the header",
+    )
+    strict: bool = declare(
+        False,
+        "refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one) instead "
+        "of mending, or leaving out, and counting them",
+    )
+
+
+class TableReading(Mending):
+    """Options that say how a table with labels is read."""
+
+    title = "reading"
+
+    format: LabelledFormat | None = declare(
+        None,
+        "of the table; columns are column files of words",
+        otherwise="detected from the name of the file and its first lines",
+    )
+
+
+class TaggedColumns(OptionGroup):
+    """Options that say where words and tags are in a column file, and what the tags mean."""
+
+    title = "tagging"
+
+    word_column: int | None = declare(
+        None,
+        "number of the column of the words in a column file",
+        otherwise="the first that holds no numbers",
+        least=1,
+    )
+    tag_column: int | None = declare(
+        None, "number of the column of the tags", otherwise="the last that holds tags", least=1
+    )
+    tag_scheme: TagScheme | None = declare(
+        None,
+        "how the tags mark entities (BILOU and BMES are IOBES in other letters); plain: they do "
+        "not",
+        otherwise="detected from the tags",
+    )
+
+
+class DocumentContext(OptionGroup):
+    """Options that say what is read around a tagged sentence."""
+
+    title = "tagging"
+
+    document_context: bool = declare(
+        False,
+        "fill the input with the sentences around, of the same document (-DOCSTART-)",
+        more="Paper, section 5.3.",
+    )
+
+
+class OwnTable(OptionGroup):
+    """Options that say how one's own table is read, and how it is learned from."""
+
+    title = "own data"
+
+    choice_columns: Sequence[str] | str | None = declare(
+        None, "of choice: a column for each choice", otherwise="ending0, choice1, option A, …"
+    )
+    label_columns: Sequence[str] | str | None = declare(
+        None, "of multi-label: a column of 0 and 1 for each label, in place of `label_column`"
+    )
+    label_separator: str | None = declare(
+        None,
+        "of multi-label: between labels in one column",
+        otherwise="| ; or , if it occurs",
+        metavar="TEXT",
+    )
+    probability_columns: Sequence[str] | str | None = declare(
+        None,
+        "of text: a column for each label with its probability, in place of `label_column`; named "
+        "as the label, or probability_LABEL",
+        more="They are learned from as they are (soft labels); the most probable label is the one "
+        "that scores count.",
+    )
+    threshold: float = declare(
+        0.5,
+        "of multi-label: a label is given from this probability on",
+        above=0,
+        below=1,
+        not_in=("lr-find",),
+    )
+    class_weights: ClassWeights | None = declare(
+        None,
+        "let every class count the same in the loss, however rare",
+        otherwise="every example does",
+        more="Of many labels, the presence and the absence of each.",
+        recorded=True,
+    )
+    focal_gamma: float = declare(
+        0.0,
+        "focal loss: what is predicted well already counts less, the more so the higher it is "
+        "(0: cross-entropy)",
+        least=0,
+        recorded=True,
+    )
+    target_column: str | None = declare(
+        None, "of seq2seq: the text to write", otherwise="target, summary, highlights or output"
+    )
+    max_target_length: int = declare(
+        64, "of seq2seq: tokens of a text to write; longer ones are cut, and counted", least=4
+    )
+    beams: int = declare(
+        1,
+        "of seq2seq: sequences that are followed at once when a text is written; one takes the "
+        "least time",
+        least=1,
+        most=64,
+        not_in=("lr-find",),
+    )
+    length_penalty: float = declare(
+        1.0,
+        "of seq2seq, with `beams`: above 0 long texts win, the more so the higher it is",
+        metavar="X",
+        least=-100,
+        most=100,
+        not_in=("lr-find",),
+    )
+    no_repeat_ngram_size: int = declare(
+        0,
+        "of seq2seq: never write a run of so many tokens twice; 0: no limit",
+        least=0,
+        not_in=("lr-find",),
+    )
+    label_smoothing: float = declare(
+        0.0,
+        "of seq2seq: the share of each target that all words have together in training; 0.1 is "
+        "usual for summaries",
+        least=0,
+        below=1,
+        recorded=True,
+    )
+    long_text: LongText = declare(
+        "head",
+        "what is read of a text longer than `max_length`; windows: all of it, scores averaged",
+        more="See :mod:`bertine.tasks.base`.",
+    )
+
+
+class SpanReading(OptionGroup):
+    """Options that say how questions and contexts are read."""
+
+    title = "spans"
+
+    doc_stride: int | None = declare(
+        None, "tokens from one window of a long context to the next", otherwise="128", least=1
+    )
+    max_question_length: int | None = declare(
+        None, "tokens of a question; longer ones are cut, and counted", otherwise="64", least=1
+    )
+    max_answer_length: int | None = declare(
+        None, "tokens of the longest answer", otherwise="30", least=1, not_in=("lr-find",)
+    )
+
+
+class SplitSeed(OptionGroup):
+    """Options that say which validation examples are held out."""
+
+    title = "recipe"
+
+    split_seed: int | None = declare(
+        None,
+        "by which validation examples are held out where the data has none",
+        otherwise="that of `seed`",
+        more="Runs of several seeds are compared on the same ones.",
+        least=0,
+        most=MOST_SEED,
+        free="run",
+        recorded=True,
+    )
+
+
+# Options of reading a corpus, training a vocabulary on it and making a token store of it.
+
+
+class CorpusReading(Mending):
+    """Options that say how a corpus is read (:class:`bertine.tokenization.corpus.Corpus`)."""
+
+    title = "reading"
+
+    document_per_file: bool = declare(
+        False, "take each plain-text file as one document, blank lines and all"
+    )
+    text_column: str | None = declare(
+        None,
+        "column or key of the text in csv, tsv, Parquet and JSON lines",
+        otherwise="text, sentence, or the only column",
+        flags=("text-column", "text-field"),
+    )
+    quotes: bool | None = like(
+        Mending,
+        "quotes",
+        help='whether " quotes the cells of csv and tsv',
+        otherwise="in csv, but not in tsv",
+    )
+    strict: bool = like(
+        Mending,
+        "strict",
+        help="refuse invalid UTF-8 and NUL bytes instead of replacing and counting them",
+    )
+
+
+class Vocabulary(OptionGroup):
+    """Options that say what a vocabulary has."""
+
+    title = "vocabulary"
+
+    kind: TokenizerKind = declare(
+        "wordpiece",
+        "wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents, has "
+        "no unknown characters, and takes none of the options for them; unigram: ALBERT's; "
+        "word-bpe: GPT-1's",
+        more="byte-bpe and word-bpe write ``vocab.json`` and ``merges.txt`` in place of "
+        "``vocab.txt``, unigram nothing but ``tokenizer.json``, which has the pieces "
+        "with their probabilities.",
+    )
+    special_tokens: SpecialStyle | None = declare(
+        None,
+        "of byte-bpe: roberta: <s> and </s> around texts; bert: names and places as BERT has them, "
+        "which is how ModernBERT reads; of unigram: albert: as BERT; xlnet: <sep> behind each "
+        "text, and <cls> last",
+        otherwise="roberta, albert",
+    )
+    vocab_size: int = declare(
+        30522, "pieces, special tokens and single characters included", least=1
+    )
+    extend: Path | str | None = declare(
+        None,
+        "keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text is "
+        "read as it reads it",
+        more="They keep their ids; `lowercase`, `strip_accents` and `split_chinese` are its own.",
+        metavar="DIR",
+    )
+    lowercase: bool | None = declare(
+        None, "one case, or both", otherwise="one for WordPiece and Unigram", no="cased"
+    )
+    strip_accents: bool | None = declare(
+        None,
+        "remove accents",
+        otherwise="stripped where text is lowercased, kept where it is cased",
+        no="keep-accents",
+    )
+    split_chinese: bool = declare(True, "make every Chinese character a word")
+    min_frequency: int = declare(
+        2, "rarer pieces are left out", more="Of pairs seen less often none is made.", least=1
+    )
+    limit_alphabet: int | None = declare(
+        None,
+        "keep the N most frequent characters",
+        otherwise="as many as make up 99.99% of the text",
+        more="Words with others are unknown. 99.99% are about a hundred in English and some seven "
+        "thousand in Chinese. By itself it keeps more if they take no more than a twentieth of the "
+        "vocabulary, and fewer if they would leave too little room for pieces of words. In text "
+        "whose characters all stand inside words (English) that room is half of the vocabulary; in "
+        "text of characters that are words by themselves (Chinese with `split_chinese`), which are "
+        "never joined to longer pieces, it is little: half of the vocabulary times the share of "
+        "the text that stands inside words. With `extend` it is that share of what is added. The "
+        "report says how large the vocabulary must be for 99.99%.",
+        least=1,
+    )
+
+
+class VocabOptions(Vocabulary, CorpusReading):
+    """All options of ``train_vocab`` that the command has."""
+
+
+class StoreContent(OptionGroup):
+    """Options that say what becomes of the documents of a corpus, and who works on them."""
+
+    language: str = declare(
+        "en",
+        "of the text, for splitting sentences: en, de, zh, ... (another one: the nearest)",
+        more="See :func:`bertine.tokenization.sentences.check_language`.",
+        metavar="CODE",
+    )
+    segmenter: SegmenterName | None = declare(
+        None,
+        "find the words of Chinese text with jieba, so that masks of whole words hide all of a "
+        "word's characters (needs the package jieba)",
+        otherwise="each character is a word",
+        more="See :mod:`bertine.tokenization.sentences`; jieba is in the extra ``zh``.",
+        unknown="{name} is {value!r}; give {known}",
+    )
+    drop_duplicates: bool = declare(
+        False,
+        "leave out documents with the same words as an earlier one (they are counted anyway)",
+    )
+    near_duplicates: NearDuplicates = declare(
+        "ignore",
+        "documents nearly the same as an earlier one (count and drop need the package rensa)",
+        more="It takes 1 kB of disk a document (:mod:`bertine.corpora.duplicates`).",
+        unknown="{name} is {value!r}; give {known}",
+    )
+    similarity: float = declare(
+        0.8,
+        "of near-duplicates: common 5-grams of tokens, as a share of all of both",
+        metavar="SHARE",
+        least=0.01,
+        most=1,
+    )
+    processes: int | None = declare(
+        None,
+        "how many work at a time; the store is the same",
+        otherwise="one for each core",
+        more="No more than there are parts.",
+        least=1,
+        title="speed",
+    )
+    ray: str | None = declare(
+        None,
+        "let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs the package ray, and corpus "
+        "and store where all its machines see them under the same paths",
+        metavar="ADDRESS",
+        title="speed",
+    )
+
+
+class PrepareOptions(StoreContent, CorpusReading):
+    """All options of ``prepare`` that the command has."""

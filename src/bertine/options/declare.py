@@ -1,0 +1,325 @@
+"""Options of verbs, each said once: as a field of a dataclass, made by :func:`declare`.
+
+From the field come the keyword argument of the verb with its type and default, its entry in the
+verb's documentation, the argument of the command with its help, the checks of type and range, the
+key of configuration files, and whether it may change when a run is resumed. A group of options is
+a dataclass that inherits from :class:`OptionGroup`; what a verb takes is a class that inherits
+from several groups, so that what wants one group takes the whole.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from bertine.core.console import briefly
+from bertine.core.errors import BertineError
+
+_KEY = "option"
+#: Where an option may change when one goes on: in the folder of a run, in that of a search.
+Free = Literal["run", "search"]
+#: The largest value of an option that names no upper bound, and the smallest of one that must be
+#: above 0; others make runs endless or numbers overflow.
+MOST, LEAST = 10**9, 1e-9
+#: The highest seed.
+MOST_SEED = 2**64 - 1
+#: What is said of a name that an option does not take.
+MUST_BE = "{name} is {value!r}, but must be {must}"
+NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
+
+
+class Option(NamedTuple):
+    """All that is said of an option beside its name, its type and its default.
+
+    Attributes:
+        help: what it is, for ``--help`` and the documentation; other options stand in single
+            backticks under their names, code stands in double ones.
+        otherwise: what is done where it is None.
+        more: what the documentation says beyond that.
+        metavar: what stands for its value in ``--help``; None: by its type.
+        flags: its options on the command line, without their two dashes; none: its name.
+        values: how many values a list must have.
+        least, most: bounds of a number that may be reached.
+        above, below: bounds that may not.
+        free: whether it may change when one goes on: with a run and a search, or with one of them.
+        each_process: whether the processes of a run may have different values.
+        recorded: whether a run's settings name it where it is not the default.
+        not_in: the commands that take over the options of this group, but not this one.
+        title: of its part of ``--help``; None: that of the group.
+        unknown: what is said of a name that it does not take.
+        no: of a switch, the option that says no; "": ``no-`` and its name.
+    """
+
+    help: str
+    otherwise: str = ""
+    more: str = ""
+    metavar: str | None = None
+    flags: tuple[str, ...] = ()
+    values: int | None = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    free: Free | bool = False
+    each_process: bool = False
+    recorded: bool = False
+    not_in: tuple[str, ...] = ()
+    title: str | None = None
+    unknown: str = MUST_BE
+    no: str = ""
+
+
+class Declared(NamedTuple):
+    """An option with its name, its type and its default; ``MISSING``: it must be given."""
+
+    name: str
+    hint: Any
+    default: Any
+    option: Option
+    title: str
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that a value may have, None left out."""
+        hint = self.hint
+        inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        return tuple(entry for entry in inner if entry is not type(None))
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The names that it takes; () where it takes others."""
+        return tuple(
+            name for entry in self.kinds if get_origin(entry) is Literal for name in get_args(entry)
+        )
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in help."""
+        option = self.option
+        if option.metavar is not None:
+            return option.metavar
+        lists = [
+            get_args(entry)[0] for entry in self.kinds if get_origin(entry) not in (None, Literal)
+        ]
+        kinds = (*self.kinds, *lists)
+        if float in kinds:
+            return "P" if 1 in (option.most, option.below) else "X"
+        return "N" if int in kinds else "NAME"
+
+    @property
+    def text(self) -> str:
+        """What its documentation says."""
+        words = self.option.help.rstrip(".")
+        if self.option.otherwise:
+            words += f"; None: {self.option.otherwise}"
+        return f"{words}. {self.option.more}".strip()
+
+
+def declare(default: Any, help: str, **words: Any) -> Any:
+    """Declare an option: a field of an :class:`OptionGroup`.
+
+    Args:
+        default: its value where nobody gives one; ``MISSING``: it must be given.
+        help, words: as the attributes of :class:`Option`.
+    """
+    return field(default=default, metadata={_KEY: Option(help, **words)})
+
+
+def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
+    """Declare the option `name` of `group` again, with another ``default`` or other words."""
+    before = next(entry for entry in fields(group) if entry.name == name)
+    default = changes.pop("default", before.default)
+    return field(default=default, metadata={_KEY: before.metadata[_KEY]._replace(**changes)})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass(frozen=True, kw_only=True)
+class OptionGroup:
+    """Options that belong together; their ranges are checked when they are given. Classes that
+    inherit from this one are frozen dataclasses, without a decorator.
+
+    Attributes:
+        title: of their part of ``--help``.
+        alternatives: those that say the same in different ways, so that one replaces another.
+
+    Raises:
+        BertineError: a value is out of range, or a name that is not known.
+    """
+
+    title: ClassVar[str] = ""
+    alternatives: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        for entry in declared(type(self)):
+            check_value(entry, getattr(self, entry.name))
+
+    @classmethod
+    def of(cls, *sources: object, **others: Any) -> Self:
+        """Take every option from the first of `sources` that has it; `others` go before them.
+
+        Raises:
+            TypeError: one is in none of them: nothing becomes the default by being forgotten.
+        """
+        for entry in fields(cls):
+            if entry.name not in others:
+                source = next((one for one in sources if hasattr(one, entry.name)), None)
+                if source is None:
+                    raise TypeError(f"{cls.__name__} needs {entry.name}")
+                others[entry.name] = getattr(source, entry.name)
+        return cls(**others)
+
+    def values(self) -> dict[str, Any]:
+        """Return their values by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    def changed(self) -> dict[str, Any]:
+        """Return the values that are not the defaults."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if getattr(self, entry.name) != entry.default
+        }
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the values that the settings of a run name where they are not the defaults."""
+        names = {entry.name for entry in declared(type(self)) if entry.option.recorded}
+        return {name: value for name, value in self.changed().items() if name in names}
+
+
+def declared(group: type[OptionGroup]) -> tuple[Declared, ...]:
+    """Return the options of `group`: its own, then those of its bases in the order they are named
+    in."""
+    known: Any = group  # mypy takes a class of dataclasses for one without a hash
+    return _declared(known)
+
+
+@cache
+def _declared(group: Any) -> tuple[Declared, ...]:
+    hints = get_type_hints(group)
+    known: dict[str, Field[Any]] = {field.name: field for field in fields(group)}
+    own, *bases = group.__mro__
+    # A declaration with other words stays where the option first stands.
+    titles: dict[str, str] = {}
+    for base in (*bases, own):
+        for name in vars(base).get("__annotations__", {}):
+            if name in known and _KEY in known[name].metadata:
+                titles.setdefault(name, vars(base).get("title", ""))
+    options = []
+    for name, title in titles.items():
+        option: Option = known[name].metadata[_KEY]
+        title = title if option.title is None else option.title
+        options.append(Declared(name, hints[name], known[name].default, option, title))
+    return tuple(options)
+
+
+def alternatives_of(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
+    """Return the options of `group` that replace each other."""
+    for base in group.__mro__:
+        if names := vars(base).get("alternatives"):
+            yield names
+
+
+def names_of(group: type[OptionGroup], *, not_in: str) -> frozenset[str]:
+    """Return the options of `group` that the command `not_in` does not take over."""
+    return frozenset(entry.name for entry in declared(group) if not_in in entry.option.not_in)
+
+
+def check_value(entry: Declared, value: Any) -> None:
+    """Refuse a value that is out of range or a name that is not known; None may be any.
+
+    Raises:
+        BertineError: it is.
+    """
+    name, option = entry.name, entry.option
+    if isinstance(value, str) and entry.choices and value not in entry.choices:
+        known = ", ".join(entry.choices)
+        must = f"one of {known}" if entry.choices[1:] else f"{entry.choices[0]!r} or left out"
+        raise BertineError(option.unknown.format(name=name, value=value, must=must, known=known))
+    several = hasattr(value, "__len__") and not isinstance(value, str)
+    for each in value if several else (value,):
+        if hasattr(each, "__float__") and not isinstance(each, bool):
+            _check_number(name, option, each)
+
+
+def _check_number(name: str, option: Option, value: float) -> None:
+    """Refuse a number that is out of range, or that says nothing that can be computed with.
+
+    Raises:
+        BertineError: it is.
+    """
+    inside = value == value and (
+        (option.least is None or value >= option.least)
+        and (option.above is None or value > option.above)
+        and (option.most is None or value <= option.most)
+        and (option.below is None or value < option.below)
+    )
+    # Compared as it is: a whole number may be too large for a float.
+    if not inside or value == math.inf:
+        shown = value if isinstance(value, int) else f"{value:g}"
+        raise BertineError(f"{name} is {shown}, but must be {_range(option, value)}")
+    if option.most is None and option.below is None and abs(value) > MOST:
+        raise BertineError(f"{name} is {briefly(value)}, but must be from {-MOST:,} to {MOST:,}")
+    if option.above == 0 and value < LEAST:
+        raise BertineError(f"{name} is {value:g}, but must be at least {LEAST:g}")
+
+
+def _range(option: Option, value: float) -> str:
+    """Return the numbers that an option takes, in words."""
+    least, above, most, below = option.least, option.above, option.most, option.below
+    if (least, above, most, below) == (None,) * 4:
+        return "finite"
+    if most is None and below is None:
+        finite = " and finite" if value == math.inf or value != value else ""
+        if above is not None:
+            return f"above {above:g}{finite}"
+        return f"{least:g} or more{finite}" if least == 0 else f"at least {least:g}"
+    if above is not None and below is not None:
+        return f"between {above:g} and {below:g}"
+    if least is not None and most is not None:
+        whole = isinstance(least, int) and isinstance(most, int)
+        return f"from {least:,} to {most:,}" if whole else f"from {least:g} to {most:g}"
+    low = f"({above:g}" if above is not None else f"[{least:g}"
+    return f"in {low}, " + (f"{below:g})" if below is not None else f"{most:g}]")
+
+
+def free_in(where: Free, groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
+    """Return the options of `groups` that may change when a run or a search is resumed."""
+    return frozenset(
+        entry.name
+        for group in groups
+        for entry in declared(group)
+        if entry.option.free in (True, where)
+    )
+
+
+def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
+    """Return the options of `groups` that may differ from process to process of a run."""
+    return frozenset(
+        entry.name for group in groups for entry in declared(group) if entry.option.each_process
+    )
+
+
+def as_flags(text: str, flags: Mapping[str, str]) -> str:
+    """Return the text of an option as ``--help`` writes it: names of other options become their
+    `flags`, and what is marked as code stands by itself."""
+    text = text.replace("``", "")
+    return re.sub(r"`(\w+)`", lambda match: flags.get(match[1], match[1]), text)

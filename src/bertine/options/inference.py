@@ -1,0 +1,417 @@
+"""Options of scoring, answering, explaining, embedding and exporting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertine.core.errors import BertineError
+from bertine.core.names import (
+    LabelledFormat,
+    MaskedPieces,
+    PlainFormat,
+    Precision,
+    TextFormat,
+    VectorType,
+)
+from bertine.options.data import (
+    Mending,
+    OwnTable,
+    TableColumns,
+    TableReading,
+    TaggedColumns,
+)
+from bertine.options.declare import MOST_SEED, NOT_KNOWN, OptionGroup, declare, like
+from bertine.options.training import AnsweringMachine, Device, ScoringMachine, VectorMachine
+from bertine.options.vectors import (
+    AnyVectors,
+    Normalizing,
+    Prompt,
+    Shortening,
+    TextVectors,
+    VectorOptions,
+)
+
+_AS_TRAINED = "as in training"
+_DETECTED = "detected from the name of the file and its first line"
+
+
+class KnownTexts(Mending):
+    """Options that say how texts are read for a model that knows its columns."""
+
+    text_columns: Sequence[str] | str | None = like(
+        TableColumns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
+    )
+
+
+class KnownExamples(TaggedColumns, KnownTexts):
+    """Options that say how labelled examples are read for a model that knows its columns."""
+
+    label_column: str | None = like(
+        TableColumns, "label_column", otherwise=_AS_TRAINED, title="columns"
+    )
+    word_column: int | None = like(
+        TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
+    )
+    tag_column: int | None = like(
+        TaggedColumns, "tag_column", otherwise=_AS_TRAINED, title="tagging"
+    )
+
+
+class Deciding(OptionGroup):
+    """Options that say how a label is chosen by its probability."""
+
+    title = "probabilities"
+
+    cost_matrix: Path | str | None = declare(
+        None,
+        "of a model that chooses one label of a text: csv with what answers cost, a row for each "
+        "true label (in the first column) and a column for each answer; the label of least "
+        "expected cost is given",
+        otherwise="the most probable label",
+        more="A column ``(no answer)`` has the cost of leaving the text open.",
+        metavar="FILE",
+    )
+    coverage: float | None = declare(
+        None,
+        "of a model that chooses one label of a text or one choice: also give the set of those "
+        "that holds the right one with this probability",
+        otherwise="no sets",
+        more="By split conformal prediction, on the validation examples of the fine-tuning "
+        "(:mod:`bertine.tasks.calibration`).",
+        metavar="P",
+        least=0.5,
+        most=0.995,
+    )
+
+
+class EvaluateOptions(KnownExamples, Deciding, ScoringMachine):
+    """All options of ``evaluate``."""
+
+    dimensions: int | None = like(
+        Shortening,
+        "dimensions",
+        help="of a model that gives vectors: keep so many of a vector's first numbers",
+        more="",
+    )
+
+    probability_columns: Sequence[str] | str | None = like(
+        OwnTable,
+        "probability_columns",
+        help="of a model with one label a text: a column for each of its labels with the "
+        "probability, in place of `label_column`; named as the label, or probability_LABEL",
+        otherwise="recognized where the table has no column of labels",
+        more="The most probable label counts as the label of a row; the loss is the cross-entropy "
+        "with the probabilities.",
+        title="columns",
+    )
+    format: LabelledFormat | None = like(TableReading, "format", title="reading")
+    worst: int = declare(
+        0,
+        "also list so many examples with the highest loss, with file and line; wrong labels are "
+        "often among them, in a training file only while the model has not learned them by heart",
+        title="",
+        least=0,
+    )
+    baselines: bool = declare(
+        False,
+        "also score the task's baselines on these examples, fitted on the training file if it is "
+        "still there and unchanged",
+        title="",
+    )
+
+
+class BlimpOptions(Device):
+    """All options of ``blimp``."""
+
+    masked_pieces: MaskedPieces = declare(
+        "one",
+        "what is hidden at a time from a masked model: one piece; or with it those of its word "
+        "behind it, so that a word is guessed from its beginning (Kauf and Ivanova 2023)",
+        title="",
+        unknown=NOT_KNOWN,
+    )
+    paradigms: bool = declare(False, "also list the accuracy of every paradigm", title="")
+    precision: Precision = declare(
+        "auto",
+        "number format to compute in; auto is bf16 where it is measured to be clearly faster here",
+    )
+
+
+class Abstaining(OptionGroup):
+    """Options that say which answers are left open."""
+
+    abstain_below: float | None = declare(
+        None,
+        "of a model that chooses one label, choice or span: leave the answer open where its "
+        "probability is lower, and count how often; of a tagger: leave out such entities",
+        otherwise="every text is answered",
+        metavar="P",
+        title="probabilities",
+        least=0,
+        most=1,
+    )
+
+
+class BatchInvariance(OptionGroup):
+    """Options that say whether an answer may depend on the texts beside it."""
+
+    batch_invariant: bool = declare(
+        False,
+        "compute each text by itself, so that its answer has the same bits whatever texts stand "
+        "beside it; slower",
+        more="In batches the last digits of an answer depend on the others. Precision auto is then "
+        "fp32.",
+        title="run",
+    )
+
+
+class NearExamples(OptionGroup):
+    """Options that say which labelled examples are shown beside an explanation."""
+
+    title = "explanations"
+
+    nearest_examples: int = declare(
+        0,
+        "also show so many labelled examples that are nearest to the text, by the vectors that the "
+        "head reads",
+        more="The vectors are computed once and kept beside the weights.",
+        metavar="N",
+        least=0,
+        most=100,
+    )
+    examples: Path | str | None = declare(
+        None,
+        "the labelled file in which they are looked for",
+        otherwise="the training file, if it is still there and unchanged",
+        metavar="FILE",
+    )
+
+
+class PredictOptions(
+    KnownTexts, Abstaining, Deciding, NearExamples, BatchInvariance, AnsweringMachine
+):
+    """Options of ``predict`` that say how it reads and where it computes."""
+
+    format: TextFormat | None = like(TableReading, "format", title="reading")
+    word_column: int | None = like(
+        TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
+    )
+
+
+class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):
+    """Options of ``explain`` that say how it reads and where it computes."""
+
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")
+
+
+class PlainTexts(Mending):
+    """Options that say how a table of single texts is read."""
+
+    title = "reading"
+
+    text_column: str | None = declare(
+        None, "the text", otherwise="text, sentence, or the only column"
+    )
+    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED)
+
+
+class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
+    """All options of ``embed``."""
+
+    dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)
+
+
+class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
+    """Options of ``similar`` that say how it reads and what it compares."""
+
+    prompt: str | None = like(
+        Prompt,
+        "prompt",
+        otherwise="its prompt for documents, else its default",
+    )
+    query_prompt: str | None = declare(
+        None,
+        "one of these put before the queries alone; '' for none",
+        otherwise="that of `prompt`, else the model's prompt for queries, else its default",
+        title="vectors",
+    )
+    word: str | None = declare(
+        None,
+        "compare this word as it stands in each text, and in the query, not the texts",
+        otherwise="whole texts",
+        more="Of several pieces the mean of their vectors; at its first place in a text. Rows "
+        "without the word are left out and counted.",
+        title="vectors",
+    )
+
+
+class ExportOptions(KnownExamples, AnyVectors, Normalizing):
+    """Options of ``export`` that say how it reads and what a vector is."""
+
+    data_format: LabelledFormat | None = like(TableReading, "format", title="reading")
+
+
+# Options of writing texts.
+
+
+class Choosing(OptionGroup):
+    """Options that say how tokens are chosen, one after the other."""
+
+    title = "choosing"
+
+    max_new_tokens: int = declare(40, "tokens to write at most", title="length", least=1)
+    min_new_tokens: int = declare(
+        0, "tokens to write before an end token may end the text", title="length", least=0
+    )
+    sample: bool = declare(
+        False, "draw tokens by their probabilities in place of taking the most probable one"
+    )
+    temperature: float = declare(
+        1.0,
+        "with `sample`: divides the scores before the softmax; below 1 probable tokens become more "
+        "probable, and at 0 the most probable one is taken",
+        least=0,
+    )
+    top_k: int | None = declare(
+        None, "with `sample`: draw among so many most probable tokens", otherwise="all", least=1
+    )
+    top_p: float = declare(
+        1.0,
+        "with `sample`: draw among the fewest most probable tokens that have this probability "
+        "together",
+        above=0,
+        most=1,
+    )
+    seed: int = declare(
+        0,
+        "with `sample`: of what is drawn; each text has its own draws",
+        metavar="N",
+        least=0,
+        most=MOST_SEED,
+    )
+    beams: int = declare(
+        1, "sequences that are followed at once; the most probable ones are kept", least=1, most=256
+    )
+    length_penalty: float = declare(
+        1.0,
+        "with `beams`: sequences are compared by their log-probability divided by their length to "
+        "this power; above 0 long ones win, below 0 short ones",
+        metavar="X",
+        least=-10,
+        most=10,
+    )
+    early_stopping: bool = declare(
+        False,
+        "with `beams`: end as soon as that many sequences have ended, and not when none that goes "
+        "on is better than these",
+    )
+    no_repeat_ngram_size: int = declare(
+        0,
+        "never write a run of so many tokens twice, those of a prompt that is gone on with "
+        "included; 0: no limit",
+        least=0,
+    )
+    sequences: int = declare(
+        1, "texts for each prompt: the best of the beams, or as many draws", least=1, most=256
+    )
+
+
+class GenerateOptions(Choosing, PlainTexts, Device):
+    """All options of ``generate``."""
+
+    end_token: str | None = declare(
+        None,
+        "a token of the vocabulary that ends a text, besides the model's own end",
+        otherwise="what stood behind documents in pre-training, or the end of a BART's texts",
+        title="length",
+    )
+
+
+# Options of ``serve``: where it listens, who may ask, and how much.
+
+#: Seconds that a request, or a batch, may be let wait at most: longer than a day is as good as for
+#: ever, and somewhere above it the clocks of the system end.
+_DAY = 86_400
+
+
+class Address(OptionGroup):
+    """Options that say where a server listens, and to whom."""
+
+    host: str = declare(
+        "127.0.0.1",
+        "address to listen at; 0.0.0.0 is every address of this machine",
+        metavar="ADDRESS",
+    )
+    port: int = declare(8000, "port to listen at; 0 takes a free one", least=0)
+    api_key_file: Path | str | None = declare(
+        None,
+        "file with the key that requests must have",
+        otherwise="the environment variable BERTINE_API_KEY, else no key",
+        more="They have it as ``Authorization: Bearer KEY``.",
+        metavar="FILE",
+    )
+    allowed_hosts: Sequence[str] | str | None = declare(
+        None,
+        "host names the server answers to, besides localhost, its own and IP addresses; ``*.NAME`` "
+        "allows all subdomains, ``*`` allows any",
+    )
+
+
+class Bounds(OptionGroup):
+    """Options that say how much may be asked of a server.
+
+    Raises:
+        BertineError: a value is out of range, or the queue has no room for the texts of one
+            request.
+    """
+
+    title = "bounds"
+
+    max_wait_ms: float = declare(
+        5.0,
+        "milliseconds a request waits at most for others to share its batch",
+        metavar="MS",
+        title="batches",
+        least=0,
+        most=1000 * _DAY,
+    )
+    max_batch_tokens: int = declare(
+        768,
+        "tokens in a batch, at most",
+        more="A longer input is computed by itself.",
+        title="batches",
+        least=1,
+    )
+    max_queue: int = declare(
+        1024, "texts (or windows of long ones) that may wait for a model", least=1
+    )
+    max_texts: int = declare(256, "texts in a request (2,048 for /v1/embeddings)", least=1)
+    max_characters: int = declare(20_000, "characters of a text", least=1)
+    max_body_bytes: int = declare(1 << 20, "bytes of a request", least=1)
+    max_connections: int = declare(512, "connections open at once", least=1)
+    request_timeout: float = declare(
+        30.0, "seconds before a request times out", metavar="S", above=0, most=_DAY
+    )
+    read_timeout: float = declare(
+        10.0,
+        "seconds a client has to send its headers, again for its body, and again to read each "
+        "16 KB of the answer",
+        metavar="S",
+        above=0,
+        most=_DAY,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_queue < self.max_texts:
+            raise BertineError(
+                f"max_queue is {self.max_queue}, but one request may have max_texts = "
+                f"{self.max_texts}; raise the first or lower the second"
+            )
+
+
+class ServeOptions(
+    Address, Abstaining, Deciding, NearExamples, BatchInvariance, AnsweringMachine, Bounds
+):
+    """All options of ``serve``."""

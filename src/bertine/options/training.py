@@ -1,0 +1,318 @@
+"""Options of how the loss is minimized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from bertine.core.names import AnswerPrecision, OptimizerName, Precision, ScheduleName
+from bertine.options.declare import MOST_SEED, NOT_KNOWN, OptionGroup, declare, like
+
+# Options of a training run: seed, checkpoints, logs, batches made ahead.
+
+
+class Seed(OptionGroup):
+    """Options that say where random numbers come from."""
+
+    title = "run"
+
+    seed: int = declare(0, "random seed", least=0, most=MOST_SEED, not_in=("search",))
+
+
+class Saving(OptionGroup):
+    """Options that say which weights are saved."""
+
+    title = "run"
+
+    save_best: bool | None = declare(
+        None,
+        "save the weights of the epoch with the best score on the validation examples, not those "
+        "of the last one",
+        otherwise="where that score is better than the last epoch's by more than chance",
+        more="By more than its standard error on so many examples, that is, and by three examples "
+        "or more. The score is the first metric by which the task is judged: of CoLA Matthews. "
+        "The examples have then been used to choose: judge the model on others.",
+        free="run",
+        not_in=("lr-find",),
+    )
+
+
+class RunOutput(OptionGroup):
+    """Options that say what a run writes, and how often."""
+
+    title = "run"
+
+    checkpoint_every: int | None = declare(
+        None,
+        "steps between checkpoints",
+        otherwise="one after each epoch",
+        more="They are removed when the model directory has been written.",
+        least=1,
+        free=True,
+        not_in=("lr-find",),
+    )
+    keep_checkpoints: int = declare(
+        2,
+        "older ones are removed, but for that of the best evaluation",
+        least=1,
+        free=True,
+        each_process=True,
+        not_in=("lr-find",),
+    )
+    log_every: int = declare(
+        10,
+        "steps between lines of the log",
+        more="It is ``log.jsonl``.",
+        least=1,
+        free=True,
+        not_in=("lr-find",),
+    )
+    tensorboard: bool = declare(
+        False,
+        "write TensorBoard files as well (needs the package tensorboard)",
+        free=True,
+        each_process=True,
+        not_in=("lr-find",),
+    )
+
+
+class Notes(OptionGroup):
+    """Options that say what a run prints."""
+
+    title = "run"
+
+    quiet: bool = declare(
+        False,
+        "print no notes and no progress; warnings and errors are printed all the same",
+        free=True,
+        each_process=True,
+        not_in=("search", "lr-find"),
+    )
+
+
+class Loading(OptionGroup):
+    """Options that say who makes the batches, and whether the model is compiled."""
+
+    title = "run"
+
+    workers: int | None = declare(
+        None,
+        "processes that make the coming batches while the model computes; the result is the same "
+        "with any number",
+        otherwise="0 on a CPU, whose cores training uses itself; on a GPU up to four",
+        more="See :func:`bertine.corpora.loader.default_workers`.",
+        least=0,
+        free=True,
+        each_process=True,
+        not_in=("lr-find",),
+    )
+    compile: bool = declare(
+        True,
+        "on a GPU, compile the model's parts: it starts slower, to be faster from then on",
+        more="With ``torch.compile``; a CPU does without.",
+        not_in=("lr-find",),
+    )
+
+
+class Resuming(OptionGroup):
+    """Options that say whether to go on."""
+
+    title = "run"
+
+    resume: bool = declare(
+        False,
+        "go on from the last checkpoint in the output folder, exactly as if never stopped",
+        not_in=("search", "lr-find"),
+    )
+
+
+# Options of where, and in what numbers, to compute.
+
+
+class Device(OptionGroup):
+    """Options that say where to compute."""
+
+    title = "run"
+
+    device: str | None = declare(
+        None, "cpu, cuda or cuda:1", otherwise="the GPU if there is one", free="search"
+    )
+
+
+class Machine(Device):
+    """Options that say where, and in what numbers, to train."""
+
+    title = "run"
+
+    precision: Precision = declare(
+        "auto",
+        "number format to compute in; auto is bf16 where it is measured to be clearly faster here",
+        unknown=NOT_KNOWN,
+    )
+
+
+class AnsweringMachine(Device):
+    """Options that say where, and in what numbers, to answer."""
+
+    precision: AnswerPrecision = declare(
+        "auto",
+        "number format to compute in; auto is the fastest whose outputs a check finds close to "
+        "those in fp32",
+        unknown=NOT_KNOWN,
+    )
+
+
+class ScoringMachine(Device):
+    """Options that say where, and in what numbers, to score."""
+
+    precision: AnswerPrecision = declare(
+        "auto",
+        "number format to compute in; auto is the one the model was trained in (bf16 or fp32), and "
+        "fp32 where bf16 is not measured to be clearly faster",
+    )
+
+
+class TrainedMachine(Device):
+    """Options that say where to answer, in the numbers of training."""
+
+    precision: Precision = like(ScoringMachine, "precision")
+
+
+class VectorMachine(Device):
+    """Options that say where, and in what numbers, to compute vectors."""
+
+    precision: AnswerPrecision = declare(
+        "auto",
+        "of the computation; auto is bf16 where it is measured to be clearly faster here; int8, on "
+        "CPUs, turns vectors a little",
+        unknown=NOT_KNOWN,
+    )
+
+
+class Sharding(OptionGroup):
+    """Options that say how several processes divide the model."""
+
+    title = "run"
+
+    shard: bool = declare(
+        False,
+        "under torchrun: divide weights, gradients and moments among the processes (FSDP), in "
+        "place of keeping all in each",
+        not_in=("search", "lr-find"),
+    )
+
+
+#: The rate that is taken with an optimizer where nobody names one, as a multiple of AdamW's. LAMB's
+#: is the share of its size that a matrix moves by; Muon's updates are as large as those of AdamW in
+#: the long run, whose first ones are larger (docs/guides/learning-rate.md has what was measured).
+USUAL_RATE: Mapping[OptimizerName, float] = {"adamw": 1.0, "lamb": 10.0, "muon": 3.0}
+
+
+class Rate(OptionGroup):
+    """The learning rate."""
+
+    title = "optimizer"
+
+    learning_rate: float | None = declare(
+        None,
+        "its highest value",
+        otherwise="by the width of the model",
+        least=0,
+        not_in=("search", "lr-find"),
+    )
+
+
+class WarmUp(OptionGroup):
+    """Options that say for how long the learning rate rises."""
+
+    title = "optimizer"
+    alternatives: ClassVar[tuple[str, ...]] = ("warmup_steps", "warmup_ratio")
+
+    warmup_steps: int | None = declare(
+        None,
+        "steps with a rising rate",
+        otherwise="by `warmup_ratio`",
+        least=0,
+        not_in=("lr-find",),
+    )
+    warmup_ratio: float | None = declare(
+        None,
+        "share of the steps with a rising rate, where `warmup_steps` is not given",
+        otherwise="0.1, of one-cycle 0.3",
+        least=0,
+        most=1,
+        not_in=("lr-find",),
+    )
+
+
+class Updates(OptionGroup):
+    """Options that say how the weights are updated: AdamW with decoupled decay, or another."""
+
+    title = "optimizer"
+
+    optimizer: OptimizerName = declare(
+        "adamw",
+        "AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with AdamW for "
+        "the rest",
+        more="See :mod:`bertine.training.optimizers`.",
+        recorded=True,
+        unknown=NOT_KNOWN,
+    )
+    weight_decay: float = declare(0.01, "none on biases and norms", least=0)
+    adam_beta1: float = declare(
+        0.9, "of AdamW and LAMB: how long the first moment remembers", least=0, below=1
+    )
+    adam_beta2: float = declare(
+        0.999, "of AdamW and LAMB: how long the second moment remembers", least=0, below=1
+    )
+    adam_epsilon: float = declare(1e-6, "of AdamW and LAMB; as in the paper's code", least=0)
+    bias_correction: bool = declare(True, "of AdamW and LAMB; Google's programs have none")
+    max_grad_norm: float = declare(
+        1.0, "gradients are scaled down to this global norm; 0 does not clip", least=0
+    )
+    max_tokens_per_micro_batch: int | None = declare(
+        None,
+        "compute each update in parts of at most so many tokens: the same result in less memory",
+        otherwise="by the device",
+        least=1,
+    )
+    schedule: ScheduleName = declare(
+        "linear",
+        "of the rate after the warm-up; one-cycle: momentum too",
+        more="See :mod:`bertine.training.optim`.",
+        not_in=("lr-find",),
+        title="schedule and layers",
+        unknown=NOT_KNOWN,
+    )
+    layer_decay: float = declare(
+        1.0,
+        "the rate of each layer as a share of that of the one above",
+        above=0,
+        most=1,
+        title="schedule and layers",
+    )
+
+
+class DropoutRate(OptionGroup):
+    """The rate of the model's dropout."""
+
+    title = "optimizer"
+
+    dropout: float | None = declare(
+        None, "on hidden states and attention", otherwise="the model's own rates", least=0, most=1
+    )
+
+
+class Patience(OptionGroup):
+    """Options that say when to stop early."""
+
+    title = "schedule and layers"
+
+    patience: int | None = declare(
+        None,
+        "stop when the task's score on the validation examples was not better for so many epochs, "
+        "and save the model of the best",
+        more="Unless `save_best` is False.",
+        least=1,
+        not_in=("lr-find",),
+    )

@@ -1,0 +1,352 @@
+"""Write the command to run next: the user's own, with the options that a finding changes."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bertine.core.names import shell_option
+from bertine.core.terms import TERMS, TermTexts, main_term, word_term
+from bertine.options.declare import OptionGroup, declared
+from bertine.options.distillation import DistillOptions
+from bertine.options.finetuning import FewShotOptions
+from bertine.reports.run_files import LogRow, series
+
+# Hold what a diagnosis is made of: findings, and a log as the checks want to see it.
+
+#: float64 [N].
+Floats = npt.NDArray[np.float64]
+Severity = Literal["fault", "warning", "advice"]
+#: Fewer points of a curve than this are no trend.
+FEW = 6
+#: In fewer lines of log neither a stall nor a divergence is told from noise.
+SHORT_LOG = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a person should know about a run.
+
+    Attributes:
+        kind: a short name for programs, e.g. "stalled".
+        severity: "fault": the result is of no use; "warning": it is worse than it need be;
+            "advice": nothing is wrong, but more can be had.
+        text: what was seen, with its figures, and what to try.
+        command: what to run next, for the shell; "" in pre-training.
+        call: the same in Python.
+    """
+
+    kind: str
+    severity: Severity
+    text: str
+    command: str = ""
+    call: str = ""
+
+    def __str__(self) -> str:
+        """Write the finding in one line, with the command."""
+        text = f"{self.severity}: {self.text}"
+        return f"{text}; next: {self.command}" if self.command else text
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The log of a run and the facts about it, as the checks want them."""
+
+    log: Sequence[LogRow]
+    facts: Mapping[str, Any]
+    pretraining: bool
+
+    @property
+    def main(self) -> str:
+        """The term by which the model of a run of pre-training is judged."""
+        return main_term(self.facts.get("objective"))
+
+    @property
+    def watched(self) -> str:
+        """The term of pre-training whose loss is watched: that of guessing words, where there is
+        one, since it can be compared with their frequencies."""
+        return word_term(self.facts.get("objective"))
+
+    @property
+    def term(self) -> TermTexts:
+        """The name and the meaning of the term that is watched."""
+        return TERMS[self.watched]
+
+    @property
+    def loss_key(self) -> str:
+        """The key of the loss that is watched."""
+        return f"{self.watched}_loss" if self.pretraining else "loss"
+
+    @property
+    def loss_name(self) -> str:
+        """The name of that loss for people."""
+        return f"{self.term.title} loss" if self.pretraining else "loss"
+
+    @property
+    def watched_losses(self) -> dict[str, str]:
+        """The losses of which each should fall, by key, with their names for people: the one that
+        is watched, and that of the main term."""
+        if not self.pretraining:
+            return {self.loss_key: self.loss_name}
+        names = dict.fromkeys((self.watched, self.main))
+        return {f"{name}_loss": f"{TERMS[name].title} loss" for name in names}
+
+    @property
+    def last_step(self) -> int:
+        """The last step that is logged."""
+        return int(self.log[-1]["step"]) if self.log else 0
+
+    @property
+    def begin(self) -> int:
+        """The step before the first of the current phase: where sequences become longer, the loss
+        rises and the speed changes, and neither is a fault."""
+        starts = [int(step) for step in self.facts.get("phase_starts") or ()]
+        return max((step for step in starts if step < self.last_step), default=0)
+
+    @property
+    def warm(self) -> int:
+        """The step from which on the learning rate no longer rises."""
+        return max(self.begin, int(self.fact("warmup_steps") or 0))
+
+    def fact(self, name: str) -> float | None:
+        """Return a fact that is a finite number, else None."""
+        value = self.facts.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        return None
+
+    def points(self, key: str, after: float = -1) -> tuple[Floats, Floats]:
+        """Return steps and values of `key` in lines whose step is above `after`."""
+        steps, values = series((row for row in self.log if row["step"] > after), key)
+        return np.asarray(steps), np.asarray(values)
+
+
+def mean(values: Floats) -> float:
+    """Compute the mean as a float of Python."""
+    return float(values.mean())
+
+
+def noise(values: Floats) -> float:
+    """Estimate the standard deviation of what is not trend, from the differences of neighbours,
+    robustly."""
+    return float(np.median(np.abs(np.diff(values)))) / (0.6745 * math.sqrt(2))
+
+
+def last_third(view: LogView, key: str) -> tuple[Floats, Floats] | None:
+    """Take the last third of the lines after warm-up; None where they are too few to tell."""
+    steps, values = view.points(key, view.warm)
+    size = len(values) // 3
+    return (steps[-size:], values[-size:]) if size >= FEW // 2 else None
+
+
+def context_floor(view: LogView) -> float | None:
+    """Return the lowest loss of words that uses no context, in nats; None where none is known.
+
+    Of the tokens that MLM chooses a tenth is left in place, so a model that repeats what it sees
+    and knows how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It
+    cannot reach that quite: a random token might have been left in place too.) Where nothing can be
+    copied, it is H.
+    """
+    entropy = view.fact("unigram_entropy")
+    if entropy is None or not view.term.words:
+        return None
+    if not view.term.copied:
+        return entropy
+    split = view.facts.get("mask_split")
+    kept = float(split[2]) if isinstance(split, list | tuple) and len(split) == 3 else 0.1
+    return (1 - kept) * entropy
+
+
+def rounded(count: float) -> str:
+    """Round a count for a sentence: 12345 → "12,000"."""
+    digits = max(0, int(math.log10(max(count, 1))) - 1)
+    return f"{round(count, -digits):,.0f}"
+
+
+#: Arguments that a new run does not take over.
+_NOT_AGAIN = ("out", "resume", "task")
+#: What stands for examples that were given in memory.
+_IN_MEMORY = "…"
+
+
+@dataclass(frozen=True)
+class NextCommand:
+    """One command, as the shell and as Python take it.
+
+    Attributes:
+        shell: with quotes where the shell needs them.
+        python: the call of the same function.
+    """
+
+    shell: str
+    python: str
+
+
+#: The options of the verbs that have not all those of fine-tuning.
+_OWN_OPTIONS: Mapping[str, type[OptionGroup]] = {
+    "distill": DistillOptions,
+    "few-shot": FewShotOptions,
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of a fine-tuning run, or of distilling on a task.
+
+    Attributes:
+        task: the first word after ``bertine finetune``.
+        folder: of the run.
+        arguments: of :func:`bertine.finetune` that are not the defaults, by
+            name, as JSON values; `data` is None where the examples were in memory.
+        verb: ``"finetune"``, ``"distill"`` or ``"few-shot"``, whose arguments they are.
+    """
+
+    task: str
+    folder: Path
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    verb: str = "finetune"
+
+    @classmethod
+    def of(cls, folder: Path, facts: Mapping[str, Any]) -> Asked:
+        """Read them from ``start.json`` in `facts`, or, of a run of an older version, from its
+        settings."""
+        started = facts.get("arguments")
+        if isinstance(started, Mapping):
+            rest = {name: value for name, value in started.items() if name != "task"}
+            known = facts.get("verb")
+            verb = str(known) if known in _OWN_OPTIONS else "finetune"
+            return cls(str(started.get("task", "text")), folder, rest, verb)
+        info = facts.get("labels_and_columns")
+        info = info if isinstance(info, Mapping) else {}
+        arguments: dict[str, Any] = {
+            "model": facts.get("model_path", "MODEL"),
+            "data": facts.get("data_path", "DATA"),
+        }
+        if info.get("dataset") is None and info.get("name") in ("text", "regression"):
+            arguments |= {
+                "text_columns": list(info.get("text_columns") or ()) or None,
+                "label_column": info.get("label_column"),
+            }
+        names = ("epochs", "batch_size", "learning_rate", "class_weights", "seed")
+        arguments |= {name: facts.get(name) for name in names if facts.get(name)}
+        task = str(facts.get("task", "text"))
+        if "/" in task:  # "glue/CoLA"
+            task, arguments["glue_task"] = task.split("/", 1)
+            if task != "glue":
+                del arguments["glue_task"]
+        return cls(task, folder, {k: v for k, v in arguments.items() if v is not None})
+
+    def again(self, **changes: Any) -> NextCommand | None:
+        """Fine-tune again, with other values for some options, into a folder beside this one; None
+        where that would be the command that has been run.
+
+        Args:
+            changes: by the names of the arguments; None leaves the option out.
+        """
+        before = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN and v is not None}
+        arguments = {**before, "out": str(_beside(self.folder))}
+        if self.verb in _OWN_OPTIONS:  # which has not all options of fine-tuning
+            known = {entry.name for entry in declared(_OWN_OPTIONS[self.verb])}
+            changes = {name: value for name, value in changes.items() if name in known}
+        arguments |= changes
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        if arguments == before | {"out": arguments["out"]}:
+            return None
+        if self.verb == "distill":
+            words = [f"{name}={value!r}" for name, value in arguments.items() if name != "data"]
+            data = repr(arguments["data"]) if "data" in arguments else _IN_MEMORY
+            call = f"bertine.distill({', '.join([data, *words])})"
+            return NextCommand(distill_command(arguments), call)
+        if self.verb == "few-shot":
+            return _few_shot_again(self.task, arguments)
+        call = ", ".join([repr(self.task), *(f"{k}={v!r}" for k, v in arguments.items())])
+        if "data" not in arguments:
+            call = call.replace(", ", f", data={_IN_MEMORY}, ", 1)
+        return NextCommand(finetune_command(self.task, arguments), f"bertine.finetune({call})")
+
+    def worst(self, count: int = 20) -> NextCommand:
+        """List the training examples that the run's model predicts worst."""
+        model = str(self.folder / "model")
+        data = self.arguments.get("data")
+        words = ["bertine", "evaluate", model, "--data", _train_file(data), "--worst", str(count)]
+        return NextCommand(shlex.join(words), f'learner.top_losses({count}, data="train")')
+
+    def worst_held_out(self, count: int = 20) -> NextCommand:
+        """Write the run's page, which lists the validation examples that are predicted worst."""
+        words = ["bertine", "report", str(self.folder)]
+        return NextCommand(shlex.join(words), f"learner.top_losses({count})")
+
+    def other_data(self) -> NextCommand:
+        """Score the run's model on examples from elsewhere."""
+        model = str(self.folder / "model")
+        words = ["bertine", "evaluate", model, "--data", "OTHER.csv"]
+        return NextCommand(shlex.join(words), 'learner.validate("OTHER.csv")')
+
+
+def _few_shot_again(task: str, arguments: Mapping[str, Any]) -> NextCommand:
+    """Write the command and the call of ``few-shot`` with these arguments, by name."""
+    given = {**arguments, **({} if task == "text" else {"task": task})}
+    words = ["bertine", "few-shot"]
+    for name, value in given.items():
+        words += _option(name, value)
+    named = [f"{name}={value!r}" for name, value in given.items()]
+    named += [] if "data" in given else [f"data={_IN_MEMORY}"]
+    return NextCommand(shlex.join(words), f"bertine.few_shot({', '.join(named)})")
+
+
+def finetune_command(task: str, arguments: Mapping[str, Any]) -> str:
+    """Write the command that fine-tunes for `task` with these arguments, by name, for the shell."""
+    words = ["bertine", "finetune", task]
+    for name, value in arguments.items():
+        words += _option(name, value)
+    return shlex.join(words)
+
+
+def distill_command(arguments: Mapping[str, Any]) -> str:
+    """Write the command that distils with these arguments, by name, for the shell."""
+    words = ["bertine", "distill", str(arguments.get("data", "DATA"))]
+    for name, value in arguments.items():
+        if name != "data":
+            words += _option(name, value)
+    return shlex.join(words)
+
+
+def _option(name: str, value: Any) -> list[str]:
+    option = shell_option(name, value)
+    if value is True:
+        return [option]
+    if value is False:
+        return ["--no-" + option.removeprefix("--")]
+    if isinstance(value, list | tuple):
+        return [option, *map(str, value)]
+    if isinstance(value, float) and float(f"{value:g}") == value:  # else with all its digits
+        return [option, f"{value:g}"]
+    return [option, str(value)]
+
+
+def _train_file(data: Any) -> str:
+    """Name the file of the training examples, as far as it is known without reading."""
+    if not isinstance(data, str):
+        return "TRAIN.csv"
+    folder = Path(data)
+    if folder.is_dir():
+        return str(min(folder.glob("train*"), default=folder))
+    return data
+
+
+def _beside(folder: Path) -> Path:
+    """Choose a folder that is not there yet: ``run-2`` beside ``run``, then ``run-3``."""
+    stem, _, number = folder.name.rpartition("-")
+    counted = number.isdigit() and (folder.parent / stem).is_dir()
+    base = stem if stem and counted else folder.name
+    taken = 2
+    while (folder.parent / f"{base}-{taken}").exists() or f"{base}-{taken}" == folder.name:
+        taken += 1
+    return folder.parent / f"{base}-{taken}"

@@ -1,0 +1,359 @@
+"""Read what a training run has left in its folder: settings, log, samples, scores."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertine.core.console import warn
+from bertine.core.errors import BertineError
+from bertine.core.files import check_regular, os_errors, read_json
+from bertine.core.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
+from bertine.core.terms import main_term
+
+# Read the JSON-lines log of a training run.
+
+#: One line of the log, e.g. ``{"step": 20, "loss": 7.9, "mlm_loss": 7.2, ...}``.
+LogRow = Mapping[str, Any]
+
+
+def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
+    """Read the lines of a log as they were written; none where there is no file yet.
+
+    A last line that is cut short (killed while writing) is not a line yet and is left out.
+
+    Args:
+        mend: leave out a damaged line and warn of it, in place of raising: what a power cut leaves
+            after the last checkpoint must not keep a run from going on.
+
+    Raises:
+        BertineError: the file cannot be read, or a complete line is not a JSON object with a
+            number ``step``.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    check_regular(path)
+    with os_errors(path, "reading it"):
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            int(entry["step"])
+            if mend and "\\u" in line:  # a run that goes on writes the line again
+                json.dumps(entry, ensure_ascii=False).encode()
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            if number == len(lines):  # without a line end
+                break
+            wrong = (
+                "has half a surrogate pair"
+                if isinstance(error, UnicodeEncodeError)
+                else "is not a JSON object with a number 'step'"
+            )
+            problem = f"{path}: line {number} {wrong}"
+            if not mend:
+                raise BertineError(f"{problem}; remove the line or train again") from error
+            warn(f"{problem}; it is left out")
+            continue
+        entries.append(entry)
+    return entries
+
+
+def by_step(log: Iterable[LogRow]) -> list[LogRow]:
+    """Sort the lines of a log by their step and join those of one step, that of its training and
+    that of its evaluation, which have different keys; of a key that is there twice the last value
+    is kept."""
+    rows: dict[int, dict[str, Any]] = {}
+    for line in log:
+        rows.setdefault(int(line["step"]), {}).update(line)
+    return [rows[step] for step in sorted(rows)]
+
+
+def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
+    """Give the main term of a pre-training log its own names.
+
+    Where a loss has one term alone, the log calls it "loss" and "accuracy"; of a run with MLM
+    alone these become "mlm_loss" and "mlm_accuracy" too. Lines that have the term's own names
+    stay as they are. Not for logs of fine-tuning.
+
+    Args:
+        main: the term (:func:`bertine.core.terms.main_term`).
+    """
+    named: list[LogRow] = []
+    for row in log:
+        added = {
+            f"{prefix}{main}_{name}": row[f"{prefix}{name}"]
+            for prefix in ("", "eval_")
+            for name in ("loss", "accuracy")
+            if f"{prefix}{name}" in row and f"{prefix}{main}_loss" not in row
+        }
+        named.append({**row, **added})
+    return named
+
+
+def task_loss(log: Iterable[LogRow]) -> str:
+    """Return the key of the task's own loss in a log of fine-tuning: "loss", or where a language
+    model's is added to it ("lm_loss") that of the head, such as "classifier_loss"."""
+    for row in log:
+        if "lm_loss" in row:
+            names = [key for key in row if key.endswith("_loss") and not key.startswith("eval_")]
+            return next((name for name in names if name != "lm_loss"), "loss")
+    return "loss"
+
+
+def series(log: Iterable[LogRow], key: str) -> tuple[list[float], list[float]]:
+    """List the steps and the values of the lines that have a finite number under `key`."""
+    steps: list[float] = []
+    values: list[float] = []
+    for row in log:
+        value = row.get(key)
+        if isinstance(value, int | float) and math.isfinite(value):
+            steps.append(float(row["step"]))
+            values.append(float(value))
+    return steps, values
+
+
+#: What a fine-tuning run was asked for, and what it found in the data.
+START, DATA = "start.json", "data.json"
+#: What words contribute to the answers that were predicted worst.
+EXPLAINED = "explained.json"
+#: Of folders that are no runs: of a search, of a test of learning rates.
+_PAGES = ("search.html", "lr-find.html")
+_HINT = "remove it or train again"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of a run's folder, as far as they are written.
+
+    Attributes:
+        path: of the folder.
+        settings, environment: of ``run.json``.
+        log: of ``log.jsonl``, one line a step; empty before the first.
+        samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
+        scores: of ``scores.json``: ``final`` is the report on the saved model, ``step`` the last
+            one that this has done; else empty.
+        worst: of ``worst.json``: the examples that were predicted worst; else empty.
+        explained: of ``explained.json``: what words contribute to these answers; else empty.
+        start: of ``start.json``: the arguments that were given (``arguments``), the training loss
+            of a constant answer (``constant_loss``), the model's ``hidden_size``; else empty.
+        data: of ``data.json``: counts of the labels, and what was noticed; else empty.
+        finished: whether the model has been written.
+    """
+
+    path: Path
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    log: list[LogRow]
+    samples: list[LogRow]
+    scores: dict[str, Any]
+    worst: dict[str, Any]
+    explained: dict[str, Any]
+    start: dict[str, Any]
+    data: dict[str, Any]
+    finished: bool
+
+    @classmethod
+    def read(cls, folder: Path | str) -> RunFolder:
+        """Read a run's folder.
+
+        Raises:
+            BertineError: it is not a run's folder, or a file in it is damaged.
+        """
+        folder = Path(folder)
+        file = folder / "run.json"
+        if not file.is_file():
+            hint = ""
+            if (folder.parent / "run.json").is_file():
+                hint = f"; its run is {folder.parent}"
+            elif pages := [name for name in _PAGES if (folder / name).is_file()]:
+                hint = f"; its own page is {folder / pages[0]}"
+            problem = "is not the folder of a run: it has no run.json"
+            if not folder.exists():
+                problem = "no such folder"
+            raise BertineError(f"{folder}: {problem}{hint}")
+        settings, environment = read_begun(file)
+        scores, worst, explained, start, data = (
+            _optional(folder / name)
+            for name in ("scores.json", "worst.json", EXPLAINED, START, DATA)
+        )
+        try:
+            check_shape(scores, _SCORES, "damaged")
+        except BertineError as error:
+            raise BertineError(f"{folder / 'scores.json'}: {error}; {_HINT}") from error
+        log = by_step(read_log(folder / "log.jsonl"))
+        if "task" not in settings:
+            log = pretraining_names(log, main_term(settings.get("objective")))
+        samples = by_step(read_log(folder / "samples.jsonl"))
+        finished = (folder / "model").is_dir()
+        return cls(
+            folder,
+            settings,
+            environment,
+            log,
+            samples,
+            scores,
+            worst,
+            explained,
+            start,
+            data,
+            finished,
+        )
+
+    @property
+    def task(self) -> str | None:
+        """The task of fine-tuning; None in pre-training."""
+        return self.settings.get("task")
+
+    @property
+    def labels_and_columns(self) -> Mapping[str, Any]:
+        """What the settings of fine-tuning say of the task and its data; empty if nothing."""
+        return self.settings.get("labels_and_columns") or {}
+
+    @property
+    def steps(self) -> int:
+        """The steps that are logged."""
+        return int(self.log[-1]["step"]) if self.log else 0
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps that the run is to have; None where its settings do not say."""
+        total = self.settings.get("steps")
+        return total if isinstance(total, int) else None
+
+    def facts(self) -> dict[str, Any]:
+        """Collect what :func:`~bertine.reports.diagnosis.diagnose` wants to know."""
+        if self.task is None:
+            return dict(self.settings)
+        added = {
+            "folder": self.path,
+            "final": self.scores.get("final") or {},
+            "saved_step": self.scores.get("step"),
+            "baselines": self.scores.get("baselines") or [],
+            "data": self.data,
+            "instead_of": self.scores.get("instead_of") or {},
+            "cross_validated": self.scores.get("cross_validated") or {},
+        }
+        return {**self.settings, **self.start, **added}
+
+    def last(self, key: str) -> tuple[float, int] | None:
+        """Compute the mean of `key` over the last twentieth of its lines, and the first step that
+        these stand for (of one line: its own); None without lines. One line may stand for a few
+        steps only."""
+        steps, values = series(self.log, key)
+        if not values:
+            return None
+        count = max(1, len(values) // 20)
+        begin = steps[-count - 1] if len(steps) > count else 0
+        return sum(values[-count:]) / count, int(begin) + 1
+
+
+#: Settings that pages and checks compute with; each may be missing, by the kind of run.
+_SETTINGS: Shape = {
+    "task?": TEXT,
+    "steps?": COUNT,
+    "warmup_steps?": COUNT,
+    "schedule?": TEXT,
+    "num_tokens?": COUNT,
+    "num_examples?": COUNT,
+    "unigram_entropy?": NUMBER,
+    "max_grad_norm?": NUMBER,
+    "budget_seconds?": NUMBER,
+    "patience?": NUMBER,
+    "mask_split?": [NUMBER],
+    "model_path?": TEXT,
+    "data_path?": TEXT,
+    "labels_and_columns?": {"labels?": [TEXT], "text_columns?": [TEXT], "metrics?": [TEXT]},
+}
+
+
+#: What ``scores.json`` must hold where it holds it; the rest is looked at with care.
+_SCORES: Shape = {
+    "instead_of?": {"*?": NUMBER},
+    "cross_validated?": {"*?": NUMBER},
+    "calibration?": {
+        "about?": TEXT,
+        "temperature": NUMBER,
+        "error_before": NUMBER,
+        "error_after": NUMBER,
+        "num_examples": COUNT,
+    },
+    "final?": {
+        "source?": TEXT,
+        "num_answerable?": COUNT,
+        "num_words?": COUNT,
+        "points?": [[NUMBER]],
+        "num_examples?": COUNT,
+        "majority_share?": NUMBER,
+        "variance?": NUMBER,
+        "metrics?": {"*?": NUMBER},
+        "labels?": [TEXT],
+        "notes?": [TEXT],
+        "per_label?": {"*?": {"*?": NUMBER}},
+        "types?": {"*?": {"true": COUNT, "predicted?": COUNT}},
+        "confusion?": [[COUNT]],
+        "confused?": [{"actual": TEXT, "predicted": TEXT, "count": COUNT, "of": COUNT}],
+        "reliability?": {
+            "about?": TEXT,
+            "error?": NUMBER,
+            "error_by_chance?": NUMBER,
+            "bins?": [[NUMBER]],
+            "coverage?": [[NUMBER]],
+            "in_words?": TEXT,
+        },
+    },
+    "step?": COUNT,
+    "seen?": COUNT,
+    "scores?": [{"step": COUNT}],
+    "baselines?": [
+        {"name?": TEXT, "metrics?": {"*?": NUMBER}, "seconds?": NUMBER, "num_judged?": COUNT}
+    ],
+}
+
+
+def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the settings and the environment that a run was started with from its ``run.json``.
+
+    Raises:
+        BertineError: the file is missing or damaged.
+    """
+    content = read_json(file, lenient=True)
+    begun = content if isinstance(content, dict) else {"settings": None}
+    settings, environment = begun.get("settings", {}), begun.get("environment", {})
+    if not isinstance(settings, dict) or not isinstance(environment, dict):
+        raise BertineError(f"{file}: damaged; it should hold settings and environment")
+    check_shape(settings, _SETTINGS, file)
+    return settings, environment
+
+
+def _optional(file: Path) -> dict[str, Any]:
+    """Read an object; an empty one where the file is missing.
+
+    Raises:
+        BertineError: the file holds something else.
+    """
+    content = read_json(file, lenient=True) if file.is_file() else {}
+    if not isinstance(content, dict):
+        raise BertineError(f"{file}: damaged; {_HINT}")
+    return content
+
+
+@contextmanager
+def naming_damage(file: Path) -> Iterator[None]:
+    """Blame `file` for what goes wrong in the block, which computes with what it holds.
+
+    Raises:
+        BertineError: something in it is missing or of another type.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BertineError(f"{file}: damaged ({error!r}); {_HINT}") from error

@@ -1,0 +1,342 @@
+"""Parse the body of a request, or say in one line what is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import ipaddress
+import json
+import os
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self
+
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.exceptions import HTTPException
+
+from bertine.core.errors import BertineError
+from bertine.core.files import read_bounded
+from bertine.core.names import option
+from bertine.options.inference import Bounds
+
+# Limits of what one request, and all of them together, may ask for.
+
+
+class Limits(Bounds):
+    """The bounds of a server: those that are options, and those that are not.
+
+    Requests beyond them are answered with 413 (the body), 422 (its texts), 429 (the queue), 503
+    (connections), 408 and 504 (time).
+
+    Attributes:
+        explain_characters: of a text that is explained.
+        explain_tokens: of a text that is explained; more are cut off, and counted.
+        max_masks: in one text.
+        max_top_k: candidates for a mask.
+        max_embedding_inputs: texts in a request to ``/v1/embeddings``, OpenAI's bound.
+    """
+
+    explain_characters: int = 2000
+    explain_tokens: int = 128
+    max_masks: int = 16
+    max_top_k: int = 50
+    max_embedding_inputs: int = 2048
+
+    @classmethod
+    def within(cls, bounds: Bounds) -> Self:
+        """Return the limits of a server with these options."""
+        return cls(**Bounds.of(bounds).values())
+
+
+# One shape for everything that goes wrong, with the keys, and their types, of OpenAI's errors:
+# ``{"error": {"message", "type", "param", "code"}}``.
+
+#: What a client may decide by, under the names that OpenAI's clients know where they have one.
+TYPES = {
+    401: "authentication_error",
+    404: "not_found",
+    405: "not_found",
+    408: "timeout",
+    413: "too_large",
+    415: "invalid_request_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "unavailable",
+    504: "timeout",
+}
+
+
+class ApiError(HTTPException):
+    """An answer that is an error.
+
+    Args:
+        status: of HTTP.
+        message: one line that says what to do.
+        param: the key of the request that is at fault.
+        retry_after: seconds after which it may be tried again.
+        close: whether the connection ends with it, as where the body was not read.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int | None = None,
+        close: bool = False,
+    ) -> None:
+        headers = {}
+        if retry_after is not None:
+            headers["Retry-After"] = str(retry_after)
+        if close:
+            headers["Connection"] = "close"
+        if status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        super().__init__(status, message, headers)
+        self.param = param
+
+
+def ending() -> ApiError:
+    """Make the answer of a server that takes no more requests."""
+    return ApiError(503, "the server is ending; ask another", retry_after=5)
+
+
+def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
+    """Return the JSON of an error. The code is a string, as OpenAI's typed clients fail on a
+    number."""
+    kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    line = " ".join(message.split())
+    return {"error": {"message": line, "type": kind, "param": param, "code": str(status)}}
+
+
+def error_response(error: Exception, meant: str = "") -> JSONResponse:
+    """Return the answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
+    mistake, or a fault, which is not described. `meant` is the path that an unknown one resembles.
+    """
+    if isinstance(error, BertineError):
+        return JSONResponse(error_body(422, str(error)), 422)
+    if not isinstance(error, HTTPException):
+        return JSONResponse(error_body(500, "a fault of the server; its log says more"), 500)
+    message = str(error.detail)
+    if error.status_code in (404, 405) and message in ("Not Found", "Method Not Allowed"):
+        phrase = HTTPStatus(error.status_code).phrase.lower()
+        message = f"{phrase}: {f'send it to {meant}; ' if meant else ''}/docs lists the paths"
+    body = error_body(error.status_code, message, getattr(error, "param", None))
+    return JSONResponse(body, error.status_code, headers=error.headers)
+
+
+# The names by which a server may be asked.
+#
+# A page of another site can let the name of that site stand for this machine (DNS rebinding): a
+# browser then lets it ask a server on loopback, and read the answers. The name is still in the
+# Host header. An address cannot be made to stand for another, so addresses are taken as they are.
+
+#: A name, an IPv4 address, or an IPv6 address in brackets; and a port, which does not matter.
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{0,5})?")
+#: What may be allowed: a name, or all the names under one.
+_ALLOWED = re.compile(r"\*|(?:\*\.)?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
+
+
+class Hosts:
+    """The hosts that a request may name: ``localhost`` and the names under it, addresses, the name
+    that the server is bound to (of this machine, if it is bound to more than loopback), and the
+    `allowed` ones.
+
+    Args:
+        bound: what was given as the address to listen at.
+        allowed: names, ``*.example.com`` for all under it, ``*`` for every one.
+
+    Raises:
+        BertineError: one of `allowed` is none of these.
+    """
+
+    def __init__(self, bound: str = "localhost", allowed: Iterable[str] = ()) -> None:
+        names = ["localhost", "*.localhost", bound, *allowed]
+        for name in names[3:]:
+            if not _is_address(name) and not _ALLOWED.fullmatch(name):
+                raise BertineError(
+                    f"allowed_hosts has {name!r}; give a name without scheme and port "
+                    "(example.com, *.example.com, or * for every one)"
+                )
+        if _is_address(bound) and not ipaddress.ip_address(bound).is_loopback:
+            names.append(socket.gethostname())
+        names = [name.lower().rstrip(".") for name in names]
+        self._any = "*" in names
+        self._names = frozenset(names)
+        self._ends = tuple(name[1:] for name in names if name.startswith("*."))
+        # Clients name the same host again and again.
+        self._known = functools.lru_cache(64)(self._is_known)
+
+    def check(
+        self, headers: Sequence[tuple[bytes, bytes]], version: str, close: bool = False
+    ) -> None:
+        """Refuse a request that names another host.
+
+        Args:
+            headers: of the request, their names in lower case.
+            version: of HTTP; "1.0" does not ask for a Host header.
+            close: whether the connection ends with a refusal.
+
+        Raises:
+            ApiError: not exactly one Host header (400), or one for another host (421).
+        """
+        named = [value for name, value in headers if name == b"host"]
+        if len(named) != 1:
+            if not named and version == "1.0":
+                return  # no browser sends that
+            raise ApiError(400, "send one Host header", close=close)
+        if not self._known(named[0]):
+            raise ApiError(
+                421,
+                f"this server does not answer as {named[0][:100].decode('latin-1')!a}; ask it as "
+                f"localhost or by its address, or allow the name with {option('allowed_hosts')}",
+                close=close,
+            )
+
+    def _is_known(self, host: bytes) -> bool:
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        name = match[1].decode().lower().rstrip(".")
+        return (
+            self._any
+            or name in self._names
+            or name.endswith(self._ends)
+            or _is_address(name.strip("[]"))
+        )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# Read the key that clients of a server must have.
+
+#: The environment's name for the key: an argument would show in the list of processes.
+API_KEY = "BERTINE_API_KEY"
+#: Bytes of a file with a key.
+_MAX_KEY = 1 << 16
+
+
+def read_api_key(file: Path | str | None) -> str | None:
+    """Read the key from a file (without the white space around it), else from the environment.
+
+    Raises:
+        BertineError: the file cannot be read, or a key is empty or has white space or characters
+            beyond ASCII, which headers cannot carry.
+    """
+    if file is None:
+        key, source = os.environ.get(API_KEY), API_KEY
+        if key is None:
+            return None
+    else:
+        source = str(file)
+        key = read_bounded(file, _MAX_KEY, pipes=True).decode("utf-8", "replace")
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BertineError(
+            f"{source}: holds no key; write one of letters, digits and marks, on a line"
+        )
+    return key
+
+
+#: The keys that a body may have: each unknown one costs a search for the known one it resembles.
+_MAX_KEYS = 64
+#: Characters of an unknown key that are looked at, and shown.
+_BODY_MAX_KEY = 100
+#: How alike (0 to 1, difflib's ratio) two keys are where one is taken for a slip of the other.
+_ALIKE = 0.6
+#: The same where unknown keys are allowed, as OpenAI's are: only clear slips are mistakes.
+_VERY_ALIKE = 0.8
+
+
+def parsed(body: bytes, schema: type[BaseModel]) -> Any:
+    """Parse a body of strict JSON: UTF-8, no NaN, no lone surrogates, of bounded depth. What is
+    parsed can be written again.
+
+    Args:
+        body: of a request.
+        schema: what it must be.
+
+    Raises:
+        ApiError: it is not JSON, has a key that the path does not take, or is not what `schema`
+            says (422).
+    """
+    try:
+        content = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ApiError(422, f"the body is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ApiError(422, "the body is not a JSON object; /docs shows one to copy")
+    if len(content) > _MAX_KEYS:
+        raise ApiError(422, f"the body has {len(content)} keys; /docs lists those of this path")
+    _check_keys(content, schema)
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        raise _first_mistake(error) from None
+
+
+def _check_keys(body: dict[str, Any], schema: type[BaseModel]) -> None:
+    """Refuse the first key that the path does not take, and name the one that was probably meant.
+
+    Where unknown keys are allowed, only those that resemble a known one are refused.
+
+    Raises:
+        ApiError: there is such a key (422).
+    """
+    fields = schema.model_fields
+    allowed = schema.model_config.get("extra") != "forbid"
+    unused = [name for name in fields if name not in body]
+    for key in body:
+        if key in fields:
+            continue
+        alike = _VERY_ALIKE if allowed else _ALIKE
+        near = difflib.get_close_matches(key[:_BODY_MAX_KEY].lower(), unused, 1, alike)
+        if allowed and not near:
+            continue
+        hint = f"did you mean {near[0]!r}?" if near else f"this path takes {', '.join(fields)}"
+        shown = json.dumps(key[:_BODY_MAX_KEY])[1:-1]  # any characters may be in it
+        raise ApiError(422, f"{shown}: unknown key; {hint}", param=shown or None)
+
+
+def _first_mistake(error: ValidationError) -> ApiError:
+    """Say the first of the mistakes: "texts[3]: String should have at most 20000 characters".
+
+    What may be one of several types has a mistake for each of these. The one that counts is where
+    the type was right, which is deeper in, or is not about a type.
+    """
+    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+    alike = [mistake for mistake in mistakes if mistake["loc"][:1] == mistakes[0]["loc"][:1]]
+    first = max(
+        alike, key=lambda mistake: (len(mistake["loc"]), not mistake["type"].endswith("_type"))
+    )
+    place = _place(first["loc"])
+    others = {_place(mistake["loc"]) for mistake in mistakes}
+    more = sum(1 for other in others if other != place[: len(other)])
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    # Keys are the client's: they may be of any length, and of any characters.
+    where = json.dumps(where[1:101])[1:-1]
+    message = f"{where or 'the body'}: {first['msg']}" + (f" (and {more} more)" if more else "")
+    return ApiError(422, message, param=where or None)
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return the place without pydantic's names of the members of a union: they are no
+    identifiers, or classes, while all keys are in lower case."""
+    inside = (part for part in loc[1:] if isinstance(part, int) or _is_key(part))
+    return *loc[:1], *inside
+
+
+def _is_key(part: str) -> bool:
+    return part.isidentifier() and part.islower()

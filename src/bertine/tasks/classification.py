@@ -1,0 +1,418 @@
+"""Classification of texts and of pairs of texts (Devlin et al. 2018, section 4.1).
+
+Shape legend: B sequences in a batch, K labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.core.console import visible, visible_list
+from bertine.core.errors import BertineError
+from bertine.corpora.batch import Batch
+from bertine.data.examples import Example, Examples, SoftExample
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.models.losses import focal
+from bertine.objectives.losses import Term
+from bertine.tasks.answer import LabelAnswer, compact
+from bertine.tasks.base import Features, by_example, cross_entropy, label_entropy, pooled, setting
+from bertine.tasks.calibration import (
+    SEPARATOR,
+    Costs,
+    Decisions,
+    Reliability,
+    coverage_line,
+    label_sets,
+)
+from bertine.tasks.labels import check_labels, label_id
+from bertine.tasks.report import (
+    ClassificationReport,
+    classification_scores,
+    mean_cross_entropy,
+    mean_log_loss,
+    require_some,
+)
+from bertine.tasks.whole_text import LEAST, WEIGHTS, WholeTextTask, probability_columns
+
+#: From this many examples on, a label for every single one means that the column is wrong.
+_SUSPICIOUS = 50
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction(LabelAnswer):
+    """The most probable label, or that of least expected cost, and the probability of each (they
+    sum to 1). Where it abstains, the label is left open in files and in JSON, and `label` is the
+    best guess. `label_set` are the labels of a set that holds the right one with the coverage that
+    was asked for, the most probable first; None: none was."""
+
+    written = ("label", "probability")
+    detailed = ("probabilities",)
+    left_open = ("label",)
+
+    label: str
+    abstains: bool = False
+    label_set: tuple[str, ...] | None = None
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        values = super().to_json(details)
+        if self.label_set is not None and not self.empty:
+            values["label_set"] = list(self.label_set)
+        return values
+
+    @property
+    def probability(self) -> float:
+        """The probability of `label`."""
+        return self.numbers[self.all_labels.index(self.label)]
+
+    def own_cells(self) -> tuple[str, str]:
+        if self.abstains:
+            return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
+        if self.label_set is not None and len(self.label_set) > 1:
+            others = [name for name in self.label_set if name != self.label]
+            return f"{visible(self.label)} (or {visible_list(others)})", f"{self.probability:.1%}"
+        return visible(self.label), f"{self.probability:.1%}"
+
+    @property
+    def decision(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True)
+class TextClassification(WholeTextTask[Prediction]):
+    """The task to choose one of two or more classes for a text or a pair of texts.
+
+    The head is a dropout and a linear layer on the pooled output, as in the paper and in
+    ``BertForSequenceClassification``; or, of pairs whose texts are encoded apart, a linear layer on
+    their vectors (:class:`~bertine.models.heads.PairHead`).
+
+    Attributes:
+        labels: the classes, in the order of the head's outputs.
+        text_columns: one column, or two for pairs.
+        label_column: the column of the label, None when not known.
+        max_length: longest input in pieces, special tokens included; longer ones are cut.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        class_weights: of each label in the loss, in their order; None: all 1. For training only.
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
+            For training only.
+        pair_pooling, shared_pieces, text_pooling: see
+            :class:`~bertine.tasks.whole_text.WholeTextTask`.
+        abstain_below: an answer with a lower probability abstains.
+        costs: what answers cost; the label of least expected cost is given. None: the most probable
+            one is.
+        coverage, least_probability: of the sets of labels that are given too, and the probability
+            from which on a label is in one; None: no sets are.
+
+    Raises:
+        BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
+            maximum length that leaves no room for text.
+    """
+
+    name: ClassVar[str] = "text"
+    kind: ClassVar[str] = "classification"
+    primary_metric: ClassVar[str] = "accuracy"
+    answer: ClassVar[type[Prediction]] = Prediction
+    label_noun: ClassVar[str] = "label"
+    one_label: ClassVar[bool] = True
+
+    labels: tuple[str, ...] = field()  # without a default, as others have
+    text_columns: tuple[str, ...] = ("text",)
+    label_column: str | None = None
+    max_length: int = 128
+    metric_names: tuple[str, ...] = ("accuracy",)
+    dataset: str | None = None
+    long_text: str = setting("head")
+    class_weights: tuple[float, ...] | None = None
+    focal_gamma: float = 0.0
+    pair_pooling: str = setting("")
+    shared_pieces: bool = setting(False)
+    text_pooling: str = setting("")
+    abstain_below: float = 0.0
+    costs: Costs | None = None
+    coverage: float | None = None
+    least_probability: float | None = None
+
+    def __post_init__(self) -> None:
+        check_labels(self.kind, self.labels)
+        super().__post_init__()
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> TextClassification:
+        """Make the task of labelled training examples.
+
+        The labels are those that occur, in the order of the file's class names, or else sorted (as
+        numbers when all are integers), unless given.
+
+        Raises:
+            BertineError: fewer than two labels occur, every row has a label of its own, or one
+                is not among the given `labels`.
+        """
+        occurring = {example.label for example in examples.items if example.label is not None}
+        if len(occurring) < 2 and labels is None:
+            raise BertineError(
+                f"{examples.source}: the column {examples.label_column!r} holds only the label "
+                f"{next(iter(occurring), '')!r}; classification needs at least two"
+            )
+        if len(occurring) == len(examples) >= _SUSPICIOUS:
+            raise BertineError(
+                f"{examples.source}: every row has its own value in the column "
+                f"{examples.label_column!r}; is that the label column?"
+            )
+        task = cls(
+            tuple(_ordered(occurring, examples.class_names) if labels is None else labels),
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+        )
+        for example in examples.items:
+            task.target(example.label, examples.source, example.line)
+        return task
+
+    def target(self, label: str | None, source: str, line: int) -> int | None:
+        """Return the index of `label`, or None for None.
+
+        Raises:
+            BertineError: it is none of the labels; names file, line, label and the known ones.
+        """
+        return None if label is None else label_id(label, self.ids, f"{source}:{line}")
+
+    def target_of(self, example: Example, source: str) -> Any:
+        """Return the index of the label; of soft labels their probabilities, fp32 [K]."""
+        if isinstance(example, SoftExample):
+            return np.array(example.probabilities, dtype=np.float32)
+        return self.target(example.label, source, example.line)
+
+    def targets(self, labels: Sequence[Any]) -> Tensor:
+        """Make the targets of a batch: int64 [B]; of soft labels fp32 [B, K]."""
+        if isinstance(labels[0], np.ndarray):
+            return torch.from_numpy(np.stack(labels))
+        return super().targets(labels)
+
+    def balanced(self, examples: Examples) -> tuple[float, ...]:
+        """Return weights with which every class counts the same: N / (K n) for a class with n of
+        the N `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
+        counts = dict.fromkeys(self.labels, 0.0)
+        for item in examples.items:
+            counts[item.label] += item.weight
+        share = sum(counts.values()) / len(self.labels)
+        return tuple(share / (counts[label] or 1.0) for label in self.labels)
+
+    def weighed_by(self, examples: Examples) -> TextClassification:
+        """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
+        return replace(self, class_weights=self.class_weights and self.balanced(examples))
+
+    def weighted_for(self, features: Sequence[Any]) -> TextClassification:
+        """Divide `class_weights` by how much more often a class is met in windows than in texts:
+        so it has the share of the loss that they are to give it."""
+        if self.class_weights is None:
+            return self
+        texts = Counter({feature.row: feature.label for feature in features}.values())
+        inputs = Counter(feature.label for feature in features)
+        weights = []
+        for number, weight in enumerate(self.class_weights):
+            share = texts[number] / texts.total()
+            share_of_inputs = inputs[number] / len(features)
+            weights.append(weight * (share / share_of_inputs) if share_of_inputs else weight)
+        return replace(self, class_weights=tuple(weights))
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy, times the weight of the true class and that of the example if
+        there are any, summed over the sequences, in fp32. Weights have the mean 1, so the sum is
+        over the count all the same: any parts of a step add up to the whole."""
+        logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
+        weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
+        of_examples = batch.targets.get(WEIGHTS)
+        if self.focal_gamma or of_examples is not None:
+            losses = F.cross_entropy(logits, labels, weight=weights, reduction="none")
+            if of_examples is not None:
+                losses = losses * of_examples
+            likelihood = -F.cross_entropy(logits, labels, reduction="none")
+            total = focal(losses, likelihood, self.focal_gamma)
+        else:
+            total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
+        right = labels.argmax(-1) if labels.is_floating_point() else labels
+        correct = (logits.argmax(-1) == right).sum()
+        return {self.head: Term(total, batch.num_sequences, correct)}
+
+    def decode(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> list[Prediction]:
+        """Turn logits [K] of each feature into softmax (in fp64) and its maximum, or the label of
+        least expected cost."""
+        if not outputs:
+            return []
+        logits = np.stack(pooled(outputs, features)).astype(np.float64)
+        exp = np.exp(logits - logits.max(-1, keepdims=True))
+        table = exp / exp.sum(-1, keepdims=True)
+        chosen, left_open = logits.argmax(-1), np.zeros(len(table), dtype=bool)
+        if self.costs is not None:
+            chosen, left_open = self.costs.decide(table)
+        sets: list[tuple[str, ...] | None] = [None] * len(table)
+        if self.least_probability is not None:
+            sets = [
+                tuple(self.labels[number] for number in numbers)
+                for numbers in label_sets(table, self.least_probability)
+            ]
+        return [
+            Prediction(
+                self.labels[best],
+                row[best] < self.abstain_below or open_,
+                label_set,
+                all_labels=self.labels,
+                numbers=row,
+            )
+            for best, row, open_, label_set in zip(
+                chosen.tolist(), compact(table), left_open.tolist(), sets, strict=True
+            )
+        ]
+
+    def decisions(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> Decisions | None:
+        """Return the logits of each text, and the number of its label, of soft labels that of the
+        most probable one."""
+        logits, truth = [], []
+        for of_windows, own in by_example(outputs, features):
+            if (label := own[0].label) is None:
+                continue
+            logits.append(np.asarray(np.mean(of_windows, axis=0, dtype=np.float64)))
+            truth.append(int(label.argmax() if isinstance(label, np.ndarray) else label))
+        return Decisions.of(logits, truth)
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return the logarithms of probabilities."""
+        return np.log(np.maximum(answers, LEAST)).astype(np.float32)
+
+    def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
+        """Compute the cross-entropy of logits [K]; of soft labels its mean under these."""
+        if isinstance(label, np.ndarray):
+            losses = [cross_entropy(output, number) for number in range(len(label))]
+            return float(label.astype(np.float64) @ losses)
+        return cross_entropy(output, label)
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the entropy of the label frequencies; the log of the number of labels where
+        these have weights, None where examples have."""
+        if self.focal_gamma or any(feature.weight != 1 for feature in features):
+            return None
+        if self.class_weights is not None:
+            return math.log(len(self.labels))
+        items = examples.items
+        if items and isinstance(items[0], SoftExample):
+            mean = np.mean([item.probabilities for item in items], axis=0)
+            return float(-(mean[mean > 0] * np.log(mean[mean > 0])).sum()) or None
+        return label_entropy(item.label for item in examples.items)
+
+    def majority(self, train: Examples) -> str:
+        counts = Counter(item.label for item in train.items)
+        return max(self.labels, key=lambda label: counts[label])
+
+    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
+        """Compute accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two
+        labels also f1 (of the second one)."""
+        guesses = [prediction.label for prediction in predictions]
+        pairs = zip(predictions, labels, strict=True)
+        loss = mean_log_loss([answer.numbers[self.ids[label]] for answer, label in pairs])
+        scores = classification_scores(labels, guesses, self.labels)
+        # The loss after the two shares that every classifier has.
+        first = {name: scores.pop(name) for name in ("accuracy", "macro_f1")}
+        return {**first, "loss": loss, **scores}
+
+    def report(
+        self, predictions: Sequence[Prediction], labels: Sequence[str]
+    ) -> ClassificationReport:
+        """Compute metrics, and how often which label was taken for which.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        require_some(predictions)
+        report = ClassificationReport(
+            self.labels,
+            self.metrics(predictions, labels),
+            Counter(
+                (self.ids[label], self.ids[answer.label])
+                for answer, label in zip(predictions, labels, strict=True)
+            ),
+            reliability=Reliability.of(
+                [prediction.probability for prediction in predictions],
+                [answer.label == label for answer, label in zip(predictions, labels, strict=True)],
+            ),
+        )
+        if self.costs is not None:
+            self._add_costs(report, self.costs, predictions, labels)
+        if self.coverage is not None:
+            sets = [answer.label_set for answer in predictions]
+            metrics, line = coverage_line(self.coverage, sets, labels)
+            report.metrics |= metrics
+            report.notes.append(line)
+        return report
+
+    def _add_costs(
+        self,
+        report: ClassificationReport,
+        costs: Costs,
+        predictions: Sequence[Prediction],
+        labels: Sequence[str],
+    ) -> None:
+        """Add the mean cost of the answers to a report, and that of the most probable labels."""
+        truth = np.array([self.ids[label] for label in labels])
+        chances = np.array([answer.numbers for answer in predictions])
+        answers = np.array([self.ids[answer.label] for answer in predictions])
+        left_open = np.array([answer.abstains for answer in predictions])
+        paid = costs.mean(truth, answers, left_open)
+        usual = costs.mean(truth, chances.argmax(1), np.zeros(len(truth), dtype=bool))
+        report.metrics |= {"mean_cost": paid, "most_probable_mean_cost": usual}
+        share = f", {left_open.mean():.1%} of them left open" if costs.no_answer else ""
+        report.notes.append(
+            f"mean cost {paid:.4f} with the answers of least expected cost{share}; {usual:.4f} "
+            "with the most probable labels"
+        )
+
+    def judge(self, predictions: Sequence[Prediction], examples: Examples) -> ClassificationReport:
+        """Compute the report. Where examples have the probability of each label, the most probable
+        one counts as the label, and the loss is the cross-entropy with all of them."""
+        labels = [item.label for item in examples.items if item.label is not None]
+        report = self.report(predictions, labels)
+        soft = [item.probabilities for item in examples.items if isinstance(item, SoftExample)]
+        if soft and len(soft) == len(predictions):
+            wanted = np.array(soft)
+            given = np.array([answer.numbers for answer in predictions])
+            report.metrics["loss"] = mean_cross_entropy(wanted, given)
+            report.notes.append(
+                "the most probable label of a row counts as its label; the loss is the "
+                "cross-entropy with the probabilities, "
+                f"{mean_cross_entropy(wanted, wanted):.4f} at the least"
+            )
+        return report
+
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return ``label``, ``probability``; with `details` also the probability of each label."""
+        columns = super().output_columns(False)
+        if self.coverage is not None:
+            columns["label_set"] = lambda answer: SEPARATOR.join(answer.label_set)
+        return columns | (probability_columns(self.labels) if details else {})
+
+
+def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:
+    """Sort labels: in the order of `names` when all are there; by number when all are whole numbers
+    (so that 10 comes after 9), else by text."""
+    if labels <= set(names):
+        return [name for name in names if name in labels]
+    try:
+        return sorted(labels, key=lambda label: (int(label), label))
+    except ValueError:
+        return sorted(labels)

@@ -1,0 +1,429 @@
+"""Classification with any number of labels: each is a decision of its own.
+
+The head is that of classification (Devlin et al. 2018, section 4.1); sigmoid and binary
+cross-entropy take the place of the softmax, as in ``BertForSequenceClassification`` with
+``problem_type`` "multi_label_classification".
+
+Shape legend: B sequences in a batch, K labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.core.console import counted, visible
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.corpora.batch import Batch
+from bertine.data.examples import Examples
+from bertine.data.label_sets import joined, labels_in
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.models.losses import focal
+from bertine.objectives.distillation import binary_divergences
+from bertine.objectives.losses import Term
+from bertine.tasks.answer import LabelAnswer, compact, json_value, worst_lines
+from bertine.tasks.base import Features, binary_cross_entropies, by_example, pooled, setting
+from bertine.tasks.calibration import Decisions, Reliability
+from bertine.tasks.labels import check_labels, label_id
+from bertine.tasks.report import TaskReport, label_lines, mean_log_loss, require_some
+from bertine.tasks.whole_text import LEAST, WholeTextTask, probability_columns
+
+# The result of evaluating a classifier with many labels.
+#
+# Shape legend: N examples, K labels.
+
+
+def multi_label_scores(
+    truth: np.ndarray, answers: np.ndarray, probabilities: np.ndarray
+) -> dict[str, float]:
+    """Compute micro_f1 and macro_f1 (0 where there is nothing to find and nothing found), accuracy
+    (all labels of an example right), loss (mean binary cross-entropy in nats).
+
+    Args:
+        truth: bool [N, K].
+        answers: bool [N, K].
+        probabilities: fp64 [N, K].
+    """
+    right, actual, given = (truth & answers).sum(0), truth.sum(0), answers.sum(0)
+    return {
+        "micro_f1": float(_share(2 * right.sum(), actual.sum() + given.sum())),
+        "macro_f1": float(_share(2 * right, actual + given).mean()),
+        "accuracy": float((truth == answers).all(-1).mean()),
+        "loss": mean_log_loss(np.where(truth, probabilities, 1.0 - probabilities)),
+    }
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return `part` / `whole`; 0 where there is no whole."""
+    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
+
+
+@dataclass(repr=False)
+class MultiLabelReport(TaskReport):
+    """The scores of a classifier with many labels.
+
+    Attributes:
+        labels: in the order of the head's outputs.
+        metrics: scores by name, as fractions of 1; ``loss`` in nats.
+        per_label: for each label ``precision``, ``recall``, ``f1``, how often it is there
+            (``support``) and how often it was given (``predicted``).
+        num_examples: that were scored.
+        collapsed: whether every example got the same labels although they differ.
+        reliability: how often a label is there, by its probability.
+    """
+
+    labels: tuple[str, ...]
+    metrics: dict[str, float]
+    per_label: dict[str, dict[str, float]]
+    num_examples: int
+    collapsed: bool
+    reliability: Reliability
+
+    facts = ("num_examples", "metrics", "labels", "per_label", "collapsed", "reliability")
+
+    @classmethod
+    def of(
+        cls,
+        labels: tuple[str, ...],
+        truth: np.ndarray,
+        answers: np.ndarray,
+        probabilities: np.ndarray,
+    ) -> MultiLabelReport:
+        """Score answers; the arrays are those of :func:`multi_label_scores`."""
+        right, support, predicted = (truth & answers).sum(0), truth.sum(0), answers.sum(0)
+        precision, recall = _share(right, predicted), _share(right, support)
+        f1 = _share(2 * right, support + predicted)
+        per_label = {
+            label: {
+                "precision": float(precision[index]),
+                "recall": float(recall[index]),
+                "f1": float(f1[index]),
+                "support": int(support[index]),
+                "predicted": int(predicted[index]),
+            }
+            for index, label in enumerate(labels)
+        }
+        same = bool((answers == answers[:1]).all() and not (truth == truth[:1]).all())
+        scores = multi_label_scores(truth, answers, probabilities)
+        reliability = Reliability.of(probabilities.ravel(), truth.ravel(), "labels")
+        return cls(labels, scores, per_label, len(truth), same, reliability)
+
+    def lines(self) -> list[str]:
+        """Return the scores, how far probabilities are off, the warning of a collapse, and the
+        labels with their scores, the most frequent first."""
+        lines = [self.headline(counted(self.num_examples, "example"), self.metrics, ("loss",))]
+        if self.reliability.bins:
+            lines.append(self.reliability.line())
+        if self.collapsed:
+            lines.append(
+                "collapsed: every example got the same labels; train again with another seed, "
+                f"more epochs, a lower threshold or {option('class_weights', 'balanced')}"
+            )
+        lines.extend(self.notes)
+        return lines + label_lines(self.per_label) + worst_lines(self.worst)
+
+
+@dataclass(frozen=True, repr=False)
+class LabelSet(LabelAnswer):
+    """The labels whose probability reaches the threshold, in the head's order (there may be
+    none), and the probability of each (they do not sum to 1)."""
+
+    written = ("labels",)
+
+    labels: tuple[str, ...]
+
+    def own_cells(self) -> tuple[str, str]:
+        chances = self.probabilities
+        chosen = (f"{visible(name)} {chances[name]:.1%}" for name in self.labels)
+        return ", ".join(chosen) or "(no label)", ""
+
+    noun = "labels"
+
+    @property
+    def decision(self) -> frozenset[str]:
+        return frozenset(self.labels)
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        if self.empty:
+            return super().to_json(details) | {"probabilities": None}
+        every = self.probabilities
+        chances = {label: json_value(every[label]) for label in (every if details else self.labels)}
+        return super().to_json(details) | {"probabilities": chances}
+
+
+@dataclass(frozen=True)
+class MultiLabel(WholeTextTask[LabelSet]):
+    """The task to choose labels, none to all of them, for a text or a pair of texts.
+
+    Attributes:
+        labels: in the order of the head's outputs.
+        text_columns: one column, or two for pairs.
+        label_column: the column of the labels with a separator between them; None when not known,
+            or where each label has a column.
+        max_length: longest input in pieces, special tokens included.
+        threshold: a label is given from this probability on.
+        separator: between labels, in `label_column` and in answers.
+        one_column_each: each label has a column of its own, of 0 and 1, under its name.
+        one_hot: the labels of a text are a list of 0 and 1, one for each label.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
+        metric_names: the metrics by which the task is judged.
+        pair_pooling, shared_pieces, text_pooling: see
+            :class:`~bertine.tasks.whole_text.WholeTextTask`.
+
+    Raises:
+        BertineError: fewer than two labels, one given twice, a threshold out of range, or inputs
+            that are none.
+    """
+
+    name: ClassVar[str] = "multi-label"
+    kind: ClassVar[str] = "multi-label"
+    primary_metric: ClassVar[str] = "micro_f1"
+    answer: ClassVar[type[LabelSet]] = LabelSet
+    label_noun: ClassVar[str] = "label"
+
+    labels: tuple[str, ...] = field()  # without a default, as others have
+    text_columns: tuple[str, ...] = ("text",)
+    label_column: str | None = None
+    max_length: int = 128
+    threshold: float = setting(0.5, always=True)
+    separator: str = setting("|", always=True)
+    one_column_each: bool = setting(False, always=True)
+    long_text: str = setting("head", always=True)
+    positive_weights: tuple[float, ...] | None = None
+    focal_gamma: float = 0.0
+    metric_names: tuple[str, ...] = ("micro_f1",)
+    pair_pooling: str = setting("")
+    shared_pieces: bool = setting(False)
+    text_pooling: str = setting("")
+    one_hot: bool = setting(False)
+
+    def __post_init__(self) -> None:
+        check_labels(self.kind, self.labels)
+        if not 0.0 < self.threshold < 1.0:
+            raise BertineError(f"threshold is {self.threshold:g}, but must be between 0 and 1")
+        super().__post_init__()
+
+    @classmethod
+    def names_in(cls, label: str) -> list[str]:
+        """Return the labels, or "(none)"."""
+        return labels_in(label) or ["(none)"]
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> MultiLabel:
+        """Make the task of labelled training examples. The labels are those that occur, sorted,
+        unless given.
+
+        Raises:
+            BertineError: fewer than two labels occur, or one is not among the given.
+        """
+        occurring = {label for item in examples.items for label in labels_in(item.label or "")}
+        if labels is None and len(occurring) < 2:
+            raise BertineError(
+                f"{examples.source}: the column {examples.label_column!r} holds {len(occurring)} "
+                f"different labels; multi-label needs at least two (another "
+                f"{option('label_separator')}?)"
+            )
+        task = cls(
+            tuple(sorted(occurring) if labels is None else labels),
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+        )
+        for item in examples.items:
+            task.target(item.label, examples.source, item.line)
+        return task
+
+    def target(self, label: str | None, source: str, line: int) -> np.ndarray | None:
+        """Return fp32 [K], 1 for each of an example's labels; None for None.
+
+        Raises:
+            BertineError: one is none of the labels; names file, line, label and the nearest.
+        """
+        if label is None:
+            return None
+        target = np.zeros(len(self.labels), dtype=np.float32)
+        for name in labels_in(label):
+            target[label_id(name, self.ids, f"{source}:{line}")] = 1.0
+        return target
+
+    def balanced(self, examples: Examples) -> tuple[float, ...]:
+        """Count for each label how many of the `examples` lack it for one that has it: with these
+        `positive_weights` presence and absence weigh the same. 1 for a label that all of them have:
+        without any weight it would not be learned."""
+        table = self._table([item.label or "" for item in examples.items], examples.source)
+        return tuple(_lacking_for_one(table).tolist())
+
+    def weighed_by(self, examples: Examples) -> MultiLabel:
+        """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
+        return replace(self, positive_weights=self.positive_weights and self.balanced(examples))
+
+    def weighted_for(self, features: Sequence[Any]) -> MultiLabel:
+        """Turn `positive_weights`, which are those of texts, into those of windows."""
+        if self.positive_weights is None:
+            return self
+        texts = np.stack(list({feature.row: feature.label for feature in features}.values()))
+        inputs = np.stack([feature.label for feature in features])
+        scale = (_lacking_for_one(inputs) / _lacking_for_one(texts)).tolist()
+        weights = zip(self.positive_weights, scale, strict=True)
+        return replace(self, positive_weights=tuple(weight * by for weight, by in weights))
+
+    def targets(self, labels: Sequence[np.ndarray]) -> Tensor:
+        """Stack targets: fp32 [B, K]."""
+        return torch.from_numpy(np.stack(labels))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count decisions: one for each label of each sequence."""
+        return {self.head: batch.num_sequences * len(self.labels)}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the binary cross-entropy, summed over sequences and labels, in fp32. What is
+        right counts at probability 0.5, whatever the threshold."""
+        logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
+        weights = self.positive_weights
+        total = F.binary_cross_entropy_with_logits(
+            logits,
+            labels,
+            reduction="none" if self.focal_gamma else "sum",
+            pos_weight=None if weights is None else logits.new_tensor(weights),
+        )
+        if self.focal_gamma:
+            likelihood = -F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+            total = focal(total, likelihood, self.focal_gamma)
+        correct = ((logits > 0) == (labels > 0.5)).sum()
+        return {self.head: Term(total, labels.numel(), correct)}
+
+    def with_some_target(self, feature: Any) -> Any:
+        if feature.label is not None:
+            return feature
+        return replace(feature, label=np.zeros(len(self.labels), dtype=np.float32))
+
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
+        """Compute the divergence of each decision from the teacher's, summed over sequences and
+        labels; see the base."""
+        ours = outputs.float()
+        total = binary_divergences(ours, teacher_outputs, temperature).sum()
+        return Term(total, ours.numel(), ((ours > 0) == (teacher_outputs > 0)).sum())
+
+    def as_label(self, answer: LabelSet) -> str:
+        return joined(answer.labels)
+
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
+        """Turn logits [K] of each feature into sigmoid (in fp64) and what reaches the threshold."""
+        if not outputs:
+            return []
+        logits = np.stack(pooled(outputs, features)).astype(np.float64)
+        return self.answers_of(0.5 * (1.0 + np.tanh(0.5 * logits)))
+
+    def answers_of(self, probabilities: np.ndarray) -> list[LabelSet]:
+        """Return for each row of fp64 [N, K] the labels that reach the threshold."""
+        return [
+            LabelSet(
+                tuple(self.labels[number] for number in np.flatnonzero(reached)),
+                all_labels=self.labels,
+                numbers=row,
+            )
+            for row, reached in zip(
+                compact(probabilities), probabilities >= self.threshold, strict=True
+            )
+        ]
+
+    def decisions(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> Decisions | None:
+        """Return for each label of each text the logits of not having and of having it, and
+        whether it has. None where a threshold was chosen: it is one of the probabilities as they
+        are."""
+        if self.threshold != 0.5:
+            return None
+        logits, truth = [], []
+        for of_windows, own in by_example(outputs, features):
+            if own[0].label is not None:
+                logits.append(np.mean(of_windows, axis=0, dtype=np.float64))
+                truth.append(own[0].label > 0.5)
+        if not logits:
+            return None
+        having = np.concatenate(logits)
+        return Decisions(
+            np.stack([np.zeros_like(having), having], 1),
+            np.concatenate(truth).astype(np.int64),
+            np.repeat(np.arange(len(logits)), len(self.labels)),
+            "labels",
+        )
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the odds."""
+        bounded = np.clip(answers, LEAST, 1.0 - LEAST)
+        return np.log(bounded / (1.0 - bounded)).astype(np.float32)
+
+    def loss_of(self, output: np.ndarray, label: np.ndarray) -> float:
+        """Compute the binary cross-entropy, the mean over the labels."""
+        return float(binary_cross_entropies(output, label).mean())
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the mean over the labels of the entropy of whether an example has it."""
+        if self.focal_gamma:
+            return None
+        counts = Counter(label for item in examples.items for label in labels_in(item.label or ""))
+        entropies = []
+        for label in self.labels:
+            share = counts[label] / len(examples)
+            entropies.append(-sum(p * math.log(p) for p in (share, 1 - share) if p > 0))
+        return sum(entropies) / len(entropies) or None
+
+    def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
+        """Stack the targets of N examples: fp32 [N, K]."""
+        targets: list[Any] = [
+            self.target(label, source, row) for row, label in enumerate(labels, 1)
+        ]
+        return np.stack(targets)
+
+    def _compared(
+        self, predictions: Sequence[LabelSet], labels: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return truth, answers (bool [N, K]) and probabilities fp64 [N, K]."""
+        chances = np.array([answer.numbers for answer in predictions])
+        return self._table(labels) > 0.5, chances >= self.threshold, chances
+
+    def metrics(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> dict[str, float]:
+        """Compute micro_f1, macro_f1, accuracy (all labels of an example right) and loss (mean
+        binary cross-entropy in nats)."""
+        return multi_label_scores(*self._compared(predictions, labels))
+
+    def report(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> MultiLabelReport:
+        """Compute metrics, and precision, recall and F1 of each label.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        require_some(predictions)
+        return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
+
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return ``labels``, with the separator between them; with `details` also the probability
+        of each."""
+        labels = {"labels": lambda answer: joined(answer.labels, self.separator)}
+        return labels | (probability_columns(self.labels) if details else {})
+
+
+def _lacking_for_one(table: np.ndarray) -> np.ndarray:
+    """Count how many rows lack each label for one that has it; 1 for a label that all have: fp32
+    [K] of a `table` fp32 [N, K] of 1 and 0."""
+    having = table.sum(0)
+    lacking = np.where(having < len(table), len(table) - having, having)
+    return np.asarray(lacking / np.maximum(having, 1))

@@ -1,1 +1,0 @@
-"""Text to text: a text is read and another one written."""

@@ -1,0 +1,433 @@
+"""Span extraction: the answer to a question is a part of its context, or there is none
+(Devlin et al. 2018, sections 4.2 and 4.3).
+
+Shape legend: B sequences in a batch, T tokens of the longest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.core.errors import BertineError
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import Batch
+from bertine.data.examples import Examples
+from bertine.data.spans import TEXT_COLUMNS
+from bertine.data.squad import Gold, Question, SpanExamples
+from bertine.models.config import Config
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.objectives.distillation import divergences
+from bertine.objectives.losses import Term
+from bertine.tasks.answer import json_value
+from bertine.tasks.base import NONE, Task, by_example, cross_entropies, pad_features, setting
+from bertine.tasks.calibration import Decisions
+from bertine.tasks.report import EvaluationReport, require_some
+from bertine.tasks.span_scores import SpanPrediction, SpanReport, answer_question, span_report
+from bertine.tasks.span_windows import (
+    LEAST_BESIDE,
+    SpanFeatures,
+    check_room_beside,
+    encode_spans,
+    span_notes,
+    unaligned_answers,
+)
+from bertine.tokenization.tokenizer import Tokenizer
+
+#: How many answers are listed, as in the published code.
+N_BEST = 20
+#: The longest input where nobody says, as in the paper's runs.
+MAX_LENGTH = 384
+
+
+@dataclass(frozen=True)
+class SpanLimits:
+    """The limits to how questions and contexts are read, and to how long an answer may be, in
+    pieces.
+
+    Attributes:
+        doc_stride: from the begin of one window of a context to that of the next.
+        max_question_length: longer questions are cut.
+        max_answer_length: longer spans are no answers.
+    """
+
+    doc_stride: int = 128
+    max_question_length: int = 64
+    max_answer_length: int = 30
+
+    @classmethod
+    def given(cls, **values: int | None) -> SpanLimits | None:
+        """Make limits of the values, by name, that are not None; None where all are."""
+        known = {name: value for name, value in values.items() if value is not None}
+        return cls(**known) if known else None
+
+
+@dataclass(frozen=True)
+class SpanExtraction(Task[SpanPrediction]):
+    """The task to find which part of a context answers a question, or (SQuAD v2.0) that none does.
+
+    The head is a linear layer with two outputs on every token, the scores as start and as end;
+    the loss is the mean of the two cross-entropies over the tokens of the input. Where a window
+    does not hold the answer, both targets are its [CLS].
+
+    Attributes:
+        text_columns: of the question and of the context.
+        label_column: of the answer, None when not known.
+        max_length: longest input in pieces, special tokens included; longer contexts are read in
+            windows.
+        limits: of windows, questions and answers.
+        unanswerable: whether a question may have no answer.
+        null_threshold: no answer is given where its score exceeds that of the best span by more;
+            None: not tuned yet, which counts as 0.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, e.g. "squad/v2.0"; None for one's own.
+        abstain_below: an answer with a lower probability abstains.
+
+    Raises:
+        BertineError: not two text columns, a limit below 1, a maximum length that leaves no room
+            for the context beside the longest question.
+    """
+
+    name: ClassVar[str] = "spans"
+    primary_metric: ClassVar[str] = "f1"
+    answer: ClassVar[type[SpanPrediction]] = SpanPrediction
+    reads_questions: ClassVar[bool] = True
+    head = "spans"
+
+    text_columns: tuple[str, ...] = ("question", "context")
+    label_column: str | None = None
+    max_length: int = MAX_LENGTH
+    limits: SpanLimits = SpanLimits()
+    unanswerable: bool = setting(False, always=True)
+    null_threshold: float | None = None
+    metric_names: tuple[str, ...] = ("f1",)
+    dataset: str | None = None
+    abstain_below: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.text_columns) != 2:
+            raise BertineError(
+                f"spans take two text columns, question and context, not {len(self.text_columns)}"
+            )
+        for name, value in dataclasses.asdict(self.limits).items():
+            if value < 1:
+                raise BertineError(f"{name} is {value}, but must be at least 1")
+        check_room_beside(self.max_length, self.limits.max_question_length, LEAST_BESIDE)
+
+    @classmethod
+    def names_in(cls, label: Gold) -> list[str]:
+        """Say whether there is an answer."""
+        return ["with an answer" if label.answerable else "without an answer"]
+
+    @classmethod
+    def from_examples(
+        cls,
+        examples: Examples[Question],
+        *,
+        max_length: int = MAX_LENGTH,
+        labels: Sequence[str] | None = None,
+        limits: SpanLimits | None = None,
+    ) -> SpanExtraction:
+        """Make the task of training examples; `labels` must be None. They tell whether a question
+        may have no answer.
+
+        Raises:
+            BertineError: see the class.
+        """
+        if labels is not None:
+            raise BertineError("span extraction has no labels")
+        return cls(
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+            limits or SpanLimits(),
+            unanswerable=any(item.label and item.label.v2 for item in examples.items),
+            dataset=examples.dataset if isinstance(examples, SpanExamples) else None,
+        )
+
+    @classmethod
+    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
+        """Return the arguments that a model directory has; what its file leaves open is as in the
+        paper, and a model that says nothing of it always answers.
+
+        Raises:
+            BertineError: an unknown setting, or one of the wrong kind.
+        """
+        max_length = info.input_length(config.longest_input, MAX_LENGTH)
+        # A short model that says nothing of it leaves half of its input to the context.
+        question = min(SpanLimits.max_question_length, max_length // 2)
+        limits = SpanLimits(
+            info.setting("doc_stride", SpanLimits.doc_stride),
+            info.setting("max_question_length", question),
+            info.setting("max_answer_length", SpanLimits.max_answer_length),
+        )
+        known = {*dataclasses.asdict(limits), "unanswerable", "null_threshold"}
+        for key in info.settings:
+            if key not in known:
+                raise BertineError(f"bertine.json: unknown setting {key!r} of the task 'spans'")
+        tuned = info.settings.get("null_threshold") is not None
+        return super().arguments(info, config) | {
+            "max_length": max_length,
+            "limits": limits,
+            "null_threshold": info.setting("null_threshold", 0.0) if tuned else None,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of ``bertine.json``."""
+        limits = dataclasses.asdict(self.limits)
+        return {**limits, **super().settings(), "null_threshold": self.null_threshold}
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return ``not_aligned.json``: the gold answers that are not at their place, begin or end
+        inside a piece, or are whole in no window."""
+        answers = [unaligned_answers(examples, features) for examples, features in sets]
+        return {"not_aligned.json": [*chain.from_iterable(answers)]}
+
+    def finished(self, model: Model, report: EvaluationReport | None) -> Self:
+        """Return the task with the null threshold that was tuned for `report`."""
+        if not isinstance(report, SpanReport) or not report.tuned:
+            return self
+        return dataclasses.replace(self, null_threshold=report.null_threshold)
+
+    def featurize(self, examples: Examples[Question], tokenizer: Tokenizer) -> list[SpanFeatures]:
+        """Tokenize; one feature for each window of a context. Questions are cut.
+
+        Raises:
+            BertineError: an example that is not a question and a context.
+        """
+        return encode_spans(
+            examples,
+            tokenizer,
+            max_length=self.max_length,
+            max_question_length=self.limits.max_question_length,
+            doc_stride=self.limits.doc_stride,
+        )
+
+    def notes(self, features: Sequence[SpanFeatures]) -> list[str]:
+        """Say how many contexts were read in windows, how many questions were cut, and how many
+        gold answers begin or end inside a piece, are whole in no window, or longer than an answer
+        may be."""
+        return span_notes(features, max_length=self.max_length, **dataclasses.asdict(self.limits))
+
+    def collate(self, features: Sequence[SpanFeatures], pad_id: int) -> Batch:
+        """Pad; ``targets["start_positions"]`` and ``["end_positions"]`` int64 [B] when every
+        feature has a span."""
+        batch = pad_features(features, pad_id, self.max_length)
+        spans = [feature.span for feature in features if feature.span is not None]
+        if len(spans) == len(features):
+            starts, ends = torch.tensor(spans, dtype=torch.int64).T
+            batch.targets["start_positions"] = starts.contiguous()
+            batch.targets["end_positions"] = ends.contiguous()
+        return batch
+
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Compute logits fp32 [B, T, 2], of start and end; what stands at padding has no meaning.
+        The head computes in fp32: with the three digits of bf16 many spans would be equally
+        good."""
+        return model.read(self.head, encoded, fp32=True)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the mean of the cross-entropies of start and end, over the real tokens of the
+        input, summed over the sequences, in fp32. Right is a sequence with both."""
+        logits = self.outputs_of(model, encoded, batch)
+        logits = logits.masked_fill(~batch.attention_mask[..., None], float("-inf"))
+        starts, ends = batch.targets["start_positions"], batch.targets["end_positions"]
+        start_logits, end_logits = logits.unbind(-1)
+        total = (
+            F.cross_entropy(start_logits, starts, reduction="sum")
+            + F.cross_entropy(end_logits, ends, reduction="sum")
+        ) / 2
+        right = (start_logits.argmax(-1) == starts) & (end_logits.argmax(-1) == ends)
+        return {self.head: Term(total, batch.num_sequences, right.sum())}
+
+    def with_some_target(self, feature: Any) -> Any:
+        if feature.span is not None:
+            return feature
+        return dataclasses.replace(feature, span=(0, 0))
+
+    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return logits [B, T, 2] as distributions over the real tokens of each input, of the start
+        and of the end: [2 B, T]."""
+        mask = batch.attention_mask.bool()
+        outputs = outputs[:, : mask.shape[1]].masked_fill(~mask[..., None], float("-inf"))
+        return outputs.permute(2, 0, 1).flatten(0, 1)
+
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
+        """Compute the mean of the divergences of start and end, summed over the sequences; right is
+        a sequence with both as the teacher has them."""
+        ours, theirs = self.rows_of(outputs.float(), batch), self.rows_of(teacher_outputs, batch)
+        total = divergences(ours, theirs, temperature).sum() / 2
+        agreed = (ours.argmax(-1) == theirs.argmax(-1)).view(2, -1).all(0).sum()
+        return Term(total, batch.num_sequences, agreed)
+
+    def decode(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> list[SpanPrediction]:
+        """Turn logits [T, 2] of each window into the answer to each question."""
+        return [self._answer(*of_question) for of_question in by_example(outputs, features)]
+
+    def _answer(
+        self, tables: Sequence[np.ndarray], windows: Sequence[SpanFeatures]
+    ) -> SpanPrediction:
+        """Find the answer to a question in the logits of its windows."""
+        answer = answer_question(
+            tables,
+            windows,
+            max_pieces=self.limits.max_answer_length,
+            n_best=N_BEST,
+            unanswerable=self.unanswerable,
+            threshold=self.null_threshold or 0.0,
+        )
+        if answer.probability < self.abstain_below:
+            return dataclasses.replace(answer, abstains=True)
+        return answer
+
+    def decisions(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> Decisions | None:
+        """Return for each question the scores of what its probability is shared among, the best
+        answers, and which of these is the gold one; where that is not among them, it is added.
+        Questions whose answer is whole in no window are left out."""
+        logits, truth = [], []
+        for tables, windows in by_example(outputs, features):
+            if any(window.span is None for window in windows):
+                continue
+            listed = self._answer(tables, windows).n_best
+            scores, texts = [one.score for one in listed], [one.text for one in listed]
+            gold = _gold_span(tables, windows, self.unanswerable)
+            if gold is None:
+                continue
+            text, score = gold
+            if text not in texts:
+                texts.append(text)
+                scores.append(score)
+            logits.append(np.array(scores))
+            truth.append(texts.index(text))
+        return Decisions.of(logits, truth)
+
+    def losses(
+        self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
+    ) -> list[float]:
+        """Compute the mean of the cross-entropies of start and end of each question: the smallest
+        over the windows that hold the answer, where it may be found in any of them; the mean over
+        all windows where none does, as then each has to say so."""
+        losses = []
+        for tables, windows in by_example(outputs, features):
+            of_windows = list(map(_window_loss, tables, windows))
+            holding = [
+                loss
+                for loss, window in zip(of_windows, windows, strict=True)
+                if window.holds_answer
+            ]
+            losses.append(min(holding) if holding else float(np.mean(of_windows)))
+        return losses
+
+    def constant_loss(
+        self, examples: Examples[Any], features: Sequence[SpanFeatures]
+    ) -> float | None:
+        """Compute the mean log of how many places a window has."""
+        if not features:
+            return None
+        return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
+
+    def metrics(
+        self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
+    ) -> dict[str, float]:
+        """Compute exact_match, f1; where questions may have no answer also of the two kinds
+        apart."""
+        return self.report(predictions, labels).metrics
+
+    def report(self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]) -> SpanReport:
+        """Compute the official scores. A null threshold that has not been tuned is tuned here, for
+        the best F1.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        require_some(predictions)
+        return span_report(
+            predictions,
+            labels,
+            unanswerable=self.unanswerable,
+            null_threshold=self.null_threshold,
+        )
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Return the columns, or question and context where those are among `names`."""
+        known = all(name in names for name in self.text_columns)
+        usual = not known and all(name in names for name in TEXT_COLUMNS)
+        return TEXT_COLUMNS if usual else self.text_columns, 0
+
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return ``answer``, ``start``, ``end`` (characters of the context), ``probability``;
+        ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
+        columns = super().output_columns(False)
+        if not self.unanswerable:
+            del columns["null_odds"]
+        if details:
+            columns["n_best"] = lambda answer: _JsonList(n_best_values(answer))
+        return columns
+
+
+def n_best_values(prediction: SpanPrediction) -> list[dict[str, Any]]:
+    """Turn the n best answers into JSON values: the names of the published code's files, and
+    where each answer is in the context."""
+    names = ("text", "probability", "start_logit", "end_logit", "start", "end")
+    return [
+        {name: json_value(getattr(answer, name)) for name in names} for answer in prediction.n_best
+    ]
+
+
+class _JsonList(list[Any]):
+    """A list that is itself in JSON lines, and JSON text in a cell of a csv or tsv file."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+
+def _gold_span(
+    tables: Sequence[np.ndarray], windows: Sequence[SpanFeatures], unanswerable: bool
+) -> tuple[str, float] | None:
+    """Return the text and the score of the gold answer, the highest over the windows that hold it,
+    or of no answer, the lowest over all; None where it is whole in no window, or the model always
+    answers."""
+    held = []
+    for table, window in zip(tables, windows, strict=True):
+        if window.holds_answer:
+            assert window.span is not None
+            start, end = window.span
+            first, last = start - window.first, end - window.first
+            text = window.context[int(window.offsets[first, 0]) : int(window.offsets[last, 1])]
+            held.append((float(table[start, 0]) + float(table[end, 1]), text))
+    if held:
+        score, text = max(held)
+        return text, score
+    if not unanswerable or windows[0].answer_pieces is not None:
+        return None
+    nothing = [
+        float(table[window.nowhere].sum()) for table, window in zip(tables, windows, strict=True)
+    ]
+    return "", min(nothing)
+
+
+def _window_loss(output: np.ndarray, window: SpanFeatures) -> float:
+    """Compute the loss of one window from its logits [T, 2], padding ignored."""
+    if window.span is None:
+        return NONE
+    real = output[: len(window.input_ids)]
+    return float(cross_entropies(real.T, np.array(window.span)).mean())

@@ -1,0 +1,506 @@
+"""Tagging of words: entities, parts of speech (Devlin et al. 2018, sections 4 and 5.3, figure 4d).
+
+The word is the unit: its first piece predicts its tag, the others have no label. So no entity
+begins or ends inside a word.
+
+Shape legend: B sequences in a batch, T tokens of the longest, K tags.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.core.console import aligned, counted, visible
+from bertine.core.errors import BertineError
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import Batch
+from bertine.data.entities import (
+    OUTSIDE,
+    Sentence,
+    Sentences,
+    encode,
+    entities,
+    entity_counts,
+    is_entity_tag,
+    ordered_tags,
+    spelling_of,
+    split_tag,
+    tag_counts,
+)
+from bertine.data.examples import Examples
+from bertine.data.lines import LINE_COLUMN
+from bertine.models.config import Config
+from bertine.models.encoder import Encoded
+from bertine.models.heads import Model
+from bertine.objectives.losses import Term
+from bertine.tasks.answer import json_value
+from bertine.tasks.base import (
+    NONE,
+    Features,
+    Task,
+    by_example,
+    check_room,
+    cross_entropies,
+    label_entropy,
+    pad_features,
+    setting,
+)
+from bertine.tasks.calibration import Decisions, Reliability, probabilities_of
+from bertine.tasks.labels import check_labels, known_labels
+from bertine.tasks.report import require_some
+from bertine.tasks.tagged_words import (
+    TaggedText,
+    TaggingReport,
+    Tags,
+    TextSentences,
+    WordFeatures,
+    WordPieces,
+    cover,
+    entity_probability,
+    met_notes,
+    sentence_bounds,
+    sentences_of,
+    without_unsure,
+    word_window,
+)
+from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS
+from bertine.tokenization.tokenizer import Tokenizer
+
+#: The label of a token that is not to be predicted.
+IGNORED = -100
+
+#: Words whose probabilities a temperature is fitted to, at most: each takes 8 K bytes.
+_MOST_WORDS = 200_000
+
+
+@dataclass(frozen=True)
+class Tagging(Task[Tags]):
+    """The task to tag each word of a sentence.
+
+    The head is a dropout and a linear layer on the last hidden state of each token, as in the
+    paper and in ``BertForTokenClassification``. Sentences longer than the model are read in
+    several windows, each word predicted in one.
+
+    Attributes:
+        labels: the tags, in the order of the head's outputs; those of entities in IOB2.
+        text_columns: the column of the words ("column 1" in column files).
+        label_column: that of the tags, None when not known.
+        max_length: longest input in pieces, special tokens included.
+        document_context: whether the sentences before and after, of the same document, fill the
+            input up to `max_length` (section 5.3). Each sentence is then an input of that length.
+        dataset: the public data set it is; None for one's own.
+        abstain_below: an entity with a lower probability is left out.
+
+    Raises:
+        BertineError: fewer than two tags, a repeated one, or a maximum length without room for
+            words.
+    """
+
+    name: ClassVar[str] = "tagging"
+    primary_metric: ClassVar[str] = "f1"
+    answer: ClassVar[type[TaggedText]] = TaggedText
+    reads_words: ClassVar[bool] = True
+    label_noun: ClassVar[str] = "entity type"
+    head = "token_classifier"
+
+    labels: tuple[str, ...] = field()  # without a default, as others have
+    text_columns: tuple[str, ...] = ("words",)
+    label_column: str | None = None
+    max_length: int = 128
+    document_context: bool = setting(False, always=True)
+    dataset: str | None = None
+    abstain_below: float = 0.0
+    metric_names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_labels("tagging", self.labels, "tag")
+        object.__setattr__(self, "metric_names", ("f1" if self.has_entities else "accuracy",))
+        if self.max_length < 3:
+            raise BertineError(f"max_length {self.max_length} leaves no room for words")
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether the tags mark entities; else they are plain, parts of speech for example."""
+        return all(map(is_entity_tag, self.labels))
+
+    @property
+    def _in_iob2(self) -> bool:
+        """Whether the tags of entities are those of IOB2; a model that was trained elsewhere may
+        have others."""
+        prefixes: dict[str, set[str]] = {}
+        for prefix, kind in map(split_tag, self.labels):
+            if prefix != OUTSIDE:
+                prefixes.setdefault(kind, set()).add(prefix)
+        return all(used <= {"B", "I"} and used != {"I"} for used in prefixes.values())
+
+    @classmethod
+    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
+        """Return those of the base; a model that was trained elsewhere, of which no columns are
+        known, may spell its tags in another way."""
+        values = super().arguments(info, config)
+        if not info.text_columns and (spelling := spelling_of(info.labels)):
+            values["labels"] = tuple(spelling.tags[tag] for tag in info.labels)
+        return values
+
+    @classmethod
+    def names_in(cls, label: Sequence[str]) -> list[str]:
+        """Return the type of each entity, where it begins; or every tag, where none marks one."""
+        parts = [split_tag(tag) for tag in label if tag != OUTSIDE]
+        marked = any(prefix in ("B", "I") and kind for prefix, kind in parts)
+        return [kind for prefix, kind in parts if prefix == "B"] if marked else list(label)
+
+    @classmethod
+    def count_names(cls, labels: Iterable[Any]) -> Counter[str]:
+        """Count the entities of each type, and no words outside them; or every tag, where none of
+        all marks an entity."""
+        tags = Counter(tag for label in labels for tag in label)
+        parts = {tag: split_tag(tag) for tag in tags if tag != OUTSIDE}
+        if not any(prefix in ("B", "I") and kind for prefix, kind in parts.values()):
+            return tags
+        return Counter({kind: tags[tag] for tag, (prefix, kind) in parts.items() if prefix == "B"})
+
+    @classmethod
+    def from_examples(
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        document_context: bool = False,
+    ) -> Tagging:
+        """Make the task of tagged training sentences.
+
+        The tags are those that occur, sorted; of entities O, and B and I of every type.
+
+        Raises:
+            BertineError: fewer than two tags occur; with `document_context`, the file tells no
+                documents.
+        """
+        occurring = {tag for item in examples.items for tag in item.tags or ()}
+        if labels is None and len(occurring) < 2:
+            raise BertineError(
+                f"{examples.source}: {examples.label_column} holds only the tag "
+                f"{next(iter(occurring), '')!r}; is that the column of the tags?"
+            )
+        if document_context and all(item.document is None for item in examples.items):
+            raise BertineError(
+                f"{examples.source}: tells no documents, so there is no document context; column "
+                "files tell them by lines with -DOCSTART-"
+            )
+        return cls(
+            tuple(ordered_tags(occurring) if labels is None else labels),
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+            document_context,
+        )
+
+    def label_id(self, tag: str, where: str, word: str) -> int:
+        """Return the index of `tag`; of a ``B-`` that the model lacks, as IOB1 may, that of its
+        ``I-``.
+
+        Raises:
+            BertineError: it is none of the tags; names file, line, word, tag and the known ones.
+        """
+        if tag not in self.ids:
+            prefix, kind = split_tag(tag)
+            inside = f"I-{kind}" if kind else "I"
+            if prefix == "B" and inside in self.ids:
+                return self.ids[inside]
+            known = known_labels(tag, self.labels)
+            raise BertineError(f"{where}: unknown tag {tag!r} of {word!r}{known}")
+        return self.ids[tag]
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Turn sentences into windows (:class:`WordFeatures`), one or more each, in their order.
+
+        Each word is tokenized by itself. What is met is added to the notes of `examples`: words
+        with too many pieces, words without any, sentences that take several windows.
+
+        Raises:
+            BertineError: a sentence has more or fewer tags than words; an unknown tag.
+        """
+        sentences = cast(Sentences, examples)
+        items = sentences.items
+        check_room(self.max_length, 1, tokenizer, "words")
+        room = self.max_length - tokenizer.template.added()
+        pieces = WordPieces(items, tokenizer, room, keep=OUTSIDE not in self.ids)
+        features: list[Features] = []
+        several = windows = 0
+        for row, item, low, high in sentence_bounds(items, self.document_context):
+            tags = self._tag_ids(sentences, item)
+            first = pieces.first_word[row]
+            parts = cover(
+                pieces.lengths,
+                first,
+                pieces.first_word[row + 1],
+                pieces.room,
+                low=pieces.first_word[low],
+                high=pieces.first_word[high],
+            )
+            several += len(parts) > 1
+            windows += len(parts) if len(parts) > 1 else 0
+            for part in parts:
+                features.append(word_window(row, item, part, first, pieces, tags, tokenizer))
+        sentences.met = Counter(sentences=len(items), several=several, windows=windows)
+        sentences.met.update(pieces.met)
+        for note in self.met_notes(sentences.source, sentences.met, tokenizer):
+            sentences.note(note)
+        if self.document_context and all(item.document is None for item in items):
+            sentences.note(
+                f"{examples.source}: tells no documents, so each sentence is read by itself"
+            )
+        return features
+
+    def met_notes(self, source: str, met: Mapping[str, int], tokenizer: Tokenizer) -> list[str]:
+        """Say what a user should know of what :meth:`featurize` met in `source`, a line each."""
+        room = self.max_length - tokenizer.template.added()
+        return met_notes(source, met, self.max_length, room, keep=OUTSIDE not in self.ids)
+
+    def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
+        """Return the ids of the tags of a sentence, int64 [W]; None where they are unknown."""
+        if item.tags is None:
+            return None
+        if len(item.tags) != len(item.words):
+            raise BertineError(
+                f"{sentences.source}:{item.line}: {counted(len(item.words), 'word')}, but "
+                f"{counted(len(item.tags), 'tag')}; each word needs one"
+            )
+        pairs = zip(item.tags, item.words, strict=True)
+        ids = [
+            self.label_id(tag, sentences.where(item, number), word)
+            for number, (tag, word) in enumerate(pairs)
+        ]
+        return np.array(ids, dtype=np.int64)
+
+    def notes(self, features: Sequence[Features]) -> list[str]:
+        """Return no notes; :meth:`featurize` adds them to the sentences."""
+        return []
+
+    def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
+        """Pad; ``targets["labels"]`` int64 [B, T], -100 but at the first piece of a word, when
+        every feature has tags."""
+        windows = cast(Sequence[WordFeatures], features)
+        batch = pad_features(features, pad_id, self.max_length)
+        if all(window.tags is not None for window in windows):
+            labels = np.full(tuple(batch.input_ids.shape), IGNORED, dtype=np.int64)
+            for row, window in enumerate(windows):
+                assert window.tags is not None
+                labels[row, window.positions] = window.tags
+            batch.targets["labels"] = torch.from_numpy(labels)
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the words that are predicted."""
+        return {self.head: int((batch.targets["labels"] != IGNORED).sum())}
+
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Compute logits [B, T, K], of every token; only those of first pieces have a meaning."""
+        return model.read(self.head, encoded)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropy, summed over the words, in fp32."""
+        logits = self.outputs_of(model, encoded, batch).float()
+        # A micro-batch may be cut narrower than the batch that its labels come from.
+        labels = batch.targets["labels"][:, : logits.shape[1]]
+        total = F.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        correct = (logits.argmax(-1) == labels).sum()
+        return {self.head: Term(total, self.counts(batch)[self.head], correct)}
+
+    def with_some_target(self, feature: Any) -> Any:
+        if feature.tags is not None:
+            return feature
+        return replace(feature, tags=np.zeros(len(feature.words), dtype=np.int64))
+
+    def as_label(self, answer: Any) -> tuple[str, ...]:
+        """Return the tags."""
+        tags: tuple[str, ...] = answer.tags
+        return tags
+
+    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the logits [B, T, K] of the first pieces of words: [W, K]."""
+        width = batch.input_ids.shape[1]
+        first = batch.targets["labels"][:, :width] != IGNORED
+        return outputs[:, :width][first]
+
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Tags]:
+        """Turn logits [T, K] of each window into the tags of each sentence, by the highest logit;
+        probabilities by softmax (in fp64)."""
+        answers: list[Tags] = []
+        for tables, windows in by_example(outputs, features):
+            size = windows[0].num_words
+            ids = np.full(size, -1, np.int64)
+            chances, outside = np.ones(size), np.ones(size)
+            for logits, window in zip(tables, windows, strict=True):
+                rows = logits[window.positions]
+                ids[window.words], chances[window.words] = _best(rows)
+                if self.abstain_below and OUTSIDE in self.ids and len(rows):
+                    table = probabilities_of(rows.astype(np.float64))
+                    outside[window.words] = table[:, self.ids[OUTSIDE]]
+            tags = Tags(
+                tuple(self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()),
+                tuple(chances.tolist()),
+                tuple(np.flatnonzero(ids < 0).tolist()),
+            )
+            if self.abstain_below and self.has_entities:
+                tags = without_unsure(tags, self.abstain_below, outside.tolist())
+            answers.append(tags)
+        return answers
+
+    def decisions(
+        self, outputs: Sequence[np.ndarray], features: Sequence[Features]
+    ) -> Decisions | None:
+        """Return the logits of each word, and the number of its tag; of many words the first."""
+        tables, tags, rows, count = [], [], [], 0
+        for logits, window in zip(outputs, cast(Sequence[WordFeatures], features), strict=True):
+            if window.tags is None or not len(window.tags) or count >= _MOST_WORDS:
+                continue
+            tables.append(logits[window.positions].astype(np.float64))
+            tags.append(window.tags)
+            rows.append(np.full(len(window.tags), window.row))
+            count += len(window.tags)
+        if not tables:
+            return None
+        return Decisions(np.concatenate(tables), np.concatenate(tags), np.concatenate(rows), "tags")
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Compute the cross-entropy of each sentence, the mean over the words that are predicted;
+        nan where there are none."""
+        losses = []
+        for tables, windows in by_example(outputs, features):
+            of_words = [
+                cross_entropies(logits[window.positions], window.tags)
+                for logits, window in zip(tables, windows, strict=True)
+                if window.tags is not None and len(window.tags)
+            ]
+            losses.append(float(np.concatenate(of_words).mean()) if of_words else NONE)
+        return losses
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
+        """Compute the entropy of the frequencies of the tags."""
+        return label_entropy(tag for item in examples.items for tag in item.tags or ())
+
+    def metrics(
+        self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
+    ) -> dict[str, float]:
+        """Compute of entities precision, recall, f1 (over all types together, as ``conlleval``),
+        accuracy (of words); of plain tags accuracy and f1 (the mean over the tags).
+
+        Args:
+            predictions: of N sentences.
+            labels: their true tags, of entities in any scheme.
+        """
+        return self.report(predictions, labels).metrics
+
+    def report(self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]) -> TaggingReport:
+        """Compute metrics, each type's scores, and whether the model finds nothing at all.
+
+        Raises:
+            BertineError: there are no sentences, or a sentence has another number of tags.
+        """
+        require_some(predictions, "sentences")
+        for number, (answer, true) in enumerate(zip(predictions, labels, strict=True), 1):
+            if len(answer.tags) != len(true):
+                raise BertineError(
+                    f"sentence {number}: {counted(len(true), 'tag')} for "
+                    f"{counted(len(answer.tags), 'word')}; each word needs one"
+                )
+        guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
+        if self.has_entities and not self._in_iob2:  # as the true ones are, to be compared
+            guesses = [encode(entities(tags), len(tags), "IOB2") for tags in guesses]
+        counts = (entity_counts if self.has_entities else tag_counts)(labels, guesses)
+        return TaggingReport.of(
+            counts,
+            entities=self.has_entities,
+            right=sum(
+                tag == guess
+                for true, guessed in zip(labels, guesses, strict=True)
+                for tag, guess in zip(true, guessed, strict=True)
+            ),
+            num_words=sum(map(len, labels)),
+            num_sentences=len(predictions),
+            reliability=self._reliability(predictions, labels),
+        )
+
+    def _reliability(
+        self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
+    ) -> Reliability:
+        """Compare the probabilities of the entities that are given, or of plain tags, with whether
+        they are right; words of which nothing was read have none."""
+        chances: list[float] = []
+        right: list[bool] = []
+        for answer, true in zip(predictions, labels, strict=True):
+            if not self.has_entities:
+                read = [word for word in range(len(true)) if word not in answer.unread]
+                chances += [answer.probabilities[word] for word in read]
+                right += [answer.tags[word] == true[word] for word in read]
+                continue
+            there = set(entities(true))
+            for entity in entities(answer.tags):
+                chances.append(entity_probability(answer.probabilities[entity.begin : entity.end]))
+                right.append(entity in there)
+        return Reliability.of(chances, right, "entities" if self.has_entities else "tags")
+
+    def examples_of(
+        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
+    ) -> TextSentences:
+        """Cut texts into words; what is a list of words already stays as it is."""
+        return sentences_of(texts, source, lines)
+
+    def answers(self, examples: Examples, predictions: Sequence[Tags]) -> list[Any]:
+        """Join tags with the words of texts and their places."""
+        if not isinstance(examples, TextSentences):
+            return list(predictions)
+        rows = zip(examples.texts, examples.items, examples.offsets, predictions, strict=True)
+        return [TaggedText.of(text, item, spans, tags) for text, item, spans, tags in rows]
+
+    def misfit(self, text: str | Sequence[str]) -> str | None:
+        """Return None: a text and a list of words will do."""
+        return None
+
+    def group(self, strings: Sequence[str]) -> list[Any]:
+        """Return the strings: each is a text."""
+        return list(strings)
+
+    def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
+        """Choose one column; the task was trained on words, and a text has none of its own."""
+        columns = [name for name in (*self.text_columns, *USUAL_TEXT_COLUMNS) if name in names]
+        return (*columns, USUAL_TEXT_COLUMNS[0])[:1], 0
+
+    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
+        """Return the texts."""
+        return list(texts)
+
+    def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
+        """List the entities and their places."""
+        if not answer.entities:
+            return ["no entities"] if self.has_entities else []
+        return aligned(
+            [(visible(m.type), visible(m.text), f"{m.start}–{m.end}") for m in answer.entities],
+            left=(0, 1),
+        )
+
+    def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
+        """Return the text and its entities; words and tags where they are asked for or are all."""
+        names = ["words", "tags"] if details or not self.has_entities else []
+        names += ["probabilities"] * details + ["entities"] * self.has_entities
+        values = {name: json_value(getattr(answer, name)) for name in names}
+        return {LINE_COLUMN: answer.text} | values | answer.flags()
+
+
+def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the index of the highest of each row of logits [w, K], and its softmax."""
+    logits = logits.astype(np.float64)
+    best = logits.argmax(-1)
+    top = np.take_along_axis(logits, best[:, None], -1)
+    return best, 1.0 / np.exp(logits - top).sum(-1)

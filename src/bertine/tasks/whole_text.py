@@ -1,0 +1,543 @@
+"""Regression: a number for a text or a pair of texts (Devlin et al. 2018, section 4.1, STS-B).
+
+Shape legend: B sequences in a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertine.core.console import counted
+from bertine.core.errors import BertineError
+from bertine.core.taskinfo import TaskInfo
+from bertine.corpora.batch import Batch
+from bertine.data.examples import Example, Examples
+from bertine.models.config import Config
+from bertine.models.encoder import Encoded
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model, texts_apart
+from bertine.models.losses import Pooling
+from bertine.objectives.losses import Term
+from bertine.tasks.answer import Answer, worst_lines
+from bertine.tasks.base import (
+    LEAST_LENGTH,
+    NONE,
+    Features,
+    Task,
+    check_long_text,
+    check_room,
+    of_examples,
+    parts_of,
+    pooled,
+    setting,
+)
+from bertine.tasks.report import EvaluationReport, TaskReport, regression_scores, require_some
+from bertine.tokenization.tokenizer import Tokenizer
+
+# The base of tasks over whole texts, or pairs of texts: classification with one label or many,
+# and regression.
+#
+# Shape legend: B sequences in a batch, K outputs.
+
+#: A probability of 0, as a logarithm: less than any model gives.
+LEAST = 1e-9
+#: The target of a batch that has how much each sequence counts in the loss.
+WEIGHTS = "weights"
+#: Texts given to the tokenizer at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+
+Prediction = TypeVar("Prediction")
+
+
+class WholeTextTask(Task[Prediction]):
+    """Base of the tasks whose head reads one vector of a text or of a pair of texts.
+
+    Attributes:
+        kind: the task, as messages call it.
+        fp32_head: whether the head computes in fp32 whatever the model computes in.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        pair_pooling: of pairs whose texts are encoded apart: how states become vectors, by the
+            name of a :class:`~bertine.models.losses.Pooling`; "": both texts are one input.
+        shared_pieces: of such pairs: whether it also counts how much of each text is in the other.
+        text_pooling: of texts whose head is a linear layer on a vector: how states become it; "":
+            the head is that of the published models.
+
+    Raises:
+        BertineError: not one or two text columns, a maximum length without room for text, a way
+            with long texts that is not known or not for pairs, a pooling of the other kind of
+            texts, or shared pieces without a pooling.
+    """
+
+    kind: ClassVar[str]
+    fp32_head: ClassVar[bool] = False
+
+    pair_pooling: str
+    shared_pieces: bool
+    text_pooling: str
+
+    def __post_init__(self) -> None:
+        width = len(self.text_columns)
+        if width not in (1, 2):
+            raise BertineError(f"{self.kind} takes one or two text columns, not {width}")
+        if self.max_length < LEAST_LENGTH[width]:
+            raise BertineError(f"max_length {self.max_length} leaves no room for text")
+        check_long_text(self.long_text, width)
+        if self.pair_pooling and width != 2:
+            raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
+        if self.text_pooling and width != 1:
+            raise BertineError("bertine.json: text_pooling is for one text column, not for two")
+        if self.shared_pieces and not self.pair_pooling:
+            raise BertineError("bertine.json: shared_pieces is for texts with a pair_pooling")
+
+    @property
+    def takes_pairs(self) -> bool:
+        return len(self.text_columns) == 2
+
+    @property
+    def reads_whole_texts(self) -> bool:
+        return True
+
+    @property
+    def reads_apart(self) -> bool:
+        return bool(self.pair_pooling)
+
+    @property
+    def head(self) -> str:
+        if self.text_pooling:
+            return VECTOR_CLASSIFIER
+        return PAIR_CLASSIFIER if self.pair_pooling else "classifier"
+
+    def head_options(self, config: Config) -> dict[str, Any]:
+        """Return what the head is made with: the pooling, where it reads vectors, and of pairs
+        whether what they have in common is read.
+
+        Raises:
+            BertineError: the model has one token type for two texts; there is no such pooling.
+        """
+        if self.takes_pairs and config.num_segments < 2:
+            raise BertineError(
+                "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
+                "them in one column, or use another model"
+            )
+        if self.text_pooling:
+            return {"pooling": Pooling.named(self.text_pooling)}
+        if not self.pair_pooling:
+            return {}
+        pooling = Pooling.named(self.pair_pooling)
+        return {"pooling": pooling, "shared_pieces": self.shared_pieces}
+
+    @abstractmethod
+    def target(self, label: str | None, source: str, line: int) -> Any:
+        """Make the target of an example's features of its label; None of None.
+
+        Raises:
+            BertineError: there is no such label; names `source` and `line`.
+        """
+
+    def target_of(self, example: Example, source: str) -> Any:
+        """Make the target of an example's features: of its label, or of what else it has."""
+        return self.target(example.label, source, example.line)
+
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
+        """Tokenize; inputs longer than `max_length` are cut, a pair at its longer text first, a
+        single text as `long_text` says.
+
+        Raises:
+            BertineError: an example has another number of texts than there are columns; what
+                :meth:`target` raises.
+        """
+        width, frame = len(self.text_columns), tokenizer.template.one
+        check_room(self.max_length, width, tokenizer)
+        cut_at_end = self.long_text == "head"
+        features: list[Features] = []
+        for start in range(0, len(examples), _TOKENIZE):
+            part = examples.items[start : start + _TOKENIZE]
+            for example in part:
+                if len(example.texts) != width:
+                    raise BertineError(
+                        f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                        f"but the model takes {width} ({', '.join(self.text_columns)})"
+                    )
+            encodings = tokenizer.encode_arrays(
+                [example.texts[0] for example in part],
+                [example.texts[1] for example in part] if width == 2 else None,
+                max_length=self.max_length if cut_at_end else None,
+            )
+            rows = zip(part, encodings, strict=True)
+            for row, (example, (ids, types, cut)) in enumerate(rows, start):
+                label = self.target_of(example, examples.source)
+                inputs = [ids]
+                if not cut_at_end:
+                    inputs = parts_of(ids, self.max_length, self.long_text, frame)
+                if len(inputs) == 1:
+                    cut += len(ids) - len(inputs[0])
+                features.extend(
+                    Features(
+                        kept,
+                        types[: len(kept)],
+                        row,
+                        label=label,
+                        num_truncated=cut,
+                        weight=example.weight,
+                    )
+                    for kept in inputs
+                )
+        return features
+
+    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
+        """Pad features into one batch; with ``targets["weights"]`` fp32 [B] where any is not 1."""
+        batch = super().collate(features, pad_id)
+        weights = [feature.weight for feature in features]
+        if any(weight != 1 for weight in weights):
+            batch.targets[WEIGHTS] = torch.tensor(weights, dtype=torch.float32)
+        return batch
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Encode the inputs, or both texts of each pair by themselves."""
+        return model.encode(texts_apart(batch) if self.pair_pooling else batch)
+
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Compute the head's outputs [B, K]."""
+        texts = texts_apart(batch) if self.pair_pooling else batch
+        return model.read(self.head, encoded, texts=texts, fp32=self.fp32_head)
+
+    @abstractmethod
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Turn what another model answered into outputs that :meth:`decode` takes, fp32.
+
+        Args:
+            answers: fp64 [N, K], the probability of each label; of scores [N].
+        """
+
+    @abstractmethod
+    def loss_of(self, output: np.ndarray, label: Any) -> float:
+        """Compute the loss of one output against its target."""
+
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
+        """Compute the loss of each example, the mean over its windows; nan without a label."""
+        losses = [
+            NONE if feature.label is None else self.loss_of(output, feature.label)
+            for output, feature in zip(outputs, features, strict=True)
+        ]
+        return of_examples(losses, features)
+
+
+def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
+    """Make a column with the probability of each label."""
+
+    def column(number: int) -> Callable[[Any], Any]:
+        return lambda answer: round(answer.numbers[number], 6)
+
+    return {f"probability_{label}": column(number) for number, label in enumerate(labels)}
+
+
+#: Standard deviation of the predictions over that of the true scores: a collapse below it.
+_COLLAPSED = 0.01
+#: Points that a report keeps to be drawn.
+_POINTS = 1000
+
+
+@dataclass(frozen=True, repr=False)
+class Score(Answer):
+    """The number that the model gives a text, or a pair of texts."""
+
+    written = ("score",)
+
+    score: float
+
+    def own_cells(self) -> tuple[str, str]:
+        return f"{self.score:.4g}", ""
+
+    @classmethod
+    def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
+        farthest = max(abs(a.score - b.score) for a, b in zip(ours, theirs, strict=True))
+        return f"scores within {farthest:.2g} of those in fp32 for {len(ours)} sample texts"
+
+
+@dataclass(repr=False)
+class RegressionReport(TaskReport):
+    """The scores of a regression on labelled examples.
+
+    Attributes:
+        metrics: pearson, spearman, mean_squared_error, mean_absolute_error.
+        num_examples: that were scored.
+        mean: of the true scores.
+        variance: of the true scores: the mean squared error of always answering their mean.
+        collapsed: whether the predictions vary by less than a hundredth of what the true scores
+            do: practically one number.
+        points: (true, predicted) scores of the examples; of more than 1000, about so many of them,
+            evenly spaced in the order of the true scores.
+    """
+
+    metrics: dict[str, float]
+    num_examples: int
+    mean: float
+    variance: float
+    collapsed: bool
+    points: list[tuple[float, float]] = field(default_factory=list)
+
+    facts = ("num_examples", "metrics", "mean", "variance", "collapsed", "points")
+
+    def lines(self) -> list[str]:
+        """Return the scores beside what always answering the mean would get, and the warning of a
+        collapse."""
+        lines = [
+            self.headline(counted(self.num_examples, "example"), self.metrics, self.metrics),
+            f"always answering the mean, {self.mean:.4g}: mean_squared_error {self.variance:.4f}",
+        ]
+        if self.collapsed:
+            lines.append(
+                "collapsed: every prediction is nearly the same number; train again with another "
+                "seed, another learning rate or more epochs"
+            )
+        return lines + self.notes + worst_lines(self.worst)
+
+
+@dataclass(frozen=True)
+class TextRegression(WholeTextTask[Score]):
+    """The task to score a text or a pair of texts: one output on the pooled one, mean squared
+    error.
+
+    The head is that of classification with one output, as in ``BertForSequenceClassification``
+    with ``problem_type`` "regression". In training its output is the standardized score,
+    (score - `mean`) / `scale`, so that prices in thousands are learned at the same rates as
+    shares of one; :meth:`finished` moves both numbers into the head, and a model directory
+    gives scores as they are.
+
+    Attributes:
+        text_columns: one column, or two for pairs.
+        label_column: the column of the score, None when not known.
+        max_length: longest input in pieces, special tokens included; longer ones are cut.
+        mean: of the training scores, or 0 when it is in the head.
+        scale: their standard deviation, or 1 when it is in the head.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set it is, e.g. "glue/STS-B"; None for one's own.
+        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        deviation: the standard deviation of the training scores where `scale` is in the head, so
+            that losses mean then what they meant in training; else 1.
+        offset: added to what the head gives, the mean of the training scores where the head has no
+            bias to hold it.
+        sigmoid: whether scores are probabilities, of which the head gives the log-odds, as in
+            cross-encoders of sentence-transformers; not in training.
+        pair_pooling, shared_pieces, text_pooling: see
+            :class:`~bertine.tasks.whole_text.WholeTextTask`.
+
+    Raises:
+        BertineError: not one or two text columns, a maximum length that leaves no room for text,
+            or a deviation that is none.
+    """
+
+    name: ClassVar[str] = "regression"
+    kind: ClassVar[str] = "regression"
+    primary_metric: ClassVar[str] = "pearson"
+    answer: ClassVar[type[Score]] = Score
+    fp32_head: ClassVar[bool] = True  # bf16 has three digits
+    single_output: ClassVar[bool] = True
+    numeric: ClassVar[bool] = True
+
+    text_columns: tuple[str, ...] = ("text",)
+    label_column: str | None = None
+    max_length: int = 128
+    mean: float = 0.0
+    scale: float = 1.0
+    metric_names: tuple[str, ...] = ("pearson", "spearman")
+    dataset: str | None = None
+    long_text: str = setting("head")
+    deviation: float = setting(1.0)
+    offset: float = setting(0.0)
+    sigmoid: bool = setting(False)
+    pair_pooling: str = setting("")
+    shared_pieces: bool = setting(False)
+    text_pooling: str = setting("")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deviation <= 0:
+            raise BertineError(
+                f"bertine.json: deviation is {self.deviation:g}, but must be above 0"
+            )
+
+    @classmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> TextRegression:
+        """Make the task of training examples with scores; `labels` must be None.
+
+        Raises:
+            BertineError: a score is not a number, or all are the same.
+        """
+        if labels is not None:
+            raise BertineError("regression has no labels")
+        scores = np.array(
+            [_number(item.label, examples.source, item.line) for item in examples.items],
+            dtype=np.float64,
+        )
+        if not len(scores) or np.ptp(scores) == 0:
+            raise BertineError(
+                f"{examples.source}: every row has the same score in the column "
+                f"{examples.label_column!r}; there is nothing to learn"
+            )
+        weights = [item.weight for item in examples.items]
+        mean = np.average(scores, weights=weights)
+        return cls(
+            examples.text_columns,
+            examples.label_column,
+            max_length,
+            mean=float(mean),
+            scale=float(np.sqrt(np.average((scores - mean) ** 2, weights=weights))),
+        )
+
+    def reuses(self, info: TaskInfo) -> bool:
+        """Return False: the head learns standardized scores, and is saved with their mean and
+        scale in it."""
+        return False
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether `mean` and `scale` are still to be moved into the head."""
+        return (self.mean, self.scale) != (0.0, 1.0)
+
+    @property
+    def center(self) -> float:
+        """What is taken off a score before it is compared with the head's output."""
+        return self.mean + self.offset
+
+    def finished(self, model: Model, report: EvaluationReport | None) -> Self:
+        """Move `mean` and `scale` into the head of `model`, in place; return the task of the
+        result.
+
+        ``scale * (W x + b) + mean = (scale * W) x + (scale * b + mean)``.
+        """
+        out = model.heads[self.head].out
+        assert isinstance(out, nn.Linear)
+        with torch.no_grad():
+            out.weight.mul_(self.scale)
+            if out.bias is not None:
+                out.bias.mul_(self.scale).add_(self.mean)
+        offset = self.mean if out.bias is None else 0.0
+        deviation = self.scale * self.deviation
+        return replace(self, mean=0.0, scale=1.0, deviation=deviation, offset=offset)
+
+    def target(self, label: str | None, source: str, line: int) -> float | None:
+        """Return the score that a label is, or None for None.
+
+        Raises:
+            BertineError: it is not a number.
+        """
+        return None if label is None else _number(label, source, line)
+
+    def targets(self, labels: Sequence[float]) -> Tensor:
+        """Standardize scores: fp32 [B]."""
+        standard = (np.asarray(labels, dtype=np.float64) - self.center) / self.scale
+        return torch.from_numpy(standard).float()
+
+    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Compute standardized scores fp32 [B]."""
+        return super().outputs_of(model, encoded, batch).squeeze(-1)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the squared error of the standardized scores, times the weight of the example if
+        there are any, summed over the sequences, in fp32."""
+        errors = (self.outputs_of(model, encoded, batch) - batch.targets["labels"]).square()
+        if WEIGHTS in batch.targets:
+            errors = errors * batch.targets[WEIGHTS]
+        return {self.head: Term(errors.sum(), batch.num_sequences)}
+
+    def with_some_target(self, feature: Any) -> Any:
+        return feature if feature.label is not None else replace(feature, label=self.center)
+
+    def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
+        """Standardize the scores of a teacher as those of labels: fp32 [B]."""
+        return self.targets([float(output) for output in outputs])
+
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
+        """Compute the squared difference from the standardized scores of the teacher, summed over
+        the sequences; there is no temperature."""
+        total = (outputs.float() - teacher_outputs).square().sum()
+        return Term(total, batch.num_sequences)
+
+    def as_label(self, answer: Score) -> str:
+        return repr(answer.score)
+
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:
+        """Turn the standardized score [] of each feature into its score."""
+        return [Score(self.score(float(output))) for output in pooled(outputs, features)]
+
+    def score(self, output: float) -> float:
+        """Turn one standardized score into a score."""
+        value = output * self.scale + self.center
+        return (1 + math.tanh(value / 2)) / 2 if self.sigmoid else value
+
+    def as_outputs(self, answers: np.ndarray) -> np.ndarray:
+        """Return scores in standard units."""
+        return ((answers - self.mean) / self.scale).astype(np.float32)
+
+    def loss_of(self, output: np.ndarray, label: float) -> float:
+        """Compute the squared error in standardized units."""
+        if self.sigmoid:
+            return (self.score(float(output)) - label) ** 2
+        wanted = (label - self.center) / self.scale
+        return ((float(output) - wanted) / self.deviation) ** 2
+
+    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float:
+        """Return the squared error of the mean of standardized scores, 1."""
+        return 1.0
+
+    def metrics(self, predictions: Sequence[Score], labels: Sequence[str]) -> dict[str, float]:
+        """Compute pearson, spearman, mean_squared_error, mean_absolute_error."""
+        return regression_scores(_numbers(labels), [answer.score for answer in predictions])
+
+    def report(self, predictions: Sequence[Score], labels: Sequence[str]) -> RegressionReport:
+        """Compute metrics, and what always answering the mean would get.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        require_some(predictions)
+        truth = np.array(_numbers(labels))
+        guesses = np.array([answer.score for answer in predictions])
+        return RegressionReport(
+            self.metrics(predictions, labels),
+            len(truth),
+            float(truth.mean()),
+            float(truth.var()),
+            collapsed=bool(guesses.std() < _COLLAPSED * truth.std()),
+            points=_points(truth, guesses),
+        )
+
+
+def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]:
+    """Pair true with predicted scores, to six digits; of very many examples some of all sizes."""
+    order = np.argsort(truth, kind="stable")
+    order = np.sort(order[:: -(-len(order) // _POINTS)])
+    pairs = zip(truth[order].tolist(), guesses[order].tolist(), strict=True)
+    return [(float(f"{true:.6g}"), float(f"{guess:.6g}")) for true, guess in pairs]
+
+
+def _numbers(labels: Sequence[str]) -> list[float]:
+    """Return the scores of labels whose file is not known."""
+    return [_number(label, "labels", row) for row, label in enumerate(labels, 1)]
+
+
+def _number(label: str | None, source: str, line: int) -> float:
+    """Return the score that a cell holds.
+
+    Raises:
+        BertineError: it is not a finite number.
+    """
+    try:
+        value = float(label or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BertineError(f"{source}:{line}: the score is {label!r}, but must be a number")
+    return value

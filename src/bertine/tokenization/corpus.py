@@ -1,0 +1,556 @@
+"""Documents out of files: plain text, JSON lines, Parquet, csv, one at a time.
+
+The corpus is streamed: at any time one document is held in memory, and a document larger than
+`max_document_bytes` is split, so memory stays bounded whatever the size of a file. (A line of a
+JSON-lines file is held whole, up to `MAX_JSON_LINE` bytes, and so is a row of csv or tsv, whose
+cells have :data:`~bertine.data.lines.MAX_LINE_BYTES` characters at the most.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertine.core.console import counted, human_bytes
+from bertine.core.errors import BertineError
+from bertine.core.files import os_errors
+from bertine.core.foreign_files import reading_outside
+from bertine.core.names import option
+from bertine.data.encodings import twice_encoded, twice_note
+from bertine.data.lines import MAX_JSON_BYTES
+from bertine.data.streams import (
+    COMPRESSIONS,
+    EncodingCheck,
+    Place,
+    Repairs,
+    Stream,
+    blocks,
+    clean,
+    decode,
+    json_kind,
+    json_row,
+    list_items,
+    open_stream,
+    reading,
+    require_columns,
+    text_begin,
+    untold,
+)
+from bertine.data.tables import Table
+
+# Find and read the texts of a table with one text in each row.
+
+#: The usual names of the column, tried in this order.
+USUAL_TEXT_COLUMNS = ("text", "sentence")
+
+
+def choose_text_column(where: str, columns: Sequence[str], named: str | None) -> str:
+    """Choose the column that holds the text: the one named, ``text``, ``sentence``, or the only
+    one.
+
+    Args:
+        where: the table, or a row of it, for messages.
+        columns: the names that it has.
+        named: by the user; None: nobody has named one.
+
+    Raises:
+        BertineError: the named column is not there, or none is recognized. Lists the columns.
+    """
+    if named is not None:
+        require_columns(where, columns, [named])
+        return named
+    for usual in (*USUAL_TEXT_COLUMNS, *(columns if len(columns) == 1 else ())):
+        if usual in columns:
+            return usual
+    raise untold(where, columns, "text", option("text_column"))
+
+
+def table_texts(
+    path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Repairs
+) -> Iterator[tuple[str, int, int]]:
+    r"""Read the text of each row; memory holds one row.
+
+    Args:
+        path: a csv or tsv file by its name, perhaps compressed.
+        column: where the text is; None: ``text``, ``sentence``, or the only column.
+        quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        repairs: counts what is mended in the whole table; changed at its end.
+
+    Yields:
+        The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
+        of the file on disk have been read.
+
+    Raises:
+        BertineError: the column is not there or not recognized; a row has the wrong number of
+            cells, broken quotes or a line that is too long; what :class:`Table` raises.
+    """
+    wanted = [] if column is None else [column]
+    with Table(path, wanted=wanted, quotes=quotes, strict=strict) as table:
+        column = choose_text_column(table.name, table.columns, column)
+        for row in table:
+            text = table.text(row, column)
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+            yield text, row.line, table.position
+        repairs.invalid_utf8 += table.stats.invalid_utf8
+        repairs.nul += table.stats.nul_bytes
+
+
+# Read the texts of a Parquet file, one row at a time: each is a document of a corpus.
+
+#: Rows decoded at a time.
+_ROWS = 128
+
+
+def parquet_texts(
+    path: Path, column: str | None, *, strict: bool, repairs: Repairs
+) -> Iterator[tuple[str, int, int]]:
+    r"""Read the text of each row; memory holds some rows.
+
+    Args:
+        path: a Parquet file, perhaps compressed as a whole.
+        column: where the text is; None: ``text``, ``sentence``, or the only column.
+        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        repairs: counts what is mended; changed in place.
+
+    Yields:
+        The text (with ``\n`` as the only line end; "" for null), the number of its row from 1 on,
+        and how many bytes of the file on disk have been read.
+
+    Raises:
+        BertineError: the file is damaged; the column is not there, not recognized, or not text.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(reading(path))
+        size = os.path.getsize(path)
+        source: Any = path
+        if path.suffix.lower() in COMPRESSIONS:
+            # The index of a Parquet file is at its end: it cannot be read as a stream.
+            source = stack.enter_context(tempfile.TemporaryFile(prefix="bertine-"))
+            with open_stream(path) as stream:
+                shutil.copyfileobj(stream.reader, source, 1 << 20)
+            source.seek(0)
+        with reading_outside(path, "write the file again"):
+            # By a buffer, or a row group's whole column would be read, however large it is.
+            opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+            file = stack.enter_context(opened)
+            names = file.schema_arrow.names
+            text_column = choose_text_column(str(path), names, column)
+            kind = file.schema_arrow.field(text_column).type
+            value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            of = pa.types
+            # A column without a value in any row of a file may have been written as null.
+            texts = (of.is_string, of.is_large_string, of.is_string_view, of.is_null)
+            if not any(is_text(value_kind) for is_text in texts):
+                raise BertineError(
+                    f"{path}: column {text_column!r} is of type {kind}; it must be string"
+                )
+
+            def values() -> Iterator[bytes]:
+                for batch in file.iter_batches(batch_size=_ROWS, columns=[text_column]):
+                    column = batch.column(0)
+                    if pa.types.is_dictionary(kind):
+                        column = column.dictionary_decode()
+                    # As bytes: a writer may have put what is not UTF-8 into a string column.
+                    for value in column.cast(pa.large_binary()):
+                        yield value.as_py() or b""
+
+            check = EncodingCheck(path, lambda: (value + b"\n" for value in values()))
+            for row, raw in enumerate(values(), 1):
+                text = decode(raw, Place(path, row, "row"), check, strict=strict, repairs=repairs)
+                del raw  # a text may be very large
+                yield text, row, size * row // max(file.metadata.num_rows, 1)
+                del text
+
+
+#: Suffix (before that of a compression) -> format.
+FORMATS = {
+    "": "plain",
+    ".txt": "plain",
+    ".text": "plain",
+    ".md": "plain",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "table",
+    ".tsv": "table",
+    ".tab": "table",
+}
+#: How the kinds of files are listed where one is refused.
+_KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv or .parquet"
+
+#: The longest line of a JSON-lines file that is read, in bytes.
+MAX_JSON_LINE = 1 << 28
+
+#: What ends a file of old programs (^Z).
+_END_OF_DOS = "\x1a"
+#: So many of the files that are skipped are named; all are counted.
+MAX_SKIPPED_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document.
+
+    Attributes:
+        text: not empty; lines end in ``\\n``; no NULs and no lone surrogates.
+        source: the file it stands in.
+        row: the line it begins at (plain text, csv, tsv), its line (JSON lines) or its row
+            (Parquet), from 1.
+    """
+
+    text: str
+    source: str
+    row: int
+
+
+@dataclass
+class CorpusStats(Repairs):
+    """The counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Repairs`.)
+
+    Attributes:
+        files: files read to their end.
+        documents: documents given out.
+        text_bytes: their size in UTF-8.
+        empty_documents: documents without text (or null), skipped.
+        split_documents: documents larger than `max_document_bytes`, given out in parts.
+        skipped_files: how many files of the given folders are of no known format.
+        first_skipped: the first of them, ten at the most.
+        twice: documents with text that was encoded twice, a word of it, and what it was before.
+    """
+
+    files: int = 0
+    documents: int = 0
+    text_bytes: int = 0
+    empty_documents: int = 0
+    split_documents: int = 0
+    skipped_files: int = 0
+    first_skipped: list[str] = field(default_factory=list)
+    twice: tuple[int, str, str] = (0, "", "")
+
+    def lines(self) -> list[str]:
+        """Return a summary for people; a line for each thing that was mended or skipped."""
+        lines = [
+            f"{counted(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
+            f"from {counted(self.files, 'file')}"
+        ]
+        if self.empty_documents:
+            lines.append(counted(self.empty_documents, "document") + " without text skipped")
+        if self.split_documents:
+            lines.append(f"{self.split_documents:,} very large documents split into parts")
+        if self.invalid_utf8:
+            lines.append(f"{self.invalid_utf8:,} invalid UTF-8 sequences replaced by U+FFFD")
+        if self.nul:
+            lines.append(f"{self.nul:,} NUL characters removed")
+        if self.twice[0]:
+            lines.append(twice_note("document", *self.twice))
+        if self.skipped_files:
+            lines.append(
+                f"{self.skipped_files:,} files of no known format skipped, "
+                f"the first: {self.first_skipped[0]}"
+            )
+        return lines
+
+
+def format_of(path: Path) -> str | None:
+    """Return ``"plain"``, ``"jsonl"``, ``"parquet"`` or ``"table"`` (csv, tsv) by the file's name;
+    None for any other."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return FORMATS.get(name.suffix.lower())
+
+
+class Corpus:
+    """The documents of files and folders, in order; can be iterated any number of times.
+
+    Plain text (.txt, .text, .md or no suffix) has a blank line between documents, unless
+    `document_per_file`. In JSON lines (.jsonl, .ndjson, .json) an object on each line, or in one
+    list, holds a document under the key `text_column`; in Parquet (.parquet, .pq), csv (.csv) and
+    tsv (.tsv, .tab) each row does, in the column of that name. Each may be compressed as a whole
+    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths, links in
+    them followed; hidden files and files of other formats in them are skipped and counted.
+
+    Args:
+        paths: files and folders.
+        document_per_file: a plain-text file is one document.
+        text_column: the key or column that holds the text; None: ``text``, ``sentence``, or the
+            only one, in each file by itself (of JSON lines by the first line).
+        quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
+        strict: refuse invalid UTF-8 and NULs, instead of mending and counting them.
+        max_document_bytes: a larger document is split at line ends (a larger line at a space), and
+            counted. Two to three times this is what a pass holds in memory.
+        allow_empty: a corpus without any text is no error.
+
+    Raises:
+        BertineError: a path is missing or of no known format, or a folder holds no file to read.
+            While iterating: a file is damaged, a line is not JSON, a row of a table has the wrong
+            number of cells, the column of the text is missing, cannot be told or is not text, or
+            there is no document with text at all.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path | str] | Path | str,
+        *,
+        document_per_file: bool = False,
+        text_column: str | None = None,
+        quotes: bool | None = None,
+        strict: bool = False,
+        max_document_bytes: int = 64 << 20,
+        allow_empty: bool = False,
+    ) -> None:
+        if isinstance(paths, str | Path):
+            paths = [paths]
+        if not paths:
+            raise BertineError("no corpus given; name at least one file or folder of text")
+        if max_document_bytes < 16:
+            raise BertineError(f"max_document_bytes is {max_document_bytes}; give at least 16")
+        self.document_per_file = document_per_file
+        self.text_column = text_column
+        self.quotes = quotes
+        self.strict = strict
+        self.max_document_bytes = max_document_bytes
+        self.allow_empty = allow_empty
+        self.paths = [Path(path) for path in paths]
+        self._skipped, self._first_skipped = 0, list[str]()
+        self.files = [file for path in self.paths for file in self._expand(path)]
+        with os_errors(self.files[0], "looking at the corpus"):
+            #: Bytes of all files on disk (compressed), for progress; see `position`.
+            self.size_on_disk = sum(os.path.getsize(file) for file in self.files)
+        self.stats = self._new_stats()
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """How many of `size_on_disk` bytes the latest iteration has read."""
+        return self._position
+
+    def __iter__(self) -> Iterator[Document]:
+        """Stream the documents. `stats` is begun anew, and complete at the end."""
+        stats = self.stats = self._new_stats()
+        done = self._position = 0
+        for path in self.files:
+            readers = {
+                "plain": self._plain,
+                "jsonl": self._json_lines,
+                "parquet": self._parquet,
+                "table": self._table,
+            }
+            for raw_text, row, base in readers[format_of(path) or "plain"](path, stats):
+                self._position = done + base
+                if raw_text.strip() in ("", _END_OF_DOS):
+                    stats.empty_documents += 1
+                    continue
+                if found := twice_encoded(raw_text):
+                    stats.twice = (
+                        stats.twice[0] + 1,
+                        *(stats.twice[1:] if stats.twice[0] else found),
+                    )
+                stats.documents += 1
+                size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())
+                stats.text_bytes += size
+                yield Document(raw_text, str(path), row)
+                del raw_text  # before the next one is read
+            stats.files += 1
+            with os_errors(path, "reading it"):
+                done += os.path.getsize(path)
+            self._position = done
+        if not stats.documents and not self.allow_empty:
+            raise self.no_text()
+
+    def check_options(self) -> None:
+        """Refuse what is said of columns and cells where no file has any.
+
+        Raises:
+            BertineError: `text_column` is given for plain text alone, or `quotes` where there is
+                no csv or tsv.
+        """
+        kinds = {format_of(file) or "plain" for file in self.files}
+        if self.text_column is not None and kinds == {"plain"}:
+            raise BertineError(
+                f"{self.paths[0]}: is plain text, which has no columns; leave out "
+                f"{option('text_column')}"
+            )
+        if self.quotes is not None and "table" not in kinds:
+            raise BertineError(
+                f"{self.paths[0]}: is not csv or tsv, whose cells may be quoted; leave out "
+                f"{option('quotes', self.quotes)}"
+            )
+
+    def no_text(self) -> BertineError:
+        """Return what is wrong with a corpus that has no document."""
+        names = ", ".join(str(path) for path in self.paths[:3])
+        return BertineError(f"{names}: no document with text in it; give a corpus with some text")
+
+    def _new_stats(self) -> CorpusStats:
+        return CorpusStats(skipped_files=self._skipped, first_skipped=list(self._first_skipped))
+
+    def _expand(self, path: Path) -> list[Path]:
+        with os_errors(path, "looking at the corpus"):
+            path.stat()
+            if not path.is_dir():
+                if format_of(path) is None:
+                    raise BertineError(
+                        f"{path}: unknown kind of file; give {_KINDS}, optionally with .gz, .zst "
+                        "or .xz after it"
+                    )
+                return [path]
+            files: list[Path] = []
+            skipped: list[str] = []
+            for file in _files_below(path):
+                if file.name.startswith(".") or format_of(file) is None or not file.is_file():
+                    skipped.append(str(file))
+                else:
+                    files.append(file)
+        if not files:
+            raise BertineError(
+                f"{path}: no file of text in this folder; give {_KINDS} files, optionally "
+                "compressed (.gz, .zst, .xz)"
+            )
+        self._skipped += len(skipped)
+        room = MAX_SKIPPED_NAMED - len(self._first_skipped)
+        self._first_skipped += heapq.nsmallest(room, skipped)
+        return sorted(files)
+
+    # Each reader yields (text, row, bytes of the file on disk that have been read).
+
+    def _plain(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        check = EncodingCheck(path)
+        with open_stream(path) as stream:
+            documents = blocks(
+                stream.reader,
+                self.max_document_bytes,
+                blank_line_ends=not self.document_per_file,
+                path=path,
+            )
+            for raw, line, part in documents:
+                stats.split_documents += part == 1
+                # One copy at a time of what may be a very large document.
+                raw = raw.rstrip(b"\r\n")
+                place = Place(path, line)
+                text = decode(raw, place, check, strict=self.strict, repairs=stats).strip("\n")
+                del raw
+                yield text, line, stream.position
+                del text
+
+    def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        with open_stream(path) as stream:
+            column = self.text_column
+            for number, line in self._json_texts(path, stream, stats):
+                place = Place(path, number)
+                values = json_row(line, str(place), column or "text")
+                column = column or choose_text_column(str(place), list(values), None)
+                text = clean(
+                    _text_of(values, column, place), place, strict=self.strict, repairs=stats
+                ).strip("\n")
+                del line, values
+                for part in self._parts(text, stats):
+                    yield part, number, stream.position
+
+    def _json_texts(
+        self, path: Path, stream: Stream, stats: CorpusStats
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the objects of JSON lines, or of one list, before they are parsed, and the lines
+        that they begin on."""
+        check, number = EncodingCheck(path), 0
+        while raw := stream.reader.readline(MAX_JSON_LINE):
+            number += 1
+            place = Place(path, number)
+            if number == 1:
+                raw = text_begin(raw, path)
+            one_list = number == 1 and raw.lstrip().startswith(b"[")
+            if one_list:
+                raw += stream.reader.read(MAX_JSON_BYTES)
+            if len(raw) >= (MAX_JSON_BYTES if one_list else MAX_JSON_LINE + raw.endswith(b"\n")):
+                what = "list" if one_list else "line"
+                raise BertineError(
+                    f"{place}: a {what} of more than {len(raw) >> 20} MiB; write one document a "
+                    "line"
+                )
+            text = decode(raw, place, check, strict=self.strict, repairs=stats)
+            del raw
+            if one_list:
+                yield from list_items(text, str(path))
+            elif text and not text.isspace():
+                yield number, text
+
+    def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, repairs=stats)
+        return self._rows(rows, stats)
+
+    def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        return self._rows(
+            parquet_texts(path, self.text_column, strict=self.strict, repairs=stats), stats
+        )
+
+    def _rows(
+        self, rows: Iterator[tuple[str, int, int]], stats: CorpusStats
+    ) -> Iterator[tuple[str, int, int]]:
+        for text, row, position in rows:
+            for part in self._parts(text.strip("\n"), stats):
+                yield part, row, position
+            del text
+
+    def _parts(self, text: str, stats: CorpusStats) -> Iterator[str]:
+        """Yield `text`, in parts where it is larger than a document may be."""
+        if len(text) * 4 <= self.max_document_bytes:  # four bytes a character at the most
+            yield text
+            return
+        raw = text.encode()
+        if len(raw) <= self.max_document_bytes:
+            yield text
+            return
+        del text
+        pieces = blocks(io.BytesIO(raw), self.max_document_bytes, blank_line_ends=False)
+        for block, _, part in pieces:
+            stats.split_documents += part == 1
+            yield block.decode().strip("\n")
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    """Yield what is in `top` and in the folders in it that are not hidden, but for folders. Links
+    to folders are followed, each folder is looked into once."""
+    seen: set[tuple[int, int]] = set()
+    links = [top]
+    while links:
+        folders = [links.pop(0)]
+        while folders:
+            folder = folders.pop()
+            with os_errors(folder, "looking at the corpus"):
+                status = os.stat(folder)
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                with os.scandir(folder) as entries:
+                    listed = sorted(entries, key=lambda entry: entry.name)
+            for entry in listed:
+                path = folder / entry.name
+                if not os.path.isdir(path):
+                    yield path
+                elif not entry.name.startswith("."):
+                    # Later, so that a folder that is here by itself is not known by a link.
+                    (links if entry.is_symlink() else folders).append(path)
+
+
+def _text_of(values: dict[str, Any], column: str, place: Place) -> str:
+    """Return the text of a line of JSON; "" where it is null."""
+    require_columns(str(place), list(values), [column])
+    text = values[column]
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise BertineError(f"{place}: {column!r} is {json_kind(text)}; it must be a text")
+    return text

@@ -1,0 +1,448 @@
+"""The contrastive training of a run's encoder: its batches, its length, its rate."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertine.core.console import counted, say
+from bertine.core.names import FewShotWeights
+from bertine.core.rng import generator
+from bertine.core.scores import exact_rate
+from bertine.corpora.batch import Batch
+from bertine.inference.baselines.texts import pooling_of
+from bertine.models.config import Config
+from bertine.models.encoder import Encoded
+from bertine.models.heads import PAIR_CLASSIFIER, Model, PairHead, texts_apart
+from bertine.models.losses import Pooling
+from bertine.objectives.losses import LossDefaults, Term
+from bertine.tasks.base import Task
+from bertine.training.fit import FitConfig, fit
+from bertine.training.optim import warmup
+from bertine.training.run import Run
+from bertine.training.step import has_biases, only_biases_trained
+
+if TYPE_CHECKING:
+    from bertine.training.finetuning.setup import Prepared
+
+
+# Count the pairs that labelled examples make: alike, with a label in common, or not.
+#
+# Nothing here holds pairs: their number is worked out from how often each label, or set of
+# labels, occurs.
+#
+# Shape legend: N examples, K labels, U different sets of labels.
+
+#: Sets of labels that are compared with all others at once.
+_AT_ONCE = 1_024
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """How many different pairs there are.
+
+    Attributes:
+        alike: pairs of examples with a label in common, or both without any.
+        different: all others.
+    """
+
+    alike: int
+    different: int
+
+    @property
+    def total(self) -> int:
+        """All pairs."""
+        return self.alike + self.different
+
+    def line(self) -> str:
+        """Return the numbers in words."""
+        return (
+            f"{counted(self.total, 'possible pair')}: {self.alike:,} with a label in common, "
+            f"{self.different:,} without; drawn as they are needed"
+        )
+
+
+def count_pairs(chosen: np.ndarray) -> PairCounts:
+    """Count the pairs of examples.
+
+    Args:
+        chosen: bool [N, K], the labels of each example; of one label each row has one.
+
+    Returns:
+        The counts, in time N + U^2 and memory N + U.
+    """
+    kinds, counts = _different_rows(chosen.astype(bool))
+    numbers = counts.astype(np.float64)
+    of_kinds = kinds.astype(np.float32)
+    unlabelled = of_kinds.sum(1) == 0
+    alike = 0.0
+    for start in range(0, len(kinds), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        shared = of_kinds[part] @ of_kinds.T > 0
+        shared |= unlabelled[part, None] & unlabelled[None, :]
+        alike += float(numbers[part] @ (shared @ numbers))
+    count = len(chosen)
+    # Each pair was met from both sides, and each example with itself.
+    same = (round(alike) - count) // 2
+    return PairCounts(same, count * (count - 1) // 2 - same)
+
+
+def _different_rows(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different rows of a table, bool [U, K], and how often each is there, [U]."""
+    packed = np.packbits(chosen, axis=1)
+    width = -(-packed.shape[1] // 8)
+    # Rows of whole numbers, which are sorted fast.
+    numbers = np.zeros((len(packed), 8 * width), dtype=np.uint8)
+    numbers[:, : packed.shape[1]] = packed
+    keys = numbers.view(np.uint64)
+    found = np.unique(
+        keys[:, 0] if width == 1 else keys, axis=0, return_index=True, return_counts=True
+    )
+    return chosen[found[1]], found[2]
+
+
+# Batches of labelled texts, of which every two are a pair to learn from.
+#
+# A batch takes two texts of one label, two of the next, and so on round all labels, each label's
+# texts in an order of its own that is drawn anew when it has come to its end. So a batch has
+# pairs that are alike, however many labels there are, and rare labels are met as often as
+# frequent ones. What is in a batch is a function of (labels, seed, step) alone.
+#
+# Shape legend: N examples, K labels.
+
+#: Texts of a label that are taken together.
+TOGETHER = 2
+
+
+class LabelBatches:
+    """The batches of contrastive training.
+
+    Args:
+        features: of N inputs.
+        chosen: bool [N, K], the labels of each; those without any count as a label of their own.
+        collate: a task's, closed over the padding id: features → batch.
+        batch_size: texts in a batch; one that is drawn twice is taken once, so that with few texts
+            a batch is smaller.
+        seed: of what is drawn.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[Any],
+        chosen: np.ndarray,
+        collate: Callable[[Sequence[Any]], Batch],
+        *,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        self._features, self._collate = features, collate
+        self.batch_size, self.seed = batch_size, seed
+        columns = [*chosen.T.astype(bool), ~chosen.astype(bool).any(1)]
+        self._members = [found for column in columns if len(found := np.flatnonzero(column))]
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def batch(self, step: int) -> Batch:
+        """Return the batch of `step`, counted from 0."""
+        return self._collate([self._features[number] for number in self.rows(step)])
+
+    def rows(self, step: int) -> list[int]:
+        """Return the numbers of the inputs in the batch of `step`, each once."""
+        visits = -(-self.batch_size // TOGETHER)
+        found: dict[int, None] = {}
+        for visit in range(step * visits, (step + 1) * visits):
+            round_of_labels, place = divmod(visit, len(self._members))
+            label = int(self._order(-1, round_of_labels, len(self._members))[place])
+            own = self._members[label]
+            for at in range(TOGETHER * round_of_labels, TOGETHER * (round_of_labels + 1)):
+                turn, within = divmod(at, len(own))
+                found[int(own[self._order(label, turn, len(own))[within]])] = None
+        return list(found)[: self.batch_size]
+
+    def _order(self, label: int, turn: int, count: int) -> np.ndarray:
+        """Return the order of a label's texts in a turn through them; of label -1 that of the
+        labels. The latest of each is kept."""
+        known = self._orders.get((label, turn))
+        if known is None:
+            # The turn before may be asked for once more, by the batch that ends in this one.
+            self._orders.pop((label, turn - 2), None)
+            draw = generator(self.seed, "contrastive order", label + 1, turn)
+            known = self._orders[label, turn] = draw.permutation(count)
+        return known
+
+
+# Train an encoder so that texts with the same label have vectors close to each other.
+#
+# The idea of learning from pairs of a few labelled texts is that of SetFit (Tunstall et al. 2022,
+# arXiv 2209.11055). There each pair is encoded by itself; here each text of a batch is encoded
+# once, and all pairs of the batch are compared, by the loss of supervised contrastive learning
+# (Khosla et al. 2020, arXiv 2004.11362, equation 2): a batch of 32 texts has 496 pairs at the
+# cost of 16.
+#
+# Shape legend: B inputs in a batch, D numbers of a vector, K labels.
+
+#: Of the cosines in the softmax.
+TEMPERATURE = 0.1
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """How the encoder is trained before the head is fitted.
+
+    Attributes:
+        steps: batches.
+        batch_size: texts in a batch.
+        learning_rate: its highest value.
+        trained_weights: that are trained, of the encoder.
+        pooling: how the states of a text become its vector.
+        temperature: of the cosines in the softmax.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    trained_weights: FewShotWeights
+    pooling: Pooling
+    temperature: float = TEMPERATURE
+
+    def settings(self) -> dict[str, Any]:
+        """Return JSON values, for the settings of a run."""
+        return {**dataclasses.asdict(self), "pooling": self.pooling.name}
+
+
+class ContrastiveLoss(LossDefaults):
+    """The supervised contrastive loss over a batch.
+
+    Args:
+        task: whose batches they are: one label of each input, or any number of them.
+        contrast: pooling and temperature.
+    """
+
+    name = "contrastive"
+
+    def __init__(self, task: Task[Any], contrast: Contrast) -> None:
+        self.task, self.contrast = task, contrast
+        self._classes = len(cast(Any, task).labels)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the inputs that have another one like them in the batch."""
+        shared = likeness(self._chosen(batch))
+        return {self.name: int((shared.sum(1) > 0).sum())}
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Encode the inputs, or both texts of each pair by themselves."""
+        return self.task.encode(model, batch)
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the loss, in fp32."""
+        shared = likeness(self._chosen(batch))
+        device_type = encoded.last_hidden_state.device.type
+        with torch.autocast(device_type, enabled=False):
+            vectors = self._vectors(model, encoded, batch)
+            total, count = contrastive_loss(vectors, shared, self.contrast.temperature)
+        return {self.name: Term(total, count)}
+
+    def _chosen(self, batch: Batch) -> Tensor:
+        """Return the labels of a batch, fp32 [B, K]."""
+        labels = batch.targets["labels"]
+        if labels.dim() == 1:
+            return F.one_hot(labels, self._classes).float()
+        return labels.float()
+
+    def _vectors(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return what is compared, fp32 [B, D] of length 1."""
+        if not self.task.reads_apart:
+            mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
+            return F.normalize(self.contrast.pooling(encoded, mask).float(), dim=-1)
+        head = cast(PairHead, model.heads[PAIR_CLASSIFIER])
+        compared = head.features(encoded, texts_apart(batch))
+        size = head.pooling.width(model.config)
+        # How the two texts differ and agree, without what each is about.
+        parts = (compared[:, 2 * size : 3 * size], compared[:, 3 * size : 4 * size])
+        return F.normalize(torch.cat([F.normalize(part, dim=-1) for part in parts], -1), dim=-1)
+
+
+def likeness(chosen: Tensor) -> Tensor:
+    """Return how alike the labels of each two inputs are.
+
+    Args:
+        chosen: fp32 [B, K] of 0 and 1.
+
+    Returns:
+        fp32 [B, B]: the labels in common, as a share of those that either has; 1 where neither has
+        any; 0 of an input with itself.
+    """
+    common = chosen @ chosen.T
+    sizes = chosen.sum(1)
+    either = sizes[:, None] + sizes[None, :] - common
+    shared = torch.where(either > 0, common / either.clamp(min=1.0), torch.ones_like(common))
+    return shared.fill_diagonal_(0.0)
+
+
+def contrastive_loss(vectors: Tensor, shared: Tensor, temperature: float) -> tuple[Tensor, int]:
+    """Compute the supervised contrastive loss.
+
+    Args:
+        vectors: fp32 [B, D], of length 1.
+        shared: fp32 [B, B], how much each two are to be alike; 0 on the diagonal.
+        temperature: that cosines are divided by.
+
+    Returns:
+        The sum over the inputs that are to be like another one, and their number.
+    """
+    cosines = vectors @ vectors.T / temperature
+    itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    log = F.log_softmax(cosines.masked_fill(itself, -1e9), dim=1)
+    weights = shared.sum(1)
+    has = weights > 0
+    losses = -(shared * log).sum(1)[has] / weights[has]
+    return losses.sum(), int(has.sum())
+
+
+def labels_of(features: Any, classes: int) -> np.ndarray:
+    """Return the labels of features, bool [N, K]: their numbers, or 0 and 1 for each label."""
+    labels = [np.asarray(feature.label) for feature in features]
+    if labels[0].ndim:
+        return np.stack(labels) > 0.5
+    return np.eye(classes, dtype=bool)[np.array(labels, dtype=np.int64)]
+
+
+#: Texts in a batch.
+BATCH_SIZE = 32
+#: Batches: at least, at most, and between these so many passes over the examples.
+LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 20
+#: From so many examples on all weights are trained; with fewer only biases and layer norms, which
+#: can learn what a task is about, but not its few texts by heart (``docs/results.md``, "A few
+#: labels of each class").
+_MANY = 256
+#: The rates of models 384 wide. That of biases and layer norms grows from the first number, with so
+#: many examples or fewer, to the second; of wider models it is lower by the inverse of the width.
+_FEW = 32
+_RATE_OF_BIASES, _HIGHEST_OF_BIASES = 2e-3, 5e-3
+#: That of all weights grows with the number of examples as well, so many times at most. For models
+#: of other widths it changes by the inverse square, but is never above the third number for few
+#: examples and the fourth for many. At a high rate the vectors forget what they knew, which costs
+#: more than is gained with 32 examples, and less with 300.
+_WIDTH, _RATE_OF_ALL, _HIGHEST_OF_ALL, _HIGHEST_OF_MANY, _MOST_TIMES = 384, 2e-5, 1e-4, 5e-4, 10
+#: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
+#: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen
+#: the examples that are left out.
+_STRENGTH, _STRENGTH_OF_PAIRS = 30.0, 1e-2
+_CHECKPOINT_EVERY = 100
+_WORDS = {"biases": "biases and layer norms", "all": "all weights"}
+
+
+def steps_for(num_examples: int, batch_size: int) -> int:
+    """Return the number of batches for so many examples."""
+    steps = round(PASSES * num_examples / batch_size)
+    return min(MOST_STEPS, max(LEAST_STEPS, steps))
+
+
+def weights_for(model: Model, num_examples: int, *, pairs: bool = False) -> FewShotWeights:
+    """Return which weights of a model are trained on so many examples: all, too, where its layers
+    have no biases, and of pairs of texts, which little is gained from anyway."""
+    few = num_examples < _MANY
+    return "biases" if few and not pairs and has_biases(model) else "all"
+
+
+def contrast_rate(config: Config, num_examples: int, trained: FewShotWeights) -> float:
+    """Return the highest learning rate for a model of this width, so many examples and the weights
+    that are trained, with one significant digit."""
+    times = max(1.0, num_examples / _FEW)
+    if trained == "biases":
+        rate = min(_HIGHEST_OF_BIASES, times * _RATE_OF_BIASES)
+        rate *= min(1.0, _WIDTH / config.hidden_size)
+    else:
+        rate = min(_HIGHEST_OF_ALL, _RATE_OF_ALL * (_WIDTH / config.hidden_size) ** 2)
+        rate = min(_HIGHEST_OF_MANY, min(_MOST_TIMES, times) * rate)
+    return float(f"{rate:.0e}")
+
+
+def plan_contrast(
+    prepared: Prepared,
+    *,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    trained_weights: FewShotWeights | None = None,
+) -> Contrast:
+    """Return how the encoder of a run is trained, by rule where nothing is said, and print it with
+    the number of possible pairs."""
+    task: Any = prepared.task
+    model = prepared.loaded.model
+    size = batch_size or BATCH_SIZE
+    count = len(prepared.train.features)
+    trained = trained_weights or weights_for(model, count, pairs=task.takes_pairs)
+    contrast = Contrast(
+        steps=steps or steps_for(count, size),
+        batch_size=size,
+        learning_rate=contrast_rate(prepared.loaded.config, count, trained)
+        if learning_rate is None
+        else learning_rate,
+        trained_weights=trained,
+        pooling=pooling_of(prepared.start.model),
+    )
+    say(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
+    say(
+        f"contrastive training of {_WORDS[trained]}: {counted(contrast.steps, 'step')} with up to "
+        f"{counted(size, 'text')} each, learning rate {exact_rate(contrast.learning_rate)}"
+    )
+    return contrast
+
+
+def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
+    """Return how the contrastive loss is minimized, from how the run's would be."""
+    every = config.checkpoint_every
+    return dataclasses.replace(
+        config,
+        steps=contrast.steps,
+        learning_rate=contrast.learning_rate,
+        warmup_steps=warmup(contrast.steps, None, 0.1),
+        checkpoint_every=_CHECKPOINT_EVERY if every is None else every,
+    )
+
+
+def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
+    """Return what the diagnosis of a run's report must know of contrastive training."""
+    count = len(prepared.train.features)
+    return {
+        "verb": "few-shot",
+        "usual_learning_rate": contrast_rate(
+            prepared.loaded.config, count, contrast.trained_weights
+        ),
+        "usual_rate_factor": _RATE_OF_BIASES / _RATE_OF_ALL
+        if contrast.trained_weights == "biases"
+        else 1.0,
+    }
+
+
+def strengths_after(task: Task[Any]) -> tuple[float, ...]:
+    """Return the penalty of the head on an encoder that was trained on the same examples."""
+    return (_STRENGTH_OF_PAIRS if task.takes_pairs else _STRENGTH,)
+
+
+def train_encoder(prepared: Prepared, config: FitConfig, run: Run) -> None:
+    """Train the encoder of `prepared` in place, or go on with it; the log and the checkpoints go to
+    the folder of `run`."""
+    contrast, task, loaded = prepared.contrast, prepared.task, prepared.loaded
+    assert contrast is not None
+    pad_id = loaded.tokenizer.pad_token_id
+    features = prepared.train.features
+    batches = LabelBatches(
+        features,
+        labels_of(features, len(cast(Any, task).labels)),
+        lambda chosen: task.collate(chosen, pad_id),
+        batch_size=contrast.batch_size,
+        seed=config.seed,
+    )
+    loss = ContrastiveLoss(task, contrast)
+    some = contrast.trained_weights == "biases"
+    with only_biases_trained(loaded.model) if some else contextlib.nullcontext():
+        fit(loaded.model, loss, batches.batch, config, run, title="few-shot")

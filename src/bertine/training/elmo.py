@@ -1,0 +1,604 @@
+"""``pretrain_elmo``: a corpus in, an ELMo out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertine.core import rng
+from bertine.core.console import Shown, human_count, human_time, say, warn
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.process import check_memory, keep_freed_memory
+from bertine.families.elmo import (
+    DIRECTIONS,
+    PRESETS,
+    BidirectionalLm,
+    ElmoConfig,
+    LstmStates,
+    SampledWords,
+    WordSoftmax,
+    sample_words,
+)
+from bertine.hub.elmo_files import elmo_folder, load_elmo, read_elmo_config, save_elmo
+from bertine.inference.elmo import (
+    SPECIAL,
+    UNKNOWN,
+    Perplexity,
+    Windows,
+    WordCorpus,
+    encoded_words,
+    perplexity,
+    read_words,
+    stream_of,
+    vocabulary_of,
+)
+from bertine.models.heads import weights_fingerprint
+from bertine.models.precision import autocast, resolve_device, resolve_precision, seeded, torch_seed
+from bertine.options.data import CorpusReading
+from bertine.options.pretraining import ElmoOptions
+from bertine.options.verbs import takes_options
+from bertine.reports.run_files import read_log
+from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.sentences import check_language
+from bertine.training.checkpoint import Interrupt, end_is_asked, load_checkpoint, save_checkpoint
+from bertine.training.computing import computing_of_run
+from bertine.training.display import Display, Tracker
+from bertine.training.distributed import World
+from bertine.training.run import Run
+
+# Windows over a corpus for both directions, from which ELMo learns.
+#
+# Shape legend: W words of the corpus with one mark for each sentence; B rows, T places of a
+# window.
+
+
+class BothWays:
+    """The windows of a corpus: a row goes on in the next window where it ended in the one before.
+
+    In an epoch the documents are shuffled and laid end to end, B rows of equal length; what does
+    not fill a window is left to other epochs, which cut elsewhere. Backwards the sentences come in
+    the same order, and each from its end (published code: ``LMDataset`` with ``reverse``).
+
+    Args:
+        corpus: the words.
+        vocabulary: of the targets.
+        rows, window: B and T.
+        seed: of the order.
+
+    Raises:
+        BertineError: there is too little text for one window.
+    """
+
+    def __init__(
+        self,
+        corpus: WordCorpus,
+        vocabulary: Sequence[str],
+        *,
+        rows: int,
+        window: int,
+        seed: int,
+    ) -> None:
+        self.corpus, self.rows, self.window, self.seed = corpus, rows, window, seed
+        known = {word: at for at, word in enumerate(vocabulary)}
+        unknown = known[UNKNOWN]
+        self._ids = np.array([known.get(word, unknown) for word in corpus.types], dtype=np.int64)
+        self.steps_of_epoch = corpus.num_targets // rows // window
+        if not self.steps_of_epoch:
+            raise BertineError(
+                f"the corpus has {corpus.num_targets:,} words and ends of sentences, too few for a "
+                f"window of {window} in {rows} rows; lower batch_size or give more text"
+            )
+        self._epoch = -1
+        self._streams: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of the words that the vocabulary does not have."""
+        return float((self._ids[self.corpus.words] == SPECIAL.index(UNKNOWN)).mean())
+
+    def at(self, step: int) -> dict[str, Windows]:
+        """Return the windows of a step, by direction: a function of data, seed and step."""
+        epoch, place = divmod(step, self.steps_of_epoch)
+        if epoch != self._epoch:
+            self._streams, self._epoch = self._laid_out(epoch), epoch
+        here = slice(place * self.window, (place + 1) * self.window)
+        return {
+            direction: Windows(inputs[:, here].T.copy(), targets[:, here].T.copy())
+            for direction, (inputs, targets) in self._streams.items()
+        }
+
+    def _laid_out(self, epoch: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return inputs and targets of an epoch, [B, steps * T] each, by direction."""
+        documents = [0, *self.corpus.documents.tolist()]
+        draw = rng.generator(self.seed, "documents of ELMo", epoch)
+        order = draw.permutation(len(documents) - 1)
+        sentences = np.concatenate(
+            [np.arange(documents[at], documents[at + 1], dtype=np.int64) for at in order]
+        )
+        width = self.steps_of_epoch * self.window
+        spare = self.corpus.num_targets - self.rows * width
+        begin = int(draw.integers(0, spare + 1))
+        streams = {}
+        for direction in ("forward", "backward"):
+            inputs, targets = stream_of(self.corpus, self._ids, sentences, direction)
+            kept = slice(begin, begin + self.rows * width)
+            streams[direction] = (
+                inputs[kept].reshape(self.rows, width),
+                targets[kept].reshape(self.rows, width),
+            )
+        return streams
+
+
+# ELMo as it is trained: the model, the softmax of both directions, and the state that goes on
+# from batch to batch, one module, so that a checkpoint has all of it.
+#
+# Shape legend: B rows, T places of a window, N = T B words, L LSTMs of a direction, P width of a
+# state.
+
+
+class ElmoLearner(nn.Module):
+    """What is trained, with what it remembers.
+
+    Args:
+        model: the two language models.
+        softmax: of both.
+        types: words by their numbers in the corpus.
+        rows: B.
+    """
+
+    def __init__(
+        self, model: BidirectionalLm, softmax: WordSoftmax, types: Sequence[str], rows: int
+    ) -> None:
+        super().__init__()
+        self.model, self.softmax, self.types = model, softmax, types
+        device = next(model.parameters()).device
+        zero = {name: LstmStates.zero(model.config, rows, device) for name in DIRECTIONS}
+        # Parameters, so that checkpoints have them; none of them learns.
+        self.carried = nn.ParameterDict(
+            {
+                f"{direction}_{part}": nn.Parameter(getattr(state, part), requires_grad=False)
+                for direction, state in zero.items()
+                for part in ("states", "cells")
+            }
+        )
+
+    def learned(self) -> list[nn.Parameter]:
+        """Return the weights that are trained."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def losses(
+        self,
+        windows: dict[str, Windows],
+        sampled: SampledWords | None,
+        seed: int,
+        step: int,
+        dtype: torch.dtype,
+    ) -> dict[str, Tensor]:
+        """Compute the mean loss of each direction, and remember what the rows end with.
+
+        Args:
+            sampled: the words to compare with; None: all.
+            seed, step: of the dropout.
+            dtype: to compute in.
+        """
+        config = self.model.config
+        device = next(self.parameters()).device
+        with autocast(dtype, device):
+            words = encoded_words(self.model, self.types, windows)
+        losses = {}
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(torch_seed(seed, "dropout of ELMo", step))
+            for direction in DIRECTIONS:
+                window = windows[direction]
+                x = words[direction]
+                masks = None
+                if config.dropout:
+                    masks = _masks(config.num_hidden_layers + 1, x, config.dropout)
+                begin = LstmStates(
+                    self.carried[f"{direction}_states"], self.carried[f"{direction}_cells"]
+                )
+                sizes = [window.inputs.shape[1]] * window.inputs.shape[0]
+                targets = torch.from_numpy(window.targets).flatten().to(device)
+                with autocast(dtype, device):
+                    outputs, end = self.model.read(direction, x, sizes, begin, masks)
+                    out = outputs[-1] if masks is None else outputs[-1] * masks[-1]
+                    if sampled is None:
+                        total = self.softmax.full_loss(out, targets)
+                    else:
+                        total = self.softmax.sampled_loss(out, targets, sampled)
+                losses[direction] = total / len(targets)
+                self.carried[f"{direction}_states"].data.copy_(end.states)
+                self.carried[f"{direction}_cells"].data.copy_(end.cells)
+        return losses
+
+
+def _masks(count: int, x: Tensor, rate: float) -> list[Tensor]:
+    keep = torch.empty(count, *x.shape, device=x.device).bernoulli_(1 - rate)
+    return list((keep / (1 - rate)).unbind(0))
+
+
+#: Bytes of a weight in training: itself, its gradient and Adagrad's sum.
+_TRAINED = 12
+#: With so many words for each negative, a sampled softmax costs less than the full one.
+_WORTH_SAMPLING = 4
+
+
+@dataclass(repr=False)
+class ElmoResult(Shown):
+    """A trained ELMo.
+
+    Attributes:
+        model: its directory.
+        steps: that were done.
+        words: of the corpus.
+        vocabulary: words of the softmax.
+        loss: mean of the last logged steps, of both directions.
+        held_out: of the text that was held out; None: there was none.
+        seconds: of training.
+        notes: what else to know.
+    """
+
+    model: Path
+    steps: int
+    words: int
+    vocabulary: int
+    loss: float
+    held_out: Perplexity | None
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return what a person reads in the terminal."""
+        lines = [
+            f"{self.steps:,} steps over {human_count(self.words)} words in "
+            f"{human_time(self.seconds)}; loss {self.loss:.3f}"
+        ]
+        if self.held_out is not None:
+            scores = self.held_out.scores()
+            lines.append(
+                f"held-out perplexity {scores['perplexity']:.2f} (forwards "
+                f"{scores['forward_perplexity']:.2f}, backwards "
+                f"{scores['backward_perplexity']:.2f}) over {self.held_out.words:,} words, "
+                f"{self.held_out.unknown:.1%} of them not among the {self.vocabulary:,} of the "
+                "softmax"
+            )
+        return [*lines, *self.notes, f"model: {self.model}"]
+
+
+@takes_options()
+def pretrain_elmo(
+    corpus: Sequence[Path | str] | Path | str,
+    *,
+    model: Path | str,
+    out: Path | str,
+    options: ElmoOptions,
+) -> ElmoResult:
+    """Train ELMo as a language model forwards and one backwards (Peters et al. 2018, section 3.1;
+    the published settings by default): characters of words in, the next word by a softmax over the
+    corpus' words, its state carried from batch to batch, Adagrad.
+
+    Args:
+        corpus: files or folders of text, as :func:`~bertine.train_vocab` reads them; held in
+            memory as numbers, 4 bytes a word.
+        model: a size by name (elmo-tiny, elmo-mini, elmo-small, elmo-medium, elmo-original), a
+            ``config.json`` with sizes of your own, or an ELMo to go on from. Of such a one the
+            softmax is kept where it was trained here; a published one gets a new one.
+        out: the run's folder; the model directory is ``out/model``.
+        options: what the other arguments say.
+
+    Raises:
+        BertineError: no such model or corpus, or too little text; `out` holds another run; more
+            negatives than words; a loss that is not finite.
+    """
+    began = time.monotonic()
+    Run.check(out, options.resume)
+    if note := check_language(options.language):
+        warn(note)
+    device = resolve_device(options.device)
+    reading = CorpusReading.of(options).values()
+    found = _read(corpus, options, reading)
+    config, start, vocabulary = _start(model, found, options)
+    for note in found.notes:
+        warn(note)
+    data = BothWays(
+        found, vocabulary, rows=options.batch_size, window=options.window, seed=options.seed
+    )
+    sampled = _is_sampled(options, len(vocabulary))
+    held = None if options.held_out is None else _read(options.held_out, options, reading)
+    total = config.num_parameters + len(vocabulary) * (config.projection_size + 1)
+    check_memory(f"{model}: a model of {total:,} parameters to be trained ", _TRAINED * total)
+    lm, softmax = start[0].to(device), start[1].to(device)
+    computing = computing_of_run(
+        out,
+        options.precision,
+        lm,
+        resume=options.resume,
+        world=World(device=device),
+        tokens=options.batch_size,  # an LSTM multiplies one place of each row at a time
+    )
+    steps = options.steps or max(1, math.ceil(options.epochs * data.steps_of_epoch))
+    settings = {
+        **{
+            name: value
+            for name, value in options.values().items()
+            if name not in {*CorpusReading().values(), "resume", "device", "epochs", "held_out"}
+        },
+        "task": "elmo",
+        "steps": steps,
+        "softmax": "sampled" if sampled else "full",
+        "precision": computing.precision,
+        **computing.facts,
+        "device": device.type,
+        "architecture": config.to_dict(),
+        "model_path": str(model),
+        "weights_fingerprint": weights_fingerprint(lm) + weights_fingerprint(softmax),
+        "corpus_fingerprint": found.fingerprint(),
+        "held_out_fingerprint": None if held is None else held.fingerprint(),
+    }
+    with Run.open(out, settings, options.resume) as run:
+        say(
+            f"{human_count(total)} parameters, {human_count(len(found.words))} words "
+            f"({len(found.types):,} different, {data.unknown_share:.1%} not in the softmax of "
+            f"{len(vocabulary):,}); {steps:,} steps of {options.batch_size} x {options.window} "
+            f"words ({steps / data.steps_of_epoch:.2g} epochs), "
+            f"{'sampled' if sampled else 'full'} softmax"
+        )
+        learner = ElmoLearner(lm, softmax, found.types, options.batch_size)
+        if run.finished:
+            say(f"{run.folder}: the run was finished already")
+            loaded = load_elmo(run.model)
+            assert loaded.softmax is not None
+            lm, softmax = loaded.model.to(device), loaded.softmax.to(device)
+        else:
+            dtype = resolve_precision(computing.precision)
+            _Training(learner, data, options, run, steps, sampled, dtype).train(
+                vocabulary, held, config
+            )
+            save_elmo(run.model, lm, softmax, vocabulary, training=settings)
+        score = None if held is None else perplexity(lm.eval(), softmax, vocabulary, held)
+        losses = [line for line in read_log(run.folder / "log.jsonl") if "loss" in line]
+        return ElmoResult(
+            run.model,
+            losses[-1]["step"],
+            len(found.words),
+            len(vocabulary),
+            losses[-1]["loss"],
+            score,
+            time.monotonic() - began,
+        )
+
+
+def _read(
+    paths: Sequence[Path | str] | Path | str, options: ElmoOptions, reading: dict[str, Any]
+) -> WordCorpus:
+    corpus = Corpus(paths, **reading)
+    corpus.check_options()
+    return read_words(corpus, options.word_splitting, options.language)
+
+
+def _start(
+    model: Path | str, corpus: WordCorpus, options: ElmoOptions
+) -> tuple[ElmoConfig, tuple[BidirectionalLm, WordSoftmax], list[str]]:
+    """Return the sizes, what is trained, and the words of the softmax.
+
+    Raises:
+        BertineError: no such size or model, or one whose words are split in another way.
+    """
+    words = vocabulary_of(corpus, options.min_count, options.vocab_size)
+    loaded = None
+    if str(model) in PRESETS:
+        config = PRESETS[str(model)]
+    elif Path(model).is_file():
+        config = read_elmo_config(Path(model))
+    elif elmo_folder(model) is not None:
+        loaded = load_elmo(model)
+        config = loaded.model.config
+        if loaded.softmax is not None:
+            words = loaded.words
+            if config.word_splitting != options.word_splitting:
+                raise BertineError(
+                    f"{model}: was trained with word_splitting {config.word_splitting}; choose the "
+                    f"same ({option('word_splitting', config.word_splitting)})"
+                )
+    else:
+        raise BertineError(
+            f"{model}: is neither a size ({', '.join(PRESETS)}), nor a config.json, nor a folder "
+            "of an ELMo"
+        )
+    config = dataclasses.replace(
+        config,
+        vocab_size=len(words),
+        word_splitting=options.word_splitting,
+        dropout=config.dropout if options.dropout is None else options.dropout,
+    )
+    with seeded(options.seed, "weights of ELMo"):
+        lm, softmax = BidirectionalLm(config), WordSoftmax(config)
+    if loaded is not None:
+        lm.load_state_dict(loaded.model.state_dict())
+        if loaded.softmax is not None:
+            softmax.load_state_dict(loaded.softmax.state_dict())
+    return config, (lm, softmax), words
+
+
+def _is_sampled(options: ElmoOptions, words: int) -> bool:
+    """Tell whether the softmax is over a sample of the words.
+
+    Raises:
+        BertineError: there are not so many words.
+    """
+    if options.softmax == "sampled" and options.negatives >= words:
+        raise BertineError(
+            f"negatives is {options.negatives:,}, but the vocabulary has {words:,} words; lower "
+            f"it, or choose {option('softmax', 'full')}"
+        )
+    if options.softmax == "auto":
+        return words > _WORTH_SAMPLING * options.negatives
+    return options.softmax == "sampled"
+
+
+class _Training:
+    """A run: what it is at, and what is done at each step."""
+
+    def __init__(
+        self,
+        learner: ElmoLearner,
+        data: BothWays,
+        options: ElmoOptions,
+        run: Run,
+        steps: int,
+        sampled: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        keep_freed_memory()
+        self.learner, self.data, self.options, self.run = learner, data, options, run
+        self.steps, self.sampled, self.dtype = steps, sampled, dtype
+        self.optimizer = torch.optim.Adagrad(
+            learner.learned(), lr=options.learning_rate, initial_accumulator_value=1.0
+        )
+        self.done, self.elapsed = 0, 0.0
+        self.sums = {"forward": 0.0, "backward": 0.0, "steps": 0.0}
+        if run.checkpoint is not None:
+            state = load_checkpoint(run.checkpoint, learner, self.optimizer)
+            self.done, self.elapsed = state["step"], state["elapsed"]
+            self.sums = state["meter"]
+
+    def train(self, vocabulary: Sequence[str], held: WordCorpus | None, config: ElmoConfig) -> None:
+        """Do all steps that are left."""
+        options = self.options
+        self.learner.train()
+        tracker = Tracker(self.run.folder, resume_step=self.done, tensorboard=options.tensorboard)
+        words = options.batch_size * options.window
+        try:
+            with Interrupt() as interrupt, Display("elmo", self.steps, self.done) as display:
+                if self.done:
+                    display.note(f"resumed from {self.run.checkpoint}")
+                over = self.done >= self.steps
+                while not over:
+                    began = time.perf_counter()
+                    norm = self._step()
+                    self.elapsed += time.perf_counter() - began
+                    self.done += 1
+                    over = self.done >= self.steps or end_is_asked(self.done)
+                    if self.done % options.log_every == 0 or over:
+                        entry = self._entry(norm, words)
+                        tracker.log(entry)
+                        display.update(
+                            self.done,
+                            {
+                                "loss": f"{entry['loss']:.3f}",
+                                "words/s": human_count(entry["words_per_second"]),
+                            },
+                        )
+                    else:
+                        display.update(self.done)
+                    every = options.evaluate_every
+                    if held is not None and every and self.done % every == 0:
+                        learner = self.learner
+                        score = perplexity(learner.model, learner.softmax, vocabulary, held)
+                        scores = score.scores()
+                        tracker.log({"step": self.done, **_eval(scores)})
+                        display.note(
+                            f"step {self.done}: held-out perplexity {scores['perplexity']:.2f}"
+                        )
+                    stop = interrupt.requested
+                    every = options.checkpoint_every
+                    if every and (self.done % every == 0 or stop):
+                        tracker.sync()
+                        self._save()
+                    if stop:
+                        if every:
+                            display.note(
+                                f"stopped after step {self.done}; go on with "
+                                f"{option('resume', True)}"
+                            )
+                        raise KeyboardInterrupt
+        finally:
+            tracker.close()
+
+    def _step(self) -> float:
+        """Update the weights once; return the norm of the gradients."""
+        options, step = self.options, self.done
+        sampled = (
+            sample_words(
+                self.learner.softmax.weight.shape[0], options.negatives, options.seed, step
+            )
+            if self.sampled
+            else None
+        )
+        losses = self.learner.losses(self.data.at(step), sampled, options.seed, step, self.dtype)
+        both = (losses["forward"] + losses["backward"]) / 2
+        # As published: the rate is for the loss of a window, not of a word.
+        (both * options.window).backward()
+        values = {name: float(loss.detach()) for name, loss in losses.items()}
+        if not all(math.isfinite(value) for value in values.values()):
+            raise BertineError(
+                f"the loss of step {step + 1} is {values}, not a number; lower learning_rate"
+            )
+        norm = clip(self.learner.learned(), options.max_grad_norm)
+        # Said, so that PyTorch does not warn that nobody has.
+        with torch.sparse.check_sparse_tensor_invariants(False):
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        for name, value in values.items():
+            self.sums[name] += value
+        self.sums["steps"] += 1
+        return norm
+
+    def _entry(self, norm: float, words: int) -> dict[str, Any]:
+        """Return the next line of the log."""
+        steps = self.sums["steps"]
+        forward, backward = self.sums["forward"] / steps, self.sums["backward"] / steps
+        self.sums = {"forward": 0.0, "backward": 0.0, "steps": 0.0}
+        return {
+            "step": self.done,
+            "loss": (forward + backward) / 2,
+            "forward_loss": forward,
+            "backward_loss": backward,
+            "grad_norm": norm,
+            "tokens": self.done * words,
+            "elapsed": self.elapsed,
+            "words_per_second": self.done * words / max(self.elapsed, 1e-9),
+        }
+
+    def _save(self) -> None:
+        state = {
+            "step": self.done,
+            "tokens": self.done * self.options.batch_size * self.options.window,
+            "elapsed": self.elapsed,
+            "meter": self.sums,
+            "best": None,
+        }
+        keep = self.options.keep_checkpoints
+        save_checkpoint(self.run.checkpoints, self.learner, self.optimizer, state, keep)
+
+
+def _eval(scores: dict[str, float]) -> dict[str, float]:
+    return {f"eval_{name}": value for name, value in scores.items()}
+
+
+@torch.no_grad()
+def clip(parameters: Sequence[Tensor], most: float) -> float:
+    """Scale all gradients, sparse ones too, so that their common norm is at most `most` (0: leave
+    them); return what it was."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad.values())
+        elif parameter.grad is not None:
+            gradients.append(parameter.grad)
+    norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+    if 0 < most < norm:
+        for gradient in gradients:
+            gradient.mul_(most / norm)
+    return norm

@@ -1,0 +1,512 @@
+"""The one training loop, for pre-training and fine-tuning.
+
+A step's batch is a function of the step, dropout is a function of (seed, step), and the schedule
+is a function of the step; so weights, optimizer moments and the step decide all that follows, and
+with the sums for the next line of the log they are a run's whole state: a run resumed from a
+checkpoint is bit for bit the run that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import MISSING
+from typing import Any, NamedTuple
+
+from bertine.core.errors import BertineError
+from bertine.core.names import Precision, option
+from bertine.core.spin_count import OtherPrograms
+from bertine.corpora.batch import Batch, check_batch
+from bertine.corpora.loader import batches_ahead
+from bertine.models.heads import Model
+from bertine.models.precision import precision_name, rates_for, resolve_precision
+from bertine.objectives.losses import Loss
+from bertine.options.declare import declare, declared
+from bertine.options.training import Patience, RunOutput, Seed, Updates
+from bertine.training.ceiling import Gauge
+from bertine.training.checkpoint import (
+    Best,
+    Choice,
+    Interrupt,
+    end_is_asked,
+    load_checkpoint,
+    restored,
+    save_checkpoint,
+)
+from bertine.training.display import Display, NoTracker, Tracker, facts_of, require_tensorboard
+from bertine.training.distributed import World
+from bertine.training.optim import momentum, schedule
+from bertine.training.optimizers import optimizer_for
+from bertine.training.parallel import Norms, wait_for
+from bertine.training.run import Run
+from bertine.training.step import Meter, Stepper
+
+# Where a run stands, and how much of it the next step is: by its steps, or by its time.
+#
+# A run that has a time follows the clock. Before each step it is worked out, from how long the
+# last ones took, how many the rest of the time is enough for, and the schedule of the rate is
+# divided among these. So the rate comes down to 0 when the time is over, whether the machine
+# became slower on the way (another program has come) or faster than it was when its speed was
+# measured.
+
+#: The median of so many steps is how long the next one will take, about.
+_RECENT = 31
+#: Fewer than this say too little for a median: the first steps are slow, they compile.
+_FEW = 5
+#: Until steps have been measured there is time for so many of them, whatever was planned.
+_UNKNOWN = 20
+#: Where something took the rest of the time at once, the rate comes down in this share of it more.
+_GRACE = 0.02
+
+
+class Progress:
+    """The steps of a run, and where its schedule stands.
+
+    Args:
+        steps: of the schedule; without `seconds` those of the run.
+        seconds: of the run; None: no limit.
+        most: no more than `steps` are done, even if there is time for them.
+        done: steps before this process began.
+        position: where the schedule stood then, in `steps`; None: at `done`.
+
+    Attributes:
+        done: steps until now.
+        position: of the schedule, in `steps`.
+        expected: steps that the run will have, as far as is known.
+        over: whether the run has come to its end.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        seconds: float | None = None,
+        *,
+        most: bool = True,
+        done: int = 0,
+        position: float | None = None,
+    ) -> None:
+        self.steps, self.done = steps, done
+        self.position: float = done if position is None else position
+        self.expected = steps
+        self.over = seconds is None and done >= steps
+        self._seconds, self._most = seconds, most
+        self._before = self.position
+        self._first, self._pauses, self._reserved = done, 0.0, 0.0
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._began = 0.0
+        self._ended: float | None = None
+
+    def begin(self, now: float) -> float:
+        """Begin a step at `now`, in seconds from the beginning of the run; return where in the
+        schedule its rate stands, as a step."""
+        self._began = now
+        if self._ended is not None:
+            self._pauses += now - self._ended
+        self._before = self.position
+        if self._seconds is None:
+            self.position = self.done + 1
+            return self.done
+        left = self._steps_left(now)
+        self.expected = self.done + max(1, round(left))
+        rest = self.steps - self.position
+        self.position = self.steps if left < 1.5 else self.position + rest / left
+        # The time is over, and what the rate had yet to come down is given up.
+        return self.steps if left == 0.0 else (self._before + self.position - 1) / 2
+
+    def end(self, now: float) -> None:
+        """Note that the step that was begun is done at `now`."""
+        self._recent.append(now - self._began)
+        self._ended = now
+        self.done += 1
+        self.over = self.position >= self.steps or (self._most and self.done >= self.steps)
+
+    def reserve(self, seconds: float) -> None:
+        """Keep so many seconds for what comes after the last step."""
+        self._reserved = seconds
+
+    def passed(self, every: int) -> bool:
+        """Tell whether the last step has passed, or come to, a multiple of `every` steps of the
+        schedule."""
+        return int(self.position / every) > int(self._before / every)
+
+    def _steps_left(self, now: float) -> float:
+        """Return how many steps there is time for; 0: not even for one that brings the rate
+        down."""
+        assert self._seconds is not None
+        rest = self.steps - self.position
+        if now > (1 + _GRACE) * self._seconds:
+            return 0.0
+        left = max(self._seconds - now - self._reserved, _GRACE * self._seconds * rest / self.steps)
+        step = self._step_seconds()
+        # Until it is known as planned; but a plan of very few steps may have been a mistake.
+        planned = rest if self._most else max(rest, _UNKNOWN)
+        count = planned if step is None else left / step
+        return min(count, self.steps - self.done) if self._most else count
+
+    def _step_seconds(self) -> float | None:
+        """Return the seconds from the beginning of a step to that of the next; None: not known
+        yet."""
+        if len(self._recent) < 2:
+            return None
+        usual = min(self._recent) if len(self._recent) < _FEW else statistics.median(self._recent)
+        return max(usual, 1e-9) + self._pauses / (self.done - self._first)
+
+
+def time_line(done: int, planned: int) -> str:
+    """Return what a person should know of a run that ended with its time."""
+    if done < planned:
+        return f"the time was over after {done:,} of {planned:,} steps"
+    return f"the time was enough for {done:,} steps, {done - planned:,} more than expected"
+
+
+class FitConfig(Updates, Patience, Seed, RunOutput):
+    """How to minimize, all values resolved.
+
+    The rate has a shape, that of `schedule`, over `steps`; with `budget_seconds`, of wall time,
+    evaluations and checkpoints counted, and what a run used before it was resumed, it is divided
+    among the steps that there is time for (:mod:`bertine.training.fit`). Such a run sees
+    the same batches each time, but not at the same rates. The seed is that of dropout; `patience`
+    counts evaluations, by `choose` of :func:`fit`; where `checkpoint_every` is None, only the best
+    evaluation has a checkpoint; `compile` is None where nothing is compiled
+    (:mod:`bertine.training.step`).
+
+    Raises:
+        BertineError: a value is out of range or not known.
+    """
+
+    steps: int = declare(MISSING, "updates of the weights", least=1)
+    learning_rate: float = declare(MISSING, "its highest value", least=0)
+    warmup_steps: int = declare(0, "of the steps, with a rising rate", least=0)
+    precision: Precision = "auto"
+    budget_seconds: float | None = declare(None, "of wall time; None: no limit", above=0)
+    workers: int = declare(0, "processes that make the coming batches", least=0)
+    compile: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        precision_name(self.precision)
+        if self.tensorboard:
+            require_tensorboard()
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a run's settings say of it: all values, but those that are only named where
+        they are not the defaults."""
+        quiet = {entry.name for entry in declared(type(self)) if entry.option.recorded}
+        return {name: v for name, v in self.values().items() if name not in quiet} | self.recorded()
+
+
+def fit(
+    model: Model,
+    objective: Loss,
+    batch: Callable[[int], Batch],
+    config: FitConfig,
+    run: Run,
+    *,
+    title: str = "train",
+    work: Callable[[int], float] = float,
+    facts: dict[str, float] | None = None,
+    evaluate: Callable[[Display, int], dict[str, float]] | None = None,
+    evaluate_every: int | None = None,
+    world: World | None = None,
+    shard: bool = False,
+    choose: Choice | None = None,
+    open_end: bool = False,
+    began: float | None = None,
+) -> list[dict[str, Any]]:
+    """Minimize `objective` over ``batch(0)``, ``batch(1)``, …, ``batch(steps - 1)``.
+
+    Args:
+        model: updated in place; left in evaluation mode.
+        batch: a pure function of the step.
+        run: where the log and the checkpoints go; says what to resume from.
+        work: how much of the run the first so many steps are, in any unit, for the time left;
+            not given: all steps are alike.
+        facts: constants that every line of the log carries.
+        evaluate: called with the number of steps done, every `evaluate_every` of them and at the
+            end; its scores, if it gives any, go to the log.
+        world: the processes that compute each step together (None: this one by itself). All
+            call this with the same arguments; the first one alone evaluates and writes.
+        shard: divide weights, gradients and moments among them. Then `model` has its new weights
+            in the first process only; in the others it is emptied.
+        choose: by which of the scores the best evaluation is told, whose checkpoint is then
+            kept besides the newest (:mod:`bertine.training.checkpoint`).
+        open_end: with ``budget_seconds``, go on after ``steps`` steps until the time is over;
+            otherwise they are the most that are done.
+        began: the time of :func:`time.monotonic` when the time of the run began; None: now.
+
+    Returns:
+        The entries of evaluations, with their steps.
+
+    Raises:
+        BertineError: the loss is not finite, an id is out of range, the disk is full.
+        KeyboardInterrupt: after the step has been ended and a checkpoint written, if the run
+            writes any.
+    """
+    world = world or World(device=next(model.parameters()).device)
+    stepper = Stepper(
+        model,
+        objective,
+        batch,
+        world=world,
+        dtype=resolve_precision(config.precision, world.device, rates_for(config.precision, model)),
+        max_tokens=config.max_tokens_per_micro_batch,
+        shard=shard,
+        compile=config.compile,
+    )
+    evaluation = _Evaluation(evaluate, evaluate_every, choose)
+    fitting = _Fitting(
+        stepper, config, run, world, facts or {}, evaluation, open_end=open_end, began=began
+    )
+    stepper.model.train()
+    # Of an open end, how many steps there will be is not known, nor are the phases of `work`.
+    steps, work = (sys.maxsize, float) if open_end else (config.steps, work)
+    with (
+        stepper.training(),
+        Interrupt() as interrupt,
+        batches_ahead(batch, fitting.done, steps, workers=config.workers) as next_batch,
+        Display(title, config.steps, fitting.done, work, fitting.latest) as display,
+    ):
+        if fitting.done:
+            display.note(f"resumed from {run.checkpoint}")
+        try:
+            fitting.train(next_batch, display, interrupt)
+        except BertineError:
+            if fitting.done == 0 and world.main:
+                run.discard()
+            raise
+        finally:
+            fitting.tracker.close()
+    stepper.close()
+    model.eval()
+    return fitting.scores
+
+
+class _Evaluation(NamedTuple):
+    """How a model is evaluated along the way; see :func:`fit`."""
+
+    evaluate: Callable[[Display, int], dict[str, float]] | None
+    every: int | None
+    choose: Choice | None
+
+
+class _Fitting:
+    """A run of :func:`fit`: what it is at, and what is done at each step.
+
+    Attributes:
+        done: steps.
+        tokens: real tokens of them.
+        elapsed: seconds that they took.
+        over: whether the last step is done.
+        best: the best evaluation so far.
+        scores: of the evaluations.
+        latest: when the time is over, by :func:`time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        config: FitConfig,
+        run: Run,
+        world: World,
+        facts: dict[str, float],
+        evaluation: _Evaluation,
+        *,
+        open_end: bool,
+        began: float | None,
+    ) -> None:
+        """Take up a run where its checkpoint is; see :func:`fit`."""
+        self.stepper, self.config, self.run, self.world = stepper, config, run, world
+        self.model, self.facts, self.open_end = stepper.model, facts, open_end
+        self.evaluation = evaluation
+        self.optimizer = optimizer_for(self.model, config, stepper.dtype)
+        self.rate, self.swing = schedule(config.schedule), momentum(config.schedule)
+        self.norms, self.others = Norms(config.learning_rate), OtherPrograms()
+        self.done, self.tokens, self.elapsed, used, position = 0, 0, 0.0, 0.0, None
+        self.over, self.meter = False, Meter()
+        self.best: Best | None = None
+        if run.checkpoint is not None:
+            state = load_checkpoint(run.checkpoint, self.model, self.optimizer, world)
+            self.done, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
+            used, self.over = state.get("used", 0.0), state.get("over", False)
+            position, self.best = state.get("position"), restored(state)
+            self.meter = Meter.resumed(state, world, world.device)
+        self.weights: dict[str, float] = {}
+        self.scores: list[dict[str, Any]] = []
+        self.gauge = Gauge(
+            stepper.plain,
+            stepper.objective.counts,
+            dtype=stepper.dtype,
+            max_tokens=stepper.max_tokens,
+            processes=world.size,
+            device=world.device,
+        )
+        self.tracker = (
+            Tracker(run.folder, resume_step=self.done, tensorboard=config.tensorboard)
+            if world.main
+            else NoTracker()
+        )
+        budget = config.budget_seconds
+        self.opened = (time.monotonic() if began is None else began) - used
+        self.latest = self.opened + (math.inf if budget is None else budget)
+        self.progress = Progress(
+            config.steps, budget, most=not open_end, done=self.done, position=position
+        )
+
+    def train(
+        self, next_batch: Callable[[int], Batch], display: Display, interrupt: Interrupt
+    ) -> None:
+        """Do all steps that are left."""
+        config = self.config
+        # Not asked of the time: where it was up with the checkpoint, a step and what is
+        # written at the end are still to come.
+        at_end = self.done >= config.steps and not self.open_end
+        self.over = self.over or at_end or self._impatient()
+        while not self.over:
+            at = self.progress.begin(self._now())
+            learning_rate = self._step(next_batch, at)
+            self.progress.end(self._now())
+            self.over = self.progress.over or end_is_asked(self.done, self.world.any)
+            if self.done % config.log_every == 0 or self.over:
+                self._log(display, learning_rate)
+            else:
+                display.update(self.done)
+            if self._evaluation_is_due():
+                self._evaluate(display)
+                if not self.over and self._impatient():
+                    self._stop_early(display, learning_rate)
+            # After the evaluation: what is resumed from here has its scores in the log.
+            stop = self.world.any(interrupt.requested)
+            improved = self.best is not None and self.best.step == self.done
+            every = config.checkpoint_every
+            if improved or (every and (self.done % every == 0 or stop)):
+                self._save()
+            if stop:
+                if every:
+                    again = option("resume", True)
+                    display.note(f"stopped after step {self.done}; go on with {again}")
+                raise KeyboardInterrupt
+        timed = config.budget_seconds is not None
+        if timed and self.progress.over and self.done != config.steps:
+            display.note(time_line(self.done, config.steps))
+
+    def _step(self, next_batch: Callable[[int], Batch], at: float) -> float:
+        """Update the weights once, `at` being how far the schedule is; return the rate."""
+        config, began = self.config, time.perf_counter()
+        whole = next_batch(self.done)
+        check_batch(whole, self.stepper.config)
+        for terms in self.stepper.accumulate(whole, [config.seed, self.done]):
+            self.meter.add(terms)
+            self.weights = {name: term.weight for name, term in terms.items()}
+        learning_rate = config.learning_rate * self.rate(at, config.steps, config.warmup_steps)
+        if self.swing is not None:
+            beta1 = config.adam_beta1 + self.swing(at, config.steps, config.warmup_steps)
+            self.optimizer.set_beta1(min(max(beta1, 0.0), 0.999))
+        norm = self.optimizer.clipped_step(learning_rate, config.max_grad_norm)
+        self.norms.add(norm, self.done + 1)
+        self.optimizer.zero_grad(set_to_none=True)
+        if self._due(self.done + 1):
+            wait_for(self.world.device)
+        spent = time.perf_counter() - began
+        self.meter.tokens += whole.num_tokens
+        self.meter.seconds += spent
+        self.gauge.add(whole, spent)
+        self.tokens += whole.num_tokens
+        self.elapsed += spent
+        self.done += 1
+        return learning_rate
+
+    def _now(self) -> float:
+        """Return the seconds of the run until now, the same in all processes."""
+        if self.config.budget_seconds is None:
+            return 0.0
+        return self.world.from_main(time.monotonic() - self.opened)
+
+    def _due(self, after: int) -> bool:
+        """Tell whether something is written after so many steps."""
+        config = self.config
+        every = (config.log_every, config.checkpoint_every, self.evaluation.every, config.steps)
+        return any(number and after % number == 0 for number in every)
+
+    def _impatient(self) -> bool:
+        """Tell whether so many evaluations were not better than the best that the run ends."""
+        patience, every = self.config.patience, self.evaluation.every
+        if patience is None or self.best is None or not every:
+            return False
+        return self.done - self.best.step >= patience * every
+
+    def _evaluation_is_due(self) -> bool:
+        evaluate, every, _ = self.evaluation
+        if evaluate is None:
+            return False
+        return self.over or bool(every and self.progress.passed(every))
+
+    def _evaluate(self, display: Display) -> None:
+        """Evaluate the model, and remember whether it is the best so far."""
+        evaluate, _, choose = self.evaluation
+        assert evaluate is not None
+        self.stepper.collect()
+        before = self._now()
+        scores = self.world.alone(lambda: evaluate(display, self.done))
+        self.progress.reserve(self._now() - before)
+        if scores:
+            if choose is not None:
+                self.best = choose.better(self.best, self.done, scores)
+            self.scores.append({"step": self.done, **scores})
+            self.tracker.log({"step": self.done} | {f"eval_{k}": v for k, v in scores.items()})
+        self.model.train()
+
+    def _stop_early(self, display: Display, learning_rate: float) -> None:
+        best = self.best
+        assert best is not None
+        self.over = True
+        if self.done % self.config.log_every:
+            self._log(display, learning_rate)
+        display.note(
+            f"stopped early after step {self.done}: {best.metric} was best after step "
+            f"{best.step}, {best.value:.4f}"
+        )
+
+    def _log(self, display: Display, learning_rate: float) -> None:
+        """Write what the steps since the last line came to."""
+        world, expected = self.world, self.progress.expected
+        meter = Meter.joined(world.gather(self.meter.state()), world.device)
+        entry = {
+            "step": self.done,
+            **meter.means(self.weights),
+            **self.gauge.facts(max(0, expected - self.done)),
+            **self.facts,
+            "learning_rate": learning_rate,
+            "grad_norm": self.norms.look(self.done),
+            "tokens": self.tokens,
+            "elapsed": self.elapsed,
+        }
+        self.meter = Meter()
+        self.tracker.log(entry)
+        # Processes that compute together, and workers, are no others.
+        if world.size == 1 and not self.config.workers:
+            display.other_programs(self.others.line())
+        display.update(self.done, facts_of(entry), expected)
+
+    def _save(self) -> None:
+        """Write a checkpoint."""
+        world = self.world
+        self.norms.look(self.done)
+        self.tracker.sync()
+        meters = world.gather(self.meter.state())
+        state = {
+            "step": self.done,
+            "tokens": self.tokens,
+            "elapsed": self.elapsed,
+            "used": time.monotonic() - self.opened,
+            "position": self.progress.position,
+            "over": self.over,
+            "meter": Meter.joined(meters, world.device).state(),
+            **({"meters": meters} if world.size > 1 else {}),
+            "best": None if self.best is None else self.best.to_dict(),
+        }
+        keep = self.config.keep_checkpoints
+        save_checkpoint(self.run.checkpoints, self.model, self.optimizer, state, keep, world)

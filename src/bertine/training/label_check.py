@@ -1,0 +1,690 @@
+"""``check_labels``: which labels of a file are probably wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.core.console import Shown, aligned, counted, say, visible, warn
+from bertine.core.cpu import launched
+from bertine.core.errors import BertineError
+from bertine.core.files import (
+    atomic_file,
+    lock_folder,
+    os_errors,
+    read_json_object,
+    write_json,
+    write_text,
+)
+from bertine.core.foreign_files import open_array
+from bertine.core.model_folders import locate
+from bertine.core.names import __version__, option
+from bertine.core.rng import generator
+from bertine.core.scores import ranking
+from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
+from bertine.data.in_memory import GivenTable, Source, TableLike, as_data
+from bertine.data.lines import TableLayout
+from bertine.data.writer import open_writer
+from bertine.hub.modeldir import load_model
+from bertine.inference.predictor import Predictor
+from bertine.inference.rows import unused
+from bertine.inference.training_rows import rows_known_by
+from bertine.options.experiments import LabelCheckOptions
+from bertine.options.verbs import takes_options
+from bertine.reports import html
+from bertine.reports.html import Fact, Heat, Note, PageTable, Section
+from bertine.reports.run_sections import sentence
+from bertine.tasks.answer import short
+from bertine.tasks.unknown_text import UnknownText
+from bertine.training.run import refuse_changes
+from bertine.training.search.runs import run_here, run_processes
+
+# Confident learning: which labels are probably wrong, from what models say that have not seen
+# them (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
+#
+# Shape legend: N examples, K labels.
+
+#: Of a probability whose logarithm is taken.
+_LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """What N labels look like beside the probabilities of models that have not seen them.
+
+    Attributes:
+        given: int64 [N], the labels.
+        counts: int64 [K, K], the confident joint: examples with a label (a row) for which a model
+            is as sure of some label (a column) as it is on average of examples that have it.
+        suggested: int64 [N], that label of each example where it is more probable than its own,
+            else its own.
+        log_odds: fp64 [N], the logarithm of the probability of the label divided by that of the
+            suggested one, or of the most probable other one where no other is suggested: the lower,
+            the more probably the label is wrong.
+        share: the estimated share of wrong labels.
+    """
+
+    given: np.ndarray
+    counts: np.ndarray
+    suggested: np.ndarray
+    log_odds: np.ndarray
+    share: float
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """bool [N], whether another label is suggested."""
+        return np.asarray(self.suggested != self.given)
+
+    @property
+    def suspects(self) -> np.ndarray:
+        """int64, the numbers of the examples for which another label is suggested, the surest
+        first, of equals the first of the file."""
+        order = ranking(-self.log_odds)
+        return order[self.wrong[order]]
+
+
+def find_noise(probabilities: np.ndarray, labels: np.ndarray) -> LabelNoise:
+    """Find labels that are probably wrong.
+
+    Args:
+        probabilities: fp64 [N, K], by models that were trained without the example.
+        labels: int64 [N]; each of the K occurs.
+    """
+    numbers = np.arange(len(labels))
+    kinds = probabilities.shape[1]
+    own = probabilities[numbers, labels]
+    # How sure a model is on average of a label where it is given (equation 2 of the paper).
+    thresholds = np.array([own[labels == kind].mean() for kind in range(kinds)])
+    sure = np.where(probabilities >= thresholds, probabilities, -1.0)
+    confident = sure.max(1) >= 0
+    best = sure.argmax(1)
+    counts = np.zeros((kinds, kinds), dtype=np.int64)
+    np.add.at(counts, (labels[confident], best[confident]), 1)
+    # A rare label has a low threshold: it is suggested only where it is the more probable one too.
+    suggested = np.where(confident & (probabilities[numbers, best] > own), best, labels)
+    others = probabilities.copy()
+    others[numbers, labels] = 0.0
+    other = np.where(suggested != labels, probabilities[numbers, suggested], others.max(1))
+    # The ratio, not the difference: where a model is never sure, the probabilities of a wrong label
+    # and of the right one are both low and lie close to each other.
+    log_odds = np.log(np.maximum(own, _LEAST)) - np.log(np.maximum(other, _LEAST))
+    return LabelNoise(labels, counts, suggested, log_odds, _share(counts, labels))
+
+
+def _share(counts: np.ndarray, labels: np.ndarray) -> float:
+    """Estimate the share of wrong labels: off the diagonal of the joint, whose rows are scaled to
+    how often each label is given."""
+    rows = counts.sum(1)
+    given = np.bincount(labels, minlength=len(counts))
+    wrong = np.where(rows > 0, 1 - np.diag(counts) / np.maximum(rows, 1), 0.0)
+    return float((wrong * given).sum() / len(labels))
+
+
+# The result of looking for wrong labels: a list, and a file to correct.
+
+#: In the folder of a check: what was found, the same as a page, and all examples to be corrected.
+CHECK, PAGE, CHECKED = "check-labels.json", "check-labels.html", "checked.csv"
+#: Where models agree with fewer labels than that, or with no more than that beyond those that are
+#: the most frequent one, they do not know the task well enough.
+_WEAK, _BEYOND = 0.8, 0.02
+#: Characters of a text in the JSON, and labels of a matrix there.
+_TEXT, _LABELS = 400, 200
+#: In the terminal.
+_SHOWN, _CONFUSIONS = 10, 5
+
+
+@dataclass(frozen=True)
+class SuspectLabel:
+    """An example whose label is probably wrong.
+
+    Attributes:
+        line: in its file.
+        texts: one, or the two of a pair.
+        label: that it has.
+        suggested: that is more probable.
+        probability, suggested_probability: of the two, by a model that has not seen it.
+    """
+
+    line: int
+    texts: tuple[str, ...]
+    label: str
+    suggested: str
+    probability: float
+    suggested_probability: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "line": self.line,
+            "texts": [short(text, _TEXT) for text in self.texts],
+            "label": self.label,
+            "suggested_label": self.suggested,
+            "probability": round(self.probability, 6),
+            "suggested_probability": round(self.suggested_probability, 6),
+        }
+
+
+@dataclass(repr=False)
+class LabelCheck(Shown):
+    """A check of labels.
+
+    Attributes:
+        examples: that were checked.
+        labels: of them, sorted.
+        noise: what the probabilities say of the labels.
+        probabilities: fp64 [N, K], by models that have not seen the example.
+        out: the folder.
+        every: all examples, those among them that could not be checked.
+        notes: what else to know.
+        suspects: the examples whose label is probably wrong, the surest first.
+    """
+
+    examples: Examples[Example]
+    labels: list[str]
+    noise: LabelNoise
+    probabilities: np.ndarray
+    out: Path
+    every: Examples[Example]
+    notes: list[str] = field(default_factory=list)
+    suspects: list[SuspectLabel] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.suspects = [self._suspect(number) for number in self.noise.suspects.tolist()]
+
+    def _suspect(self, number: int) -> SuspectLabel:
+        item, other = self.examples.items[number], int(self.noise.suggested[number])
+        own = int(self.noise.given[number])
+        chances = self.probabilities[number]
+        return SuspectLabel(
+            item.line,
+            tuple(item.texts),
+            self.labels[own],
+            self.labels[other],
+            float(chances[own]),
+            float(chances[other]),
+        )
+
+    @property
+    def confusions(self) -> list[tuple[str, str, int]]:
+        """Labels and those that are suggested in their place, with the number of examples, the most
+        frequent first."""
+        counts: dict[tuple[str, str], int] = {}
+        for suspect in self.suspects:
+            pair = (suspect.label, suspect.suggested)
+            counts[pair] = counts.get(pair, 0) + 1
+        return sorted(((a, b, n) for (a, b), n in counts.items()), key=lambda each: -each[2])
+
+    @property
+    def weak(self) -> bool:
+        """Whether the models do not know the task well: they agree with fewer than 80% of the
+        labels, or hardly with more than have the most frequent one."""
+        frequent = float(np.bincount(self.noise.given).max() / len(self.noise.given))
+        return self.accuracy < max(_WEAK, frequent + _BEYOND)
+
+    @property
+    def accuracy(self) -> float:
+        """How often the most probable label is the given one."""
+        return float((self.probabilities.argmax(1) == self.noise.given).mean())
+
+    def lines(self) -> list[str]:
+        """Return what the command prints."""
+        total = len(self.examples)
+        lines = [
+            f"{len(self.suspects):,} of {counted(total, 'label')} look wrong "
+            f"({len(self.suspects) / total:.1%}); estimated share of wrong ones "
+            f"{self.noise.share:.1%}",
+            f"models trained without an example give its label to {self.accuracy:.1%} of them",
+            *self.notes,
+        ]
+        if self.weak:
+            lines.append(
+                "they do not know the task well, so most of these labels may be right: read the "
+                "list from the top, and do not trust the share"
+            )
+        rows = [
+            [
+                f"line {each.line}",
+                visible(each.label),
+                visible(each.suggested),
+                f"{each.suggested_probability:.0%}",
+                short(" / ".join(each.texts)),
+            ]
+            for each in self.suspects[:_SHOWN]
+        ]
+        if rows:
+            lines += aligned(
+                [["", "label", "suggested", "its probability", "text"], *rows], left=(0, 1, 2, 4)
+            )
+        lines += [
+            f"given {label!r}, suggested {other!r}: {counted(number, 'time')}"
+            for label, other, number in self.confusions[:_CONFUSIONS]
+        ]
+        return [
+            *lines,
+            f"correct {self._label!r} in {self.out / CHECKED}, and train on that file; page: "
+            f"{self.out / PAGE}",
+        ]
+
+    @property
+    def _label(self) -> str:
+        return self.examples.label_column or "label"
+
+    def write(self) -> None:
+        """Write all examples, with what is suggested, as a file to correct and train on."""
+        texts = list(self.examples.text_columns)
+        own = [*texts, self._label]
+        suggested, chance, line = (
+            unused(name, own, "check_") for name in ("suggested_label", "label_probability", "line")
+        )
+        numbers = {id(item): number for number, item in enumerate(self.examples.items)}
+        layout = TableLayout("csv", ",", True)
+        with open_writer(self.out / CHECKED, layout, [*own, suggested, chance, line]) as writer:
+            for item in self.every.items:
+                number = numbers.get(id(item))
+                row: dict[str, Any] = dict(zip(own, [*item.texts, item.label], strict=True))
+                row |= {suggested: None, chance: None, line: item.line}
+                if number is not None:
+                    given = int(self.noise.given[number])
+                    row[chance] = round(float(self.probabilities[number, given]), 4)
+                    if self.noise.wrong[number]:
+                        row[suggested] = self.labels[int(self.noise.suggested[number])]
+                writer.write(row)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "source": self.every.source,
+            "num_not_checked": len(self.every) - len(self.examples),
+            "num_examples": len(self.examples),
+            "labels": list(self.labels),
+            "accuracy": self.accuracy,
+            "estimated_share": self.noise.share,
+            "notes": self.notes,
+            **(
+                {"confident_joint": self.noise.counts.tolist()}
+                if len(self.labels) <= _LABELS
+                else {}
+            ),
+            "suspects": [suspect.to_dict() for suspect in self.suspects],
+        }
+
+
+# Make the page of a check of labels: the list, and which labels are taken for which.
+
+#: Rows of the list, characters of a text, labels of a matrix.
+_ROWS, _PAGE_TEXT, _PAGE_LABELS = 500, 200, 30
+
+
+def check_page(result: LabelCheck) -> html.Page:
+    """Make the page of a check."""
+    total, found = len(result.examples), len(result.suspects)
+    headline = [
+        Fact("labels that look wrong", f"{found:,}", f"of {total:,}"),
+        Fact("estimated share of wrong labels", f"{result.noise.share:.1%}"),
+        Fact("labels that models agree with", f"{result.accuracy:.1%}", "without having seen them"),
+    ]
+    rows = [
+        [
+            f"{each.line:,}",
+            each.label,
+            each.suggested,
+            f"{each.probability:.0%}",
+            f"{each.suggested_probability:.0%}",
+            " / ".join(short(text, _PAGE_TEXT) for text in each.texts),
+        ]
+        for each in result.suspects[:_ROWS]
+    ]
+    columns = ["line", "label", "suggested", "probability", "of the suggestion", "text"]
+    blocks: list[html.Block] = [Note("No label looks wrong.", "good")]
+    if rows:
+        more = f" The first {_ROWS} of {found:,}." if found > _ROWS else ""
+        blocks = [
+            PageTable(
+                columns,
+                rows,
+                numeric=(0, 3, 4),
+                caption=f"The surest first; the probabilities of both labels.{more}",
+            )
+        ]
+    if result.weak:
+        text = (
+            "The models do not know the task well, so most of these labels may be right: read the "
+            "list from the top, and do not trust the share."
+        )
+        blocks.insert(0, Note(text, "warning"))
+    blocks[:0] = [Note(sentence(note), "warning") for note in result.notes]
+    sections = [
+        Section(
+            "Labels to look at",
+            blocks,
+            lead=f"Not every one of them is wrong. {CHECKED} has all examples with what is "
+            "suggested: correct the column of the label there, and train on that file.",
+        )
+    ]
+    if len(result.labels) <= _PAGE_LABELS:
+        caption = (
+            "A row for each label as it is given, a column for what models are sure of that have "
+            "not seen the example."
+        )
+        counts = result.noise.counts.tolist()
+        matrix = Heat(result.labels, counts, caption=caption)
+        sections.append(Section("Which label is taken for which", [matrix]))
+    return html.Page(
+        title="Labels that look wrong",
+        lead=f"{result.every.source}. By confident learning (Northcutt et al. 2021).",
+        headline=headline,
+        sections=sections,
+        footer=f"Made by bertine {__version__} with 'bertine check-labels'.",
+    )
+
+
+#: Of :class:`LabelCheckOptions` those that fine-tuning is given.
+_OF_FINETUNE = (
+    *("epochs", "batch_size", "paper", "max_length", "learning_rate", "frozen"),
+    *("device", "precision", "seed"),
+)
+#: Those that may change when a check is resumed.
+_FREE = ("processes", "resume")
+
+
+@takes_options()
+def check_labels(
+    data: Path | str | TableLike,
+    *,
+    model: Path | str,
+    out: Path | str,
+    options: LabelCheckOptions,
+) -> LabelCheck:
+    """Find labels of texts, or of pairs of texts, that are probably wrong: fine-tune a model on all
+    parts of the examples but one, ask it for that one, and compare its probabilities with the
+    labels, by confident learning (Northcutt et al. 2021, arXiv 1911.00068).
+
+    Args:
+        data: a labelled file, or a table in memory; of a folder the training file.
+        model: the model directory to start from.
+        out: the folder of the check. ``out/checked.csv`` has all examples, with
+            ``suggested_label`` where another one is more probable: correct the labels there, and
+            train on that file; one that is there already stays as it is. ``out/check-labels.json``
+            has what was found, and ``out/check-labels.html`` the same as a page.
+        options: what the other arguments say.
+
+    Returns:
+        What was found, the most probably wrong first.
+
+    Raises:
+        BertineError: what reading the data raises; fewer than two labels that occur twice; a model
+            that cannot be trained; `out` holds something else, a check that is not to be resumed,
+            or one with other settings.
+    """
+    if launched():
+        raise BertineError("check-labels starts its own processes; start it without torchrun")
+    source = _training_part(data)
+    names = ("text_columns", "label_column", "format", "quotes", "strict")
+    examples = read_examples(source, **{name: getattr(options, name) for name in names})
+    for note in examples.notes:
+        say(note)
+    loaded = load_model(model, heads={})
+    unknown = UnknownText(loaded.tokenizer)
+    unknown.read([item.texts for item in examples.items])
+    if line := unknown.note():
+        warn(f"{examples.source}: {line}")
+    check = _Check(examples, Path(out).absolute(), options)
+    if seen := count_known(check.examples.items, rows_known_by(model)):
+        check.notes.append(
+            f"note: the model was trained on {seen:,} of these {len(check.examples):,} examples, "
+            "labels and all, so it gives wrong labels back as they are: few look wrong, and the "
+            "share is too low; start from a model that has not seen them"
+        )
+        warn(check.notes[-1].removeprefix("note: "))
+    settings = {
+        "examples_fingerprint": examples.fingerprint(),
+        "weights_fingerprint": loaded.model.fingerprint(),
+        **{name: value for name, value in options.changed().items() if name not in _FREE},
+    }
+    with check.opened(settings):
+        check.train(model)
+        return check.finish(settings)
+
+
+def _training_part(data: Path | str | TableLike) -> Source:
+    """Return the file or table of the training examples."""
+    source = as_data(data)
+    if isinstance(source, GivenTable):
+        return source
+    part = find_splits(source).train
+    if part is None:
+        raise BertineError(f"{data}: has no training examples to check")
+    return part
+
+
+def _judged(examples: Examples[Example]) -> Examples[Example]:
+    """Leave out labels that occur once: a model that has not seen one cannot know it.
+
+    Raises:
+        BertineError: fewer than two labels are left.
+    """
+    counts = Counter(item.label for item in examples.items)
+    rare = sorted(str(label) for label, count in counts.items() if count < 2)
+    if rare:
+        occurring = counted(len(rare), "label", "that occurs once is", "that occur once are")
+        warn(
+            f"{examples.source}: {occurring} not checked: {', '.join(rare[:10])}"
+            f"{', …' if len(rare) > 10 else ''}"
+        )
+    items = [item for item in examples.items if counts[item.label] > 1]
+    if len({item.label for item in items}) < 2:
+        raise BertineError(
+            f"{examples.source}: needs at least two labels that each occur at least twice"
+        )
+    return dataclasses.replace(examples, items=items)
+
+
+class _Check:
+    """A check under way.
+
+    Attributes:
+        every: example that was read.
+        examples: that are checked.
+        labels: of them, sorted.
+        folds: int64 [N], the part that each example is in.
+        notes: what else to know.
+    """
+
+    def __init__(self, every: Examples[Example], out: Path, options: LabelCheckOptions) -> None:
+        self.every, self.examples = every, _judged(every)
+        self.notes: list[str] = []
+        self.out, self._options = out, options
+        if options.folds > len(self.examples):
+            raise BertineError(
+                f"{option('folds')} is {options.folds}, but there are only "
+                f"{counted(len(self.examples), 'example')}"
+            )
+        self.labels = sorted({str(item.label) for item in self.examples.items})
+        self.folds = _folds([str(item.label) for item in self.examples.items], options)
+        self._columns = ("text", "second_text")[: len(every.text_columns)]
+
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Begin a check in its folder, or find how far it was; keep other processes out. One that
+        could not even judge a part leaves nothing."""
+        file = self.out / CHECK
+        if self.out.exists() and not self.out.is_dir():
+            raise BertineError(f"{self.out}: is a file; choose another folder for the check")
+        new = not self.out.exists()
+        with os_errors(self.out, "writing it"):
+            self.out.mkdir(parents=True, exist_ok=True)
+        with lock_folder(self.out, "another process is at this check; wait for it"):
+            if file.exists():
+                self._go_on(file, settings)
+            elif any(not entry.name.startswith(f".{CHECK}.tmp-") for entry in self.out.iterdir()):
+                raise BertineError(
+                    f"{self.out}: is not empty and holds no check; choose another folder"
+                )
+            else:
+                write_json(file, {"settings": settings})
+            try:
+                yield
+            except BertineError:
+                if not any(self._answers(fold).exists() for fold in range(self._options.folds)):
+                    file.unlink(missing_ok=True)
+                    for name in ("parts", "logs"):
+                        shutil.rmtree(self.out / name, ignore_errors=True)
+                    if new:
+                        self.out.rmdir()
+                raise
+
+    def _go_on(self, file: Path, settings: dict[str, Any]) -> None:
+        if not self._options.resume:
+            raise BertineError(
+                f"{self.out}: holds a check already; add {option('resume', True)} to go on with "
+                "it, or choose another folder"
+            )
+        known = read_json_object(file, lenient=True).get("settings")
+        if not isinstance(known, dict):
+            raise BertineError(f"{file}: is damaged; choose another folder for the check")
+        refuse_changes(file, "check was begun", known, json.loads(json.dumps(settings)))
+
+    def train(self, model: Path | str) -> None:
+        """Train a model without each part that is not judged yet, and judge it."""
+        waiting = [fold for fold in range(self._options.folds) if not self._answers(fold).exists()]
+        done = self._options.folds - len(waiting)
+        say(
+            f"{counted(len(self.examples), 'example')} with {counted(len(self.labels), 'label')}, "
+            f"in {self._options.folds} parts" + (f", {done} judged before" if done else "")
+        )
+        jobs = [self._job(fold, model) for fold in waiting]
+        if not jobs:
+            return
+
+        def on_end(number: int, message: dict[str, Any]) -> None:
+            part = f"part {waiting[number] + 1} of {self._options.folds}"
+            if "done" not in message:
+                reason = message.get("error")
+                if reason is None:
+                    reason = f"{message['lost']} (more in {jobs[number]['log']})"
+                raise BertineError(f"{part}: {reason}")
+            if message["done"].get("collapsed"):
+                warn(f"{part}: its model gives the same label to every text, so it says nothing")
+            self._judge(waiting[number])
+            say(f"{part}: judged")
+
+        do = run_here
+        if self._options.processes > 1 and len(jobs) > 1:
+            device, count = self._options.device, self._options.processes
+            do = partial(run_processes, processes=count, device=device)
+        do(jobs, on_end)
+
+    def finish(self, settings: dict[str, Any]) -> LabelCheck:
+        """Compare the probabilities with the labels, and write what was found."""
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        given = np.array([numbers[str(item.label)] for item in self.examples.items])
+        probabilities = np.zeros((len(given), len(self.labels)))
+        for fold in range(self._options.folds):
+            probabilities[self.folds == fold] = open_array(self._answers(fold))
+            # What a killed process left.
+            shutil.rmtree(self._folder(fold), ignore_errors=True)
+        noise = find_noise(probabilities, given)
+        result = LabelCheck(
+            self.examples,
+            self.labels,
+            noise,
+            probabilities,
+            self.out,
+            every=self.every,
+            notes=self.notes,
+        )
+        if (self.out / CHECKED).exists():
+            say(f"{self.out / CHECKED}: is there already, and stays as it is")
+        else:
+            result.write()
+        write_json(self.out / CHECK, {"settings": settings, **result.to_dict()})
+        check_page(result).write(self.out / PAGE)
+        return result
+
+    def _folder(self, fold: int) -> Path:
+        return self.out / "parts" / f"part-{fold + 1}"
+
+    def _run(self, fold: int) -> Path:
+        return self._folder(fold) / f"part-{fold + 1}"
+
+    def _answers(self, fold: int) -> Path:
+        return self.out / "parts" / f"part-{fold + 1}.npy"
+
+    def _job(self, fold: int, model: Path | str) -> dict[str, Any]:
+        """Write the examples of a run and return it as
+        :func:`~bertine.training.search.runs.run_one` takes it."""
+        data = self._folder(fold) / "data"
+        for name, inside in (("train", self.folds != fold), ("dev", self.folds == fold)):
+            rows = [
+                {**dict(zip(self._columns, item.texts, strict=True)), "label": str(item.label)}
+                for item, chosen in zip(self.examples.items, inside.tolist(), strict=True)
+                if chosen
+            ]
+            data.mkdir(parents=True, exist_ok=True)
+            lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+            write_text(data / f"{name}.jsonl", "".join(f"{line}\n" for line in lines))
+        known = self._options.changed()
+        arguments = {name: known[name] for name in _OF_FINETUNE if name in known}
+        path = locate(model)
+        return {
+            "arguments": {
+                "task": "text",
+                "model": os.path.abspath(path) if Path(path).exists() else str(model),
+                "data": str(data),
+                "out": str(self._run(fold)),
+                "text_columns": list(self._columns),
+                "label_column": "label",
+                "save_best": False,
+                "calibrate": False,
+                **arguments,
+            },
+            "split_seed": 0,
+            "log": str(self.out / "logs" / f"part-{fold + 1}.log"),
+        }
+
+    def _judge(self, fold: int) -> None:
+        """Ask the model that was trained without a part, and keep its probabilities alone."""
+        # In the precision of training: a faster one would be chosen for each part anew.
+        predictor = Predictor.for_scores(
+            self._run(fold) / "model", self._options.device, self._options.precision
+        )
+        items = [
+            item for item, part in zip(self.examples.items, self.folds, strict=True) if part == fold
+        ]
+        answers, _ = predictor.run(dataclasses.replace(self.examples, items=items))
+        order = [predictor.task.labels.index(label) for label in self.labels]
+        table = np.array([answer.numbers for answer in answers])[:, order]
+        _write_array(self._answers(fold), table)
+        shutil.rmtree(self._folder(fold), ignore_errors=True)
+
+
+def _folds(labels: Sequence[str], options: LabelCheckOptions) -> np.ndarray:
+    """Deal the examples out to the parts, those of each label evenly."""
+    folds = np.empty(len(labels), dtype=np.int64)
+    draw = generator(options.seed, "parts of a label check")
+    begin = 0
+    numbers: dict[str, list[int]] = {}
+    for number, label in enumerate(labels):
+        numbers.setdefault(label, []).append(number)
+    for label in sorted(numbers):
+        own = numbers[label]
+        order = draw.permutation(np.array(own))
+        folds[order] = (begin + np.arange(len(own))) % options.folds
+        begin += len(own)
+    return folds
+
+
+def _write_array(path: Path, array: np.ndarray) -> None:
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, array, allow_pickle=False)

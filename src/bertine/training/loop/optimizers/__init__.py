@@ -1,1 +1,0 @@
-"""Optimizers beside AdamW, and the choice among them by name."""

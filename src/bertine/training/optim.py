@@ -1,0 +1,318 @@
+"""AdamW as BERT is trained with it, on PyTorch's fused kernel, and what it shares with the other
+optimizers (:mod:`bertine.training.optimizers`)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertine.core.errors import BertineError
+from bertine.models import torch_private
+from bertine.training.distributed import norm
+
+# Learning-rate schedules, as pure functions of the step.
+#
+# The factor at step s is that of the middle of the interval [s, s + 1], so that no step is wasted
+# on a rate of zero.
+
+#: (step, steps, warmup_steps) → a factor, or what is added.
+Curve = Callable[[float, int, int], float]
+
+#: A cycle begins at this part of the highest rate and ends at that one (PyTorch's ``OneCycleLR``).
+_CYCLE_START, _CYCLE_END = 1 / 25, 1 / 25e4
+#: How far the momentum swings about its value in a cycle: 0.95, 0.85, 0.95 about 0.9 (Smith 2018).
+_SWING = 0.05
+
+
+def warmup(steps: int, warmup_steps: int | None, ratio: float) -> int:
+    """Return how many of `steps` have a rising rate: `warmup_steps`, where that is given, else the
+    share `ratio`.
+
+    Raises:
+        BertineError: the share is not from 0 to 1.
+    """
+    if not 0.0 <= ratio <= 1.0:
+        raise BertineError(f"warmup_ratio is {ratio:g}, but must be from 0 to 1")
+    return round(ratio * steps) if warmup_steps is None else warmup_steps
+
+
+def linear(step: float, steps: int, warmup_steps: int) -> float:
+    """Linear warm-up to 1 over `warmup_steps`, then linear decay to 0 at `steps`.
+
+    As in google-research/bert, ``optimization.py``, but counted so that the first step has a
+    rate above zero and the last one too: the factor at step s is that of the middle of the
+    interval [s, s + 1]. And the decay begins where the warm-up ends; there it is counted from the
+    first step, so that the rate drops by ``warmup_steps / steps`` after the warm-up (1% in the
+    paper's schedule).
+    """
+    at = step + 0.5
+    if at < warmup_steps:
+        return at / warmup_steps
+    return max(0.0, (steps - at) / max(1, steps - warmup_steps))
+
+
+def constant(step: float, steps: int, warmup_steps: int) -> float:
+    """Linear warm-up to 1 over `warmup_steps`, then 1."""
+    return min(1.0, (step + 0.5) / warmup_steps) if warmup_steps else 1.0
+
+
+def cosine(step: float, steps: int, warmup_steps: int) -> float:
+    """Linear warm-up to 1 over `warmup_steps`, then half a cosine down to 0 at `steps`
+    (Loshchilov and Hutter 2017, without restarts)."""
+    at = step + 0.5
+    if at < warmup_steps:
+        return at / warmup_steps
+    return _eased(1.0, 0.0, (at - warmup_steps) / max(1, steps - warmup_steps))
+
+
+def one_cycle(step: float, steps: int, warmup_steps: int) -> float:
+    """Rise from a 25th up to 1 over `warmup_steps`, then down to almost nothing at `steps`, both by
+    half a cosine (Smith 2018, "A disciplined approach to neural network hyper-parameters"; the
+    curve is that of PyTorch's ``OneCycleLR``). The momentum goes the other way:
+    :func:`momentum`."""
+    at = step + 0.5
+    if at < warmup_steps:
+        return _eased(_CYCLE_START, 1.0, at / warmup_steps)
+    return _eased(1.0, _CYCLE_END, (at - warmup_steps) / max(1, steps - warmup_steps))
+
+
+def _one_cycle_momentum(step: float, steps: int, warmup_steps: int) -> float:
+    at = step + 0.5
+    if at < warmup_steps:
+        return _eased(_SWING, -_SWING, at / warmup_steps)
+    return _eased(-_SWING, _SWING, (at - warmup_steps) / max(1, steps - warmup_steps))
+
+
+def _eased(start: float, end: float, share: float) -> float:
+    """Between `start` and `end` along half a cosine; `share` beyond 1 stays at the end."""
+    return end + (start - end) * (1.0 + math.cos(math.pi * min(1.0, share))) / 2.0
+
+
+#: Name → factor on the peak rate, from (step, steps, warmup_steps).
+SCHEDULES: dict[str, Curve] = {
+    "linear": linear,
+    "constant": constant,
+    "cosine": cosine,
+    "one-cycle": one_cycle,
+}
+
+#: The share of the steps that a schedule rises for where nobody says.
+WARMUP_RATIO = {"linear": 0.1, "constant": 0.1, "cosine": 0.1, "one-cycle": 0.3}
+
+
+def schedule(name: str) -> Curve:
+    """Return the schedule called `name`.
+
+    Raises:
+        BertineError: no such schedule.
+    """
+    if name not in SCHEDULES:
+        raise BertineError(f"schedule {name!r} is not known; choose {', '.join(SCHEDULES)}")
+    return SCHEDULES[name]
+
+
+def momentum(name: str) -> Curve | None:
+    """Return what the schedule called `name` adds to Adam's first beta; None where that stays."""
+    return _one_cycle_momentum if name == "one-cycle" else None
+
+
+#: A step count so high that both of Adam's bias corrections are 1 for every beta below 1.
+_UNCORRECTED = 1e30
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, layer_decay: float = 1.0
+) -> list[dict[str, object]]:
+    """Two groups: matrices and embeddings with decay; biases and layer norms (every parameter of
+    one dimension) without (google-research/bert, ``exclude_from_weight_decay``). With a
+    `layer_decay` below 1, two for each depth, which have its share of the rate as ``rate``:
+    heads and pooler 1, the highest layer `layer_decay`, each one below it that many times the
+    one above, the embeddings least (Howard and Ruder 2018; Clark et al. 2020, ELECTRA)."""
+    if layer_decay != 1.0:
+        return _groups_by_depth(model, weight_decay, layer_decay)
+    decayed = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    plain = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    return [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+
+
+def _groups_by_depth(
+    model: nn.Module, weight_decay: float, layer_decay: float
+) -> list[dict[str, object]]:
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    places = [name.split(".") for name, _ in model.named_parameters()]
+    top = 1 + max(int(place[2]) for place in places if place[1] == "layers") + 1
+
+    def depth(name: str) -> int:
+        place = name.split(".")
+        if place[:2] == ["backbone", "layers"]:
+            return int(place[2]) + 1
+        return 0 if place[:2] == ["backbone", "embeddings"] else top
+
+    groups: list[dict[str, object]] = []
+    for at in range(top + 1):
+        for matrices in (True, False):
+            members = [p for name, p in named if depth(name) == at and (p.ndim > 1) == matrices]
+            if members:
+                decay = weight_decay if matrices else 0.0
+                rate = layer_decay ** (top - at)
+                groups.append({"params": members, "weight_decay": decay, "rate": rate})
+    return groups
+
+
+@contextlib.contextmanager
+def row_gradients(model: nn.Module) -> Iterator[None]:
+    """Within it, embeddings give the gradients of the rows that they looked up, as sparse tensors,
+    in place of a dense one that is zero in nearly all rows and as large as the vocabulary.
+
+    For training in one process with a :class:`ClippedOptimizer`, which takes such gradients and
+    computes the same updates. Where the table is also the decoder, its gradient is dense anyway,
+    and the rows are added to it. On a GPU, where a dense gradient is quickly made and the number of
+    rows would have to be waited for, nothing is changed.
+    """
+    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+    before = [(m, m.sparse) for m in embeddings if m.weight.device.type == "cpu"]
+    for module, _ in before:
+        module.sparse = True
+    try:
+        yield
+    finally:
+        for module, sparse in before:
+            module.sparse = sparse
+
+
+def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tensor]:
+    """Return how PyTorch's fused kernel is told to clip without a look at `norm` (fp32 scalar):
+    what it divides the gradients by (None: nothing), and 1.0 where it must leave the weights
+    alone."""
+    scale = (norm / max_grad_norm).clamp(min=1.0).float() if max_grad_norm > 0 else None
+    return scale, (~norm.isfinite()).float()
+
+
+class ClippedOptimizer(torch.optim.Optimizer):
+    """An optimizer as the training loop uses it: its rate is given with every step, gradients are
+    clipped by their global norm in the pass that reads them, and those of embeddings may be sparse.
+
+    What is made of it has the state of every parameter from the start (:func:`adam_state` for
+    one), so that a checkpoint at any step has one form, and a ``step()`` that divides the
+    gradients by ``grad_scale``, where there is one, and does nothing where ``found_inf`` is 1.
+    """
+
+    #: What the gradients are divided by, and whether nothing is to be done.
+    grad_scale: Tensor | None
+    found_inf: Tensor | None
+
+    def set_beta1(self, beta1: float) -> None:
+        """Set the momentum of the next steps."""
+        for group in self.param_groups:
+            group["betas"] = (beta1, group["betas"][1])
+
+    def grad_norm(self) -> Tensor:
+        """Return the Euclidean norm of all gradients together, fp32 scalar."""
+        grads = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.coalesce()
+                    grads.append(parameter.grad.values())
+                elif parameter.grad is not None:
+                    grads.append(parameter.grad)
+        return norm(grads)
+
+    def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float | Tensor:
+        """Update with the gradients scaled so that their norm is at most `max_grad_norm`
+        (0: not clipped). Returns the norm before clipping. Sparse gradients are consumed.
+
+        On a GPU nothing is waited for: the norm is a tensor there, and where it is not finite
+        the weights stay as they are.
+        """
+        norm = self.grad_norm()
+        for group in self.param_groups:
+            group["lr"] = learning_rate * group.get("rate", 1.0)
+        if norm.device.type != "cpu":
+            self.grad_scale, self.found_inf = device_clip(norm, max_grad_norm)
+            self.step()
+            return norm
+        value = float(norm)
+        clipped = max_grad_norm > 0 and value > max_grad_norm
+        self.grad_scale = (norm / max_grad_norm).float() if clipped else None
+        self.found_inf = None
+        with self._densified():
+            self.step()
+        return value
+
+    @functools.cached_property
+    def _dense(self) -> dict[Tensor, Tensor]:
+        """Dense gradients of the parameters with sparse ones, zero between steps."""
+        return {}
+
+    @contextlib.contextmanager
+    def _densified(self) -> Iterator[None]:
+        """Sparse gradients as dense ones, in buffers that are kept: only the rows that were used
+        are cleared, which for a large vocabulary is a thousandth of making a new one."""
+        used = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    rows = parameter.grad.indices()[0]
+                    buffer = self._dense.get(parameter)
+                    if buffer is None:
+                        buffer = self._dense[parameter] = torch.zeros_like(parameter)
+                    parameter.grad = buffer.index_copy_(0, rows, parameter.grad.values())
+                    used.append((parameter, rows))
+        yield
+        for parameter, rows in used:
+            self._dense[parameter].index_fill_(0, rows, 0.0)
+            parameter.grad = None
+
+
+def adam_state(parameter: Tensor, bias_correction: bool) -> dict[str, Tensor]:
+    """Return what Adam keeps of `parameter` before the first step."""
+    start = 0.0 if bias_correction else _UNCORRECTED
+    return {
+        "step": torch.tensor(start, device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
+
+
+class AdamW(ClippedOptimizer, torch.optim.AdamW):
+    """AdamW with decoupled decay, clipping by global norm in the same pass, and a switch for the
+    bias correction.
+
+    The paper's code has no bias correction (google-research/bert,
+    ``AdamWeightDecayOptimizer``); with it, small sets collapse less often (Mosbach et al. 2021,
+    "On the Stability of Fine-tuning BERT"; Zhang et al. 2021). The default is to correct.
+
+    `lr` is set on every step by the training loop.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = True,
+        layer_decay: float = 1.0,
+    ) -> None:
+        torch_private.keep_eager()
+        groups = parameter_groups(model, weight_decay, layer_decay)
+        super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        self.bias_correction = bias_correction
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = adam_state(parameter, bias_correction)
+
+    def step(self, closure: Any = None) -> Any:
+        """Do a step; there is no `closure`."""
+        torch_private.adam_step(self)

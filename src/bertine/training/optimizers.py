@@ -1,0 +1,308 @@
+"""Muon (Jordan 2024, "Muon: An optimizer for hidden layers in neural networks"), with the scale and
+the decay of Liu et al. 2025 ("Muon is scalable for LLM training"), and AdamW beside it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+
+from bertine.core.errors import BertineError
+from bertine.core.names import OptimizerName, option
+from bertine.models.heads import Model
+from bertine.options.training import Updates
+from bertine.training.optim import AdamW, ClippedOptimizer, adam_state, parameter_groups
+
+# Which tensors of ours are several matrices of the published models, joined along rows.
+
+#: Names of modules that are several of one shape, and how many (:mod:`bertine.models.layers`).
+_JOINED = {"qkv": 3, "qk": 2}
+
+
+def parts_of(model: nn.Module) -> dict[Tensor, int]:
+    """Return the joined parameters of `model`, with the number of equal parts of their rows."""
+    return {
+        parameter: _JOINED[module]
+        for name, parameter in model.named_parameters()
+        if (module := name.rpartition(".")[0].rpartition(".")[2]) in _JOINED
+    }
+
+
+# LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning: Training BERT in 76
+# minutes", algorithm 2), as ALBERT was trained with it (google-research/albert,
+# ``lamb_optimizer.py``).
+
+
+class Lamb(ClippedOptimizer):
+    """LAMB: Adam's update and the decay, made as long as the weights are, variable by variable, and
+    then times the rate. So each variable moves by the same share of its size.
+
+    Biases and norms are updated as by Adam, without decay and without that ratio, as in the
+    published program. There, query, key and value are variables of their own; the three parts of
+    our joined tensor have a ratio each. The published program has no bias correction, the paper
+    has; it is a switch. `lr` is set on every step by the training loop.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = True,
+        layer_decay: float = 1.0,
+    ) -> None:
+        groups = parameter_groups(model, weight_decay, layer_decay)
+        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps})
+        self._parts = parts_of(model)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = adam_state(parameter, bias_correction)
+        #: Room for the update of any one parameter, so that it stays in the cache between passes.
+        self._room: Tensor | None = None
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update all parameters that have a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+
+    def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        # The fused kernel at a rate of 1 on zeros leaves the update there, its sign turned.
+        update = self._zeros_like(parameter)
+        adam(
+            [update],
+            [grad],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            fused=True,
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=1.0,
+            weight_decay=0.0,
+            eps=group["eps"],
+            maximize=False,
+        )
+        if parameter.ndim <= 1:
+            parameter.add_(update, alpha=group["lr"])
+            return
+        if group["weight_decay"]:
+            update.add_(parameter, alpha=-group["weight_decay"])
+        count = self._parts.get(parameter, 1)
+        for weights, change in zip(parameter.chunk(count), update.chunk(count), strict=True):
+            length, moved = torch.linalg.vector_norm(weights), torch.linalg.vector_norm(change)
+            ratio = torch.where((length > 0) & (moved > 0), length / moved, 1.0)
+            if self.found_inf is not None:
+                ratio = ratio * (1.0 - self.found_inf)
+            weights.addcmul_(change, ratio, value=group["lr"])
+
+    def _zeros_like(self, parameter: Tensor) -> Tensor:
+        size = parameter.numel()
+        if self._room is None or self._room.numel() < size:
+            largest = max(p.numel() for group in self.param_groups for p in group["params"])
+            self._room = torch.empty(largest, dtype=parameter.dtype, device=parameter.device)
+        return self._room[:size].view(parameter.shape).zero_()
+
+
+#: How long the momentum remembers.
+_MOMENTUM = 0.95
+#: Of the polynomial of the Newton-Schulz iteration, which brings singular values between 0.7 and
+#: 1.2 in five steps, and those above a thousandth of the largest there at all.
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+#: An orthogonal matrix [R, C] has entries of 1 / sqrt(max(R, C)) on average; times this they are as
+#: large as those of AdamW's updates, so that AdamW's rate and decay do (Liu et al., section 2.2).
+_RMS = 0.2
+
+
+class _Matrix(NamedTuple):
+    """A matrix to be updated: a view of the weights, its new direction, its rate and decay."""
+
+    weights: Tensor
+    direction: Tensor
+    learning_rate: float
+    weight_decay: float
+
+
+class Muon(ClippedOptimizer):
+    """Muon for the matrices of the layers: the momentum of the gradient with all its singular
+    values made about 1, so that every direction moves alike; AdamW for embeddings, heads, pooler,
+    biases and norms.
+
+    The parts of joined queries, keys and values are matrices of their own. Matrices of one shape
+    are made orthogonal together. `lr` is set on every step by the training loop.
+
+    Args:
+        dtype: of the products that make matrices orthogonal. bf16 is precise enough, as the
+            singular values need not be exactly 1.
+        betas, eps, bias_correction: of AdamW.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = True,
+        layer_decay: float = 1.0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        matrices = {p for name, p in model.named_parameters() if _is_of_layers(name, p)}
+        groups: list[dict[str, Any]] = []
+        for shared in parameter_groups(model, weight_decay, layer_decay):
+            members: Any = shared["params"]
+            for muon in (True, False):
+                if mine := [p for p in members if (p in matrices) == muon]:
+                    groups.append({**shared, "params": mine, "muon": muon})
+        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps})
+        self._parts, self._dtype = parts_of(model), dtype
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = (
+                    {"momentum": torch.zeros_like(parameter)}
+                    if group["muon"]
+                    else adam_state(parameter, bias_correction)
+                )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update all parameters that have a gradient."""
+        by_shape: dict[tuple[int, ...], list[_Matrix]] = {}
+        for group in self.param_groups:
+            members = [p for p in group["params"] if p.grad is not None]
+            if not group["muon"]:
+                self._adamw(members, group)
+                continue
+            for parameter in members:
+                direction, count = self._direction(parameter), self._parts.get(parameter, 1)
+                parts = zip(parameter.chunk(count), direction.chunk(count), strict=True)
+                for weights, part in parts:
+                    matrix = _Matrix(weights, part, group["lr"], group["weight_decay"])
+                    by_shape.setdefault(tuple(weights.shape), []).append(matrix)
+        for matrices in by_shape.values():
+            self._move(matrices)
+
+    def _direction(self, parameter: Tensor) -> Tensor:
+        """Put the gradient into the momentum, and return their mean as Nesterov has it, in the
+        place of the gradient."""
+        grad, momentum = parameter.grad, self.state[parameter]["momentum"]
+        assert grad is not None
+        if self.grad_scale is not None:
+            grad.div_(self.grad_scale)
+        if self.found_inf is not None:  # nothing enters: what is left is not used
+            grad.copy_(torch.where(self.found_inf > 0, momentum, grad))
+        momentum.lerp_(grad, 1.0 - _MOMENTUM)
+        return grad.lerp_(momentum, _MOMENTUM)
+
+    def _move(self, matrices: list[_Matrix]) -> None:
+        """Update matrices of one shape [R, C]."""
+        rows, columns = matrices[0].weights.shape
+        tall = rows > columns
+        size = (len(matrices), min(rows, columns), max(rows, columns))
+        stack = torch.empty(size, dtype=self._dtype, device=matrices[0].weights.device)
+        for place, matrix in zip(stack, matrices, strict=True):
+            place.copy_(matrix.direction.T if tall else matrix.direction)
+        scale = _RMS * max(rows, columns) ** 0.5
+        for matrix, direction in zip(matrices, orthogonal(stack), strict=True):
+            rate, weights = matrix.learning_rate, matrix.weights
+            if self.found_inf is not None:
+                direction = torch.where(self.found_inf > 0, 0.0, direction)
+                weights.mul_(1.0 - rate * matrix.weight_decay * (1.0 - self.found_inf))
+            else:
+                weights.mul_(1.0 - rate * matrix.weight_decay)
+            weights.add_(direction.T if tall else direction, alpha=-rate * scale)
+
+    def _adamw(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        states = [self.state[parameter] for parameter in parameters]
+        if not parameters:
+            return
+        adamw(
+            parameters,
+            [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Return matrices near U V' of the singular value decompositions U S V' of `matrices`
+    [N, R, C], R at most C, by the Newton-Schulz iteration: singular values between 0.7 and 1.2."""
+    a, b, c = _COEFFICIENTS
+    lengths = torch.linalg.matrix_norm(matrices.float(), keepdim=True) + 1e-7
+    x = (matrices / lengths).to(matrices.dtype)
+    for _ in range(_ITERATIONS):
+        products = torch.bmm(x, x.transpose(1, 2))
+        polynomial = torch.baddbmm(products, products, products, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return x
+
+
+def _is_of_layers(name: str, parameter: Tensor) -> bool:
+    """Tell whether the parameter called `name` is a matrix of a layer, of a generator's too."""
+    return parameter.ndim == 2 and "layers" in name.split(".")
+
+
+# Optimizers by name.
+
+OPTIMIZERS: dict[OptimizerName, type[ClippedOptimizer]] = {
+    "adamw": AdamW,
+    "lamb": Lamb,
+    "muon": Muon,
+}
+
+
+def optimizer_for(model: Model, options: Updates, dtype: torch.dtype) -> ClippedOptimizer:
+    """Return the optimizer that `options` describe, of all parameters of `model` that are trained.
+
+    Args:
+        dtype: that the run computes in, for Muon's products.
+    """
+    settings = {
+        "weight_decay": options.weight_decay,
+        "betas": (options.adam_beta1, options.adam_beta2),
+        "eps": options.adam_epsilon,
+        "bias_correction": options.bias_correction,
+        "layer_decay": options.layer_decay,
+    }
+    kind = OPTIMIZERS[options.optimizer]
+    return kind(model, **settings, **({"dtype": dtype} if kind is Muon else {}))  # type: ignore[arg-type]
+
+
+def check_whole(options: Updates, shard: bool) -> None:
+    """Refuse weights that are divided among processes, where an update needs whole matrices.
+
+    Raises:
+        BertineError: they are to be divided.
+    """
+    if shard and options.optimizer != "adamw":
+        raise BertineError(
+            f"{option('shard', True)} divides matrices among processes, but the updates of "
+            f"{options.optimizer} need them whole; leave it out (replicas), or take "
+            f"{option('optimizer', 'adamw')}"
+        )

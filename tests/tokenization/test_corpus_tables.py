@@ -1,0 +1,125 @@
+"""Corpora of csv and tsv: each row is a document."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from bertine.core.errors import BertineError
+from bertine.tokenization.corpus import Corpus
+
+
+def texts(path: Path, **options: object) -> list[str]:
+    return [document.text for document in Corpus(path, **options)]
+
+
+def error_of(path: Path, **options: object) -> str:
+    with pytest.raises(BertineError) as raised:
+        texts(path, **options)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_each_row_is_a_document_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "posts.csv"
+    file.write_bytes(b'id,text\r\n1,"Two lines\r\nof ""one"" text."\r\n2,\r\n3,"  "\r\n4,Last\r\n')
+    corpus = Corpus(file)
+    found = [(document.text, document.row) for document in corpus]
+    assert found == [('Two lines\nof "one" text.', 2), ("Last", 6)]
+    assert corpus.stats.documents == 2
+    assert corpus.position == corpus.size_on_disk == file.stat().st_size
+    assert "2 documents without text skipped" in corpus.stats.lines()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "label;sentence\nx;Some, no: text\n"),
+        ("a.tsv", "sentence\tlabel\nSome, no: text\tx\n"),
+        ("a.tab", "body\nSome, no: text\n"),
+    ],
+)
+def test_the_usual_column_or_the_only_one_is_taken(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert texts(tmp_path / name) == ["Some, no: text"]
+
+
+def test_compressed_and_in_a_folder_beside_other_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"id,body\n1,Three.\n"))
+    (tmp_path / "c.jsonl").write_text('{"body": "Four."}\n')
+    assert texts(tmp_path, text_column="body") == ["One.", "Two.", "Three.", "Four."]
+
+
+def test_a_column_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("review,stars\nGood.,5\n")
+    assert error_of(file, text_column="reviews") == (
+        f"{file}: there is no column 'reviews' (did you mean 'review'?); it has 'review', 'stars'"
+    )
+    assert error_of(file) == (
+        f"{file}: cannot tell which column holds the text; name it with text_column; the columns "
+        "are 'review', 'stars'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,text\n1,a\n2,b,c\n", ":3: 3 cells where the header has 2"),
+        (b'id,text\n1,"never closed\n2,b\n', ":2: not valid csv"),
+        (b"text,text\na,b\n", ":1: two columns are called 'text'"),
+        (b"", "the file is empty"),
+        (b"\xff\xfet\0e\0x\0t\0", "UTF-16"),
+        (b"id,text\n1," + b"x" * (16 * 2**20 + 1), ":2: the line is longer than 16 MiB"),
+    ],
+)
+def test_damaged_tables_end_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(content)
+    assert message in error_of(file)
+    assert str(file) in error_of(file)
+
+
+def test_what_is_mended_is_counted_or_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(b"text\nbad \xff byte\nnul\0 byte\n")
+    corpus = Corpus(file)
+    assert [document.text for document in corpus] == ["bad \ufffd byte", "nul byte"]
+    assert (corpus.stats.invalid_utf8, corpus.stats.nul) == (1, 1)
+    assert "a.csv:2: invalid UTF-8" in error_of(file, strict=True)
+
+
+def test_quotes_can_be_ordinary_characters(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('id,text\n1,"Quoted" at first\n')
+    assert "not valid csv" in error_of(file)
+    assert texts(file, quotes=False) == ['"Quoted" at first']
+
+
+def test_options_that_have_nothing_to_say_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.\n")
+    with pytest.raises(BertineError, match="plain text, which has no columns; leave out text_col"):
+        Corpus(tmp_path, text_column="body").check_options()
+    with pytest.raises(BertineError, match=r"is not csv or tsv.*leave out quotes=False"):
+        Corpus(tmp_path, quotes=False).check_options()
+    (tmp_path / "b.csv").write_text("body\nTwo.\n")
+    Corpus(tmp_path, text_column="body", quotes=True).check_options()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    with file.open("w") as handle:
+        handle.write("id,text\n")
+        handle.writelines(f"{number},{'word ' * 200}\n" for number in range(20_000))
+    tracemalloc.start()
+    count = sum(1 for _ in Corpus(file))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 20_000
+    assert peak < 2_000_000 < file.stat().st_size
