@@ -51,6 +51,7 @@ check: setup ## Lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/size.py
 
 docs: $(DOCS_STAMP) ## Build the documentation in build/docs
 	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs build/docs

@@ -27,7 +27,7 @@ from sides.settings import TASKS, Task
 import bertine
 from bertine.core.console import quietly
 from bertine.core.rng import generator
-from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.tasks.calibration import Conformal, Reliability, label_sets
 from bertine.tasks.report import mean_log_loss
 
@@ -39,9 +39,9 @@ COVERAGES = (0.8, 0.9, 0.95)
 _SHARE = 0.2
 
 
-def drawn(task: Task, data: Path, size: int, seed: int) -> Labelled:
+def drawn(task: Task, data: Path, size: int, seed: int) -> DatasetSplits:
     """Read the task, draw `size` training examples, and hold out a part of them."""
-    reading = Reading(glue_task=task.name) if task.verb == "glue" else Reading()
+    reading = DataConfig(glue_task=task.name) if task.verb == "glue" else DataConfig()
     source = data / task.folder / ("" if task.verb == "glue" else task.train)
     labelled = read_labelled(task.verb, source, seed=seed, reading=reading)
     train = labelled.train
@@ -55,7 +55,7 @@ def drawn(task: Task, data: Path, size: int, seed: int) -> Labelled:
             class_names=train.class_names,
         )
     rest, held = train.hold_out(_SHARE, seed)
-    return Labelled(labelled.build, rest, held, max_length=labelled.max_length)
+    return DatasetSplits(labelled.build, rest, held, max_length=labelled.max_length)
 
 
 def judged(task: Task, data: Path, model: Path | str, size: int, seed: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def judged(task: Task, data: Path, model: Path | str, size: int, seed: int) -> d
         task.verb if task.verb == "glue" else "text",
         data / task.folder / ("" if task.verb == "glue" else task.held),
         seed=0,
-        reading=Reading(glue_task=task.name) if task.verb == "glue" else Reading(),
+        reading=DataConfig(glue_task=task.name) if task.verb == "glue" else DataConfig(),
     )
     test = held.validation if task.verb == "glue" else held.train
     with tempfile.TemporaryDirectory() as folder, quietly():

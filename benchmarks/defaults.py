@@ -33,7 +33,7 @@ from bertine.core.console import quietly
 from bertine.core.names import TaskName
 from bertine.core.rng import generator
 from bertine.data.examples import Examples
-from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.hub.modeldir import load_config, load_model
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
@@ -42,7 +42,7 @@ from bertine.models.precision import resolve_precision
 from bertine.tasks.report import official_score
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.linear_probe import alone_is_better, few_of_many, score_of_head
-from bertine.training.finetuning.setup import Wishes
+from bertine.training.finetuning.setup import Overrides
 
 #: The tasks of the table.
 NAMES = ("emotion", "SST-2", "CoLA", "MRPC", "STS-B", "RTE", "WNUT-17", "CODAH")
@@ -73,7 +73,7 @@ class Cell:
     size: int
     seed: int
     model: Path | str
-    data: Labelled
+    data: DatasetSplits
     test: Examples[Any]
 
     @property
@@ -92,7 +92,7 @@ class Cell:
         folder: Path | None = None,
     ) -> Cell:
         """Draw the examples, of those in `folder` or in the task's own below ``args.data``."""
-        reading = Reading(glue_task=task.name) if task.verb == "glue" else Reading()
+        reading = DataConfig(glue_task=task.name) if task.verb == "glue" else DataConfig()
         path = folder or args.data / task.folder
         whole = read_labelled(task.verb, path, seed=0, reading=reading)
         some = (drawn_of_each if args.per_class else drawn)(whole.train, size, seed)
@@ -217,7 +217,7 @@ def systems(cell: Cell, args: argparse.Namespace) -> Iterator[tuple[str, dict[st
     yield from ((name, settings[name]) for name in settings if name in args.systems)
     if SEARCH in args.systems:
         task = cell.data.build(cell.data.max_length)
-        plan = Wishes().plan(load_config(cell.model), len(cell.data.train), task)
+        plan = Overrides().plan(load_config(cell.model), len(cell.data.train), task)
         of_plan = plan.epochs, plan.learning_rate, plan.batch_size
         yield from search_settings(*of_plan, args.rates, args.lengths)
 

@@ -52,6 +52,14 @@ _TRACER = "traced_tests"
 _IMPORTED = 20
 
 
+def pytest_configure() -> None:
+    """Keep pytest's handlers off Bertine's logger: they would get the lines in place of the
+    terminal. It puts them on loggers that do not propagate."""
+    from bertine.core.console import logger
+
+    logger.propagate = True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow what is deep, and the cases that ``fast_cases`` leaves out."""

@@ -26,7 +26,7 @@ from bertine.models.heads import Model
 from bertine.objectives import choose
 from bertine.training.distributed import local
 from bertine.training.finetuning.finetune import finetune
-from bertine.training.parallel import Team
+from bertine.training.parallel import DataParallel
 from bertine.training.pretraining.pretrain import pretrain
 
 #: Rows do not divide by 2 nor 4, and processes have different numbers of micro-batches.
@@ -79,14 +79,14 @@ def train(rank: int, *, die_at: int | None = None, **given: Any) -> dict[str, An
 
 
 def _die(at: int) -> None:
-    compute: Callable[..., Any] = Team.accumulate
+    compute: Callable[..., Any] = DataParallel.accumulate
 
-    def accumulate(self: Team, batch: Any, seeds: list[int]) -> Any:
+    def accumulate(self: DataParallel, batch: Any, seeds: list[int]) -> Any:
         if seeds[1] == at:
             os.kill(os.getpid(), signal.SIGKILL)
         return compute(self, batch, seeds)
 
-    Team.accumulate = accumulate  # type: ignore[method-assign]
+    DataParallel.accumulate = accumulate  # type: ignore[method-assign]
 
 
 def together(size: int, tmp_path: Path, **given: Any) -> list[processes.End]:
@@ -277,20 +277,20 @@ def watched(rank: int, **given: Any) -> dict[str, Any]:
     of the model it had at each step."""
     seeds: list[list[int]] = []
     numbers: list[int] = []
-    seed, compute = stream.seed, Team.accumulate
+    seed, compute = stream.seed, DataParallel.accumulate
 
     def record(*where: int) -> None:
         seeds.append(list(where))
         seed(*where)
 
-    def accumulate(self: Team, batch: Any, where: list[int]) -> Any:
+    def accumulate(self: DataParallel, batch: Any, where: list[int]) -> Any:
         found = compute(self, batch, where)
         for values in (lambda p: p, lambda p: p.grad):
             numbers.append(sum(local(values(p)).numel() for p in self.model.parameters()))
         return found
 
     stream.seed = record  # type: ignore[method-assign]
-    Team.accumulate = accumulate  # type: ignore[method-assign]
+    DataParallel.accumulate = accumulate  # type: ignore[method-assign]
     pretrain(**given)
     return {"seeds": seeds, "numbers": numbers}
 

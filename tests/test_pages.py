@@ -28,7 +28,7 @@ import pytest
 import bertine
 import toys
 from bertine.cli import main, with_name_joined
-from bertine.core.console import log
+from bertine.core.console import logger
 from documents import DOCUMENTS, ROOT, blocks_of_all, commands, relative, typed
 from page_files import FILES, LABELS, OF_PAGES, TEXTS
 
@@ -189,11 +189,11 @@ def _remove(path: Path) -> None:
 @pytest.fixture
 def _own_log() -> Iterator[None]:
     """Leave the logger as it was: a page says how to make it quiet."""
-    level, handlers = log.level, log.handlers[:]
+    level, handlers = logger.level, logger.handlers[:]
     yield
-    log.setLevel(level)
-    for handler in {*log.handlers} - {*handlers}:
-        log.removeHandler(handler)
+    logger.setLevel(level)
+    for handler in {*logger.handlers} - {*handlers}:
+        logger.removeHandler(handler)
         handler.close()
 
 

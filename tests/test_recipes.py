@@ -31,7 +31,7 @@ from bertine.models.family import read_config
 from bertine.models.heads import Model, new_head
 from bertine.reports.run_files import read_log
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.checkpoint import end_is_asked
+from bertine.training.checkpoint import stop_requested
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUR = ROOT / "recipes" / "hour"
@@ -508,7 +508,7 @@ def test_a_system_ends_a_tenth_after_its_time(
         with open(run / "log.jsonl", "a") as log:
             for done in range(first + 1, amount + 1):
                 now[0] += pace
-                ends = end_is_asked(done)
+                ends = stop_requested(done)
                 if done % 10 == 0 or ends:
                     log.write(json.dumps({"step": done, "loss": 1.0}) + "\n")
                 if done == 40 and first == 0 and pace == 2:

@@ -31,7 +31,7 @@ from systems import BY_NAME, SHAPE, SYSTEMS, USUAL, Material, System, vocabulary
 
 import bertine
 from bertine.commands.parser import Parser, real, whole
-from bertine.core.console import counted, human_time, say
+from bertine.core.console import human_time, logger, plural
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, read_json_object, write_json
@@ -177,13 +177,13 @@ class Story:
         """Make the text, vocabularies, stores and examples that are not there."""
         material, given = self.material, self.given
         if not material.held_out.exists():
-            say("--- text")
+            logger.info("--- text")
             size = int(1e6 * (given["megabytes"] or max(0.05, _TEXT * given["minutes"])))
             write_text_parts(given["corpus"], material.text, material.held_out, size)
         for name in dict.fromkeys(s.tokenizer for s in self.systems if s.tokenizer):
             vocabulary, store = material.vocabulary(name), material.store(name)
             if not vocabulary.exists():
-                say(f"--- vocabulary: {name}")
+                logger.info(f"--- vocabulary: {name}")
                 vocabulary.parent.mkdir(exist_ok=True)
                 bertine.train_vocab(
                     material.text,
@@ -192,7 +192,7 @@ class Story:
                     **vocabulary_options(name),
                 )
             if not store.exists():
-                say(f"--- store: {name}")
+                logger.info(f"--- store: {name}")
                 store.parent.mkdir(exist_ok=True)
                 bertine.prepare(material.text, tokenizer=vocabulary, out=store)
         examples = self.out / "examples"
@@ -237,9 +237,9 @@ class Story:
             each = (time.monotonic() - began) / len(times)
             rest = f"; about {human_time(each * todo)} left" if todo else ""
             value = f" {100 * found['score']:.1f}" if "score" in found else ""
-            say(f"{job['name']}:{value} in {found['cpu']:.0f} s{rest}")
+            logger.info(f"{job['name']}:{value} in {found['cpu']:.0f} s{rest}")
 
-        say(f"{counted(len(left), 'job')}, at most about "
+        logger.info(f"{plural(len(left), 'job')}, at most about "
             f"{human_time(expected * len(left) / processes)}")  # fmt: skip
         here = os.pathsep.join(
             [str(Path(__file__).parent), str(Path(bertine.__file__).parents[1]),
@@ -301,9 +301,9 @@ def tell(story: Story) -> None:
     """Train, score and write the page."""
     plan, systems = story.plan, story.systems
     write_json(story.out / "story.json", story.settings)
-    say(
-        f"{counted(len(systems), 'system')}, {human_time(plan.seconds)} of CPU time each for "
-        f"training, as much again for scoring: {counted(plan.seeds, 'seed')}, at most "
+    logger.info(
+        f"{plural(len(systems), 'system')}, {human_time(plan.seconds)} of CPU time each for "
+        f"training, as much again for scoring: {plural(plan.seeds, 'seed')}, at most "
         f"{plan.examples:,} training examples a task"
         + (f", {plan.pairs} pairs of each paradigm" if story.given["blimp"] else "")
         + "; text, vocabularies and stores are made beforehand"
@@ -316,9 +316,9 @@ def tell(story: Story) -> None:
             if bool(s.teacher) == learned
         ]
         if jobs:
-            say("--- training" + (" of students" if learned else ""))
+            logger.info("--- training" + (" of students" if learned else ""))
             story.do(jobs, plan.seconds)
-    say("--- scoring")
+    logger.info("--- scoring")
     scoring = scoring_jobs(
         plan, systems, story.given["entities"] is not None, story.given["blimp"] is not None
     )

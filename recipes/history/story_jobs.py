@@ -21,7 +21,7 @@ from bertine.core import workers
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json
 from bertine.reports.run_files import read_log
-from bertine.training.checkpoint import checkpoints, ending_when
+from bertine.training.checkpoint import checkpoints, stop_when
 
 #: Amounts of training that are tried to know what one takes. The first is not counted: a process's
 #: first run pays for what is loaded and made once, which would pass for a run's own beginning and
@@ -77,7 +77,7 @@ def train(material: Material, system: System, seconds: float) -> dict[str, Any]:
     every = min(max(4, planned // 10), 200)
     clock = Clock(run, known["tried"], _MOST_TIME * seconds, every)
     if not system.model(run).exists():
-        with ending_when(clock.is_over):
+        with stop_when(clock.is_over):
             system.train(material, system, run, planned, every)
     log = [row for row in read_log(run / "log.jsonl") if "loss" in row] if system.loss else []
     return {

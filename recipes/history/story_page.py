@@ -11,7 +11,7 @@ from story_data import ENTITIES, PAIRS, TASKS
 from story_looks import BANKS, COMPARED, GAPS, WAYS
 from systems import System
 
-from bertine.core.console import aligned, counted, human_time
+from bertine.core.console import aligned, human_time, plural
 from bertine.core.names import __version__
 from bertine.reports.html import (
     Block,
@@ -134,7 +134,7 @@ def write_page(
     titles = {system.name: system.title for system in systems}
     best, way = order[0]
     lead = (
-        f"{counted(len(systems), 'system')} read the same text and had the same "
+        f"{plural(len(systems), 'system')} read the same text and had the same "
         f"{human_time(plan['seconds'])} of CPU time for it. On average over five tasks of GLUE "
         f"{titles[best]} {'fine-tuned' if way == 'fine-tuned' else 'as frozen features'} did best."
     )
@@ -142,7 +142,7 @@ def write_page(
         Fact(titles[name], spread(lines[name, way][_AVERAGE]), way) for name, way in order[:4]
     ]
     footer = (
-        f"Bertine {__version__}; {counted(settings['seeds'], 'seed')}, at most "
+        f"Bertine {__version__}; {plural(settings['seeds'], 'seed')}, at most "
         f"{plan['examples']:,} training examples a task, {settings['minutes']:g} minutes on all "
         "cores"
     )
@@ -206,7 +206,7 @@ def _in_time(
 
 def _amount(system: System, result: Mapping[str, Any]) -> str:
     """Write how much training there was, and whether it was stopped."""
-    amount = counted(result["amount"], system.unit)
+    amount = plural(result["amount"], system.unit)
     planned = result.get("planned", result["amount"])  # a story that was begun before has none
     return amount if result["amount"] == planned else f"{amount} of {planned:,}, then stopped"
 

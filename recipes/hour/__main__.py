@@ -40,7 +40,7 @@ from recipe import (
 
 import bertine
 from bertine.commands.parser import Parser, real, whole
-from bertine.core.console import human_time, say
+from bertine.core.console import human_time, logger
 from bertine.core.files import read_json, write_json
 from bertine.core.process import run_program
 
@@ -94,7 +94,7 @@ class Clock:
         start that is killed no more than the last seconds are forgotten."""
         if name in self.done:
             return
-        say(f"--- {name}")
+        logger.info(f"--- {name}")
         before, began = self.seconds.get(name, 0.0), time.monotonic()
         over = threading.Event()
 
@@ -147,7 +147,7 @@ def make_model(corpus: list[Path], out: Path, minutes: float, clock: Clock) -> P
     if recipe.acceptability:
         learn = functools.partial(_acceptability, corpus, out, model, minutes)
         clock.stage("acceptability", learn)
-    say(
+    logger.info(
         f"the model took {human_time(clock.total)}: "
         + ", ".join(f"{name} {human_time(seconds)}" for name, seconds in clock.seconds.items())
     )
@@ -262,7 +262,7 @@ def measure(
     data = data_of(tasks, out, recipe)
     finetune_all(runs, model, out / "acceptability" / "model", data)
     if not baselines.exists():
-        say("--- baselines, which need no model")
+        logger.info("--- baselines, which need no model")
         write_json(
             baselines, {task.name: best_baseline(task, data(task.name)) for task in recipe.tasks}
         )

@@ -14,10 +14,10 @@ from typing import Any
 from recipe import FINETUNE, TRAINED, TaskRun
 
 import bertine
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.cpu import cores
 from bertine.core.files import read_json, write_json
-from bertine.datasets.readers import Reading, read_labelled
+from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.training.search.runs import run_processes
 
@@ -113,9 +113,9 @@ def finetune_all(
         if "done" not in message:
             raise bertine.BertineError(f"{run.name}: {message.get('error') or message['lost']}")
         write_json(run.file(".json"), message["done"]["metrics"])
-        say(f"{run.name}: {run.task.metric} {run.score:.1f}")
+        logger.info(f"{run.name}: {run.task.metric} {run.score:.1f}")
 
-    say(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
+    logger.info(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
     jobs = [run.job(model, acceptability, data_of(run.task.name)) for run in left]
     run_processes(jobs, told, cores(), None)
 
@@ -129,7 +129,7 @@ def best_baseline(task: TaskRun, data: Path) -> dict[str, Any]:
     arguments = dict(task.arguments)
     kind = arguments.pop("task")
     columns = {name: arguments[name] for name in _READ if name in arguments}
-    labelled = read_labelled(kind, data, seed=0, reading=Reading(**columns))
+    labelled = read_labelled(kind, data, seed=0, reading=DataConfig(**columns))
     measured = measure_baselines(
         labelled.build(arguments.get("max_length", FINETUNE["max_length"])),
         labelled.train,

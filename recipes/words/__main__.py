@@ -20,7 +20,7 @@ import numpy as np
 
 import bertine
 from bertine.commands.parser import Parser, whole
-from bertine.core.console import counted, human_time, say
+from bertine.core.console import human_time, logger, plural
 from bertine.core.files import atomic_file, read_json, write_json
 from bertine.core.process import run_program
 from bertine.tokenization.corpus import Corpus
@@ -67,7 +67,7 @@ def chosen_documents(path: Path, words: int, seed: Sequence[int]) -> list[int]:
     counts = np.array([len(document.text.split()) for document in Corpus([path])])
     if counts.sum() < words:
         raise bertine.BertineError(
-            f"{path}: has {counted(int(counts.sum()), 'word')}, but its share is {words:,}; give "
+            f"{path}: has {plural(int(counts.sum()), 'word')}, but its share is {words:,}; give "
             "fewer --words, or more text"
         )
     order = np.random.default_rng(seed).permutation(len(counts))
@@ -131,7 +131,7 @@ class Parts:
         """Return what `work` returns, and the seconds that it took if it does not say them; where
         it is done, from the file."""
         if name not in self.done:
-            say(f"--- {name}")
+            logger.info(f"--- {name}")
             began = time.monotonic()
             result = work()
             seconds = result.get("seconds", time.monotonic() - began)
@@ -209,7 +209,7 @@ def words(arguments: Sequence[str]) -> None:
     seconds = sum(part["seconds"] for part in parts.done.values())
     print(
         f"{drawn_text['words']:,} words, {prepared['tokens']:,} tokens, "
-        f"{counted(given['epochs'], 'epoch')}, {human_time(seconds)}: {shares}"
+        f"{plural(given['epochs'], 'epoch')}, {human_time(seconds)}: {shares}"
     )
 
 

@@ -160,7 +160,7 @@ __all__ = [
 
 
 # Before anything imports PyTorch.
-cpu.wait_shortly()
+cpu.set_spin_count()
 
 
 def __getattr__(name: str) -> Any:

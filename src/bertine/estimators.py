@@ -23,12 +23,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bertine.core.console import briefly, counted, quietly, warn
+from bertine.core.console import briefly, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import ClassWeights, LongText, Precision, ScheduleName, TaskName
 from bertine.data.examples import Example, Examples
 from bertine.datasets.check import names_of_labels
-from bertine.datasets.readers import Labelled
+from bertine.datasets.readers import DatasetSplits
 from bertine.hub.modeldir import save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.precision import resolve_device
@@ -100,9 +100,7 @@ def labels_of(y: Any, count: int) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"y must be N labels: {error}") from error
     if len(labels) != count:
-        raise InputError(
-            f"X has {counted(count, 'text')}, but y has {counted(len(labels), 'label')}"
-        )
+        raise InputError(f"X has {plural(count, 'text')}, but y has {plural(len(labels), 'label')}")
     values = given.tolist()
     if labels.dtype == _TEXTS_WITH_A_NAN:
         values = [None if value == "nan" else value for value in values]
@@ -143,7 +141,7 @@ def weights_of(sample_weight: Any, count: int) -> np.ndarray:
         weights = np.full(count, weights)
     if weights.shape != (count,):
         raise InputError(
-            f"X has {counted(count, 'text')}, but sample_weight has the shape {weights.shape}"
+            f"X has {plural(count, 'text')}, but sample_weight has the shape {weights.shape}"
         )
     for row, weight in enumerate(weights.tolist()):
         if not 0 <= weight < np.inf:
@@ -152,7 +150,7 @@ def weights_of(sample_weight: Any, count: int) -> np.ndarray:
             )
     if (some := int(np.count_nonzero(weights))) < 2:
         raise InputError(
-            f"sample_weight is zero but for {counted(some, 'text')}; fit needs 2 texts or more"
+            f"sample_weight is zero but for {plural(some, 'text')}; fit needs 2 texts or more"
         )
     return weights / weights.max()
 
@@ -284,16 +282,16 @@ class BertEstimator(BaseEstimator):
             ],
         )
         for note in names_of_labels(task_class(self._task), train):
-            warn(note)
+            logger.warning(note)
         none: Examples[Example] = Examples(_SOURCE, columns, LABEL)
-        labelled = Labelled(lambda longest: build(train, longest), train, none)
+        labelled = DatasetSplits(lambda longest: build(train, longest), train, none)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
         quiet, kept = quietly(not self.verbose), keeping_generators()
         with temporary as folder, quiet, kept, _one_at_a_time:
             result = self._trained(labelled, Path(folder) / "run" if self.out is None else self.out)
             self.predictor_ = Predictor.load(result.model, self.device, self.precision)
 
-    def _trained(self, labelled: Labelled, out: Path | str) -> Learner:
+    def _trained(self, labelled: DatasetSplits, out: Path | str) -> Learner:
         """Fine-tune on `labelled` texts, in the folder `out`."""
         return finetune(
             self._task,
@@ -333,7 +331,7 @@ class BertEstimator(BaseEstimator):
         unknown = UnknownText(self.predictor_.tokenizer)
         unknown.count(features, texts)
         for note in (*self.predictor_.task.notes(features), *unknown.lines_for_answers()):
-            warn(f"{_SOURCE}: {note}")
+            logger.warning(f"{_SOURCE}: {note}")
         return answers
 
     def _texts(self, X: Any) -> list[tuple[str, ...]]:
@@ -364,7 +362,7 @@ class BertEstimator(BaseEstimator):
         try:
             resolve_device(device)
         except BertineError as error:
-            warn(f"{error}; the estimator computes on what there is")
+            logger.warning(f"{error}; the estimator computes on what there is")
             device = None
         with tempfile.TemporaryDirectory(prefix="bertine-pickle-") as folder:
             for name, content in files.items():
@@ -470,7 +468,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
 
     classes_: np.ndarray = field(init=False)
 
-    def _trained(self, labelled: Labelled, out: Path | str) -> Learner:
+    def _trained(self, labelled: DatasetSplits, out: Path | str) -> Learner:
         if not self.few_shot:
             return super()._trained(labelled, out)
         defaults = {entry.name: entry.default for entry in fields(self)}

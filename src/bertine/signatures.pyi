@@ -50,13 +50,13 @@ from bertine.core.names import (
 )
 from bertine.corpora.prepare import PrepareReport
 from bertine.data.in_memory import TableLike
-from bertine.datasets.readers import Labelled
+from bertine.datasets.readers import DatasetSplits
 from bertine.hub.modeldir import LoadedModel
 from bertine.inference.convert import Conversion, VectorConversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.index import IndexReport, Neighbours
-from bertine.inference.embedding.similar import Searches
+from bertine.inference.embedding.similar import BatchSearch
 from bertine.inference.explaining.explain import Explanations
 from bertine.inference.export import ExportReport
 from bertine.inference.generate import GeneratedTexts, OnText
@@ -603,7 +603,7 @@ def embed(
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
     beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
     ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
-    (:class:`~bertine.inference.embedding.vector_files.VectorOrigin`), which ``similar`` compares.
+    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`), which ``similar`` compares.
 
     Args:
         model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
@@ -949,7 +949,7 @@ def feature_based(
 def few_shot(
     *,
     model: Path | str,
-    data: Path | str | Labelled | TableLike,
+    data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     task: FewShotTask = "text",
     text_columns: Sequence[str] | str | None = None,
@@ -1033,7 +1033,7 @@ def finetune(
     task: TaskName,
     *,
     model: Path | str,
-    data: Path | str | Labelled | TableLike,
+    data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     fresh_weights: bool = False,
     glue_task: str | None = None,
@@ -1118,7 +1118,7 @@ def finetune(
             (:mod:`~bertine.data.in_memory`): a pandas or polars frame, an Arrow table, a
             ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
             such tables has the parts ``train`` and ``validation``. Or
-            :class:`~bertine.datasets.readers.Labelled` examples, read already; how to read them
+            :class:`~bertine.datasets.readers.DatasetSplits`, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
             Where they have none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
@@ -1649,7 +1649,7 @@ def lr_find(
     task: TaskName,
     *,
     model: Path | str,
-    data: Path | str | Labelled | TableLike,
+    data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     min_rate: float = 1e-07,
     max_rate: float = 0.01,
@@ -2632,7 +2632,7 @@ def similar(
     device: str | None = None,
     query_prompt: str | None = None,
     word: str | None = None,
-) -> Neighbours | NearestWords | Searches:
+) -> Neighbours | NearestWords | BatchSearch:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
 
@@ -2687,7 +2687,7 @@ def similar(
 
     Returns:
         The nearest rows of the query, or the nearest words; of several queries, or where they are
-        written to a file, :class:`~bertine.inference.embedding.similar.Searches`.
+        written to a file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
 
     Raises:
         BertineError: no such model; what reading the tables raises; an array of another width than

@@ -19,21 +19,19 @@ from bertine.core.console import (
     ESCAPED,
     _TimeLeft,
     aligned,
-    counted,
-    log,
+    logger,
+    plural,
     progress,
     quietly,
-    say,
     visible,
     visible_list,
-    warn,
 )
 
 
 def test_one_thing_and_more() -> None:
-    assert [counted(number, "row") for number in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
-    assert counted(1, "NUL byte", "was", "were") == "1 NUL byte was"
-    assert counted(2, "NUL byte", "was", "were") == "2 NUL bytes were"
+    assert [plural(number, "row") for number in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
+    assert plural(1, "NUL byte", "was", "were") == "1 NUL byte was"
+    assert plural(2, "NUL byte", "was", "were") == "2 NUL bytes were"
 
 
 def test_control_characters_are_escaped_and_letters_are_not() -> None:
@@ -100,8 +98,8 @@ def test_the_time_left_is_shown_where_the_end_is_known() -> None:
     with Progress(column, disable=True) as bar:
         for total in (10, None):
             bar.add_task("reading", total=total)
-        counted, endless = (column.render(task).plain for task in bar.tasks)
-    assert counted.startswith("left ")
+        plural, endless = (column.render(task).plain for task in bar.tasks)
+    assert plural.startswith("left ")
     assert endless == ""
 
 
@@ -110,10 +108,10 @@ def said(monkeypatch: pytest.MonkeyPatch) -> str:
     written = io.StringIO()
     terminal = Console(file=written, width=80, force_terminal=True, color_system=None)
     monkeypatch.setattr("bertine.core.console.console", terminal)
-    say("a note of 100%")
-    warn("a warning")
+    logger.info("a note of 100%")
+    logger.warning("a warning")
     with quietly():
-        say("nothing")
+        logger.info("nothing")
     with progress() as bar:
         bar.update(bar.add_task("a bar", total=2), completed=1)
     return written.getvalue()
@@ -130,12 +128,12 @@ def said(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_level_of_the_logger_is_what_is_printed(
     level: int, shown: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = log.level
-    log.setLevel(level)
+    before = logger.level
+    logger.setLevel(level)
     try:
         written = said(monkeypatch)
     finally:
-        log.setLevel(before)
+        logger.setLevel(before)
     parts = ["a note of 100%", "warning: a warning", "a bar"]
     assert [part for part in parts if part in written] == shown
     assert "nothing" not in written
@@ -155,11 +153,11 @@ def test_handlers_of_the_logger_get_the_lines_in_place_of_the_terminal(
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
-    log.addHandler(handler)
+    logger.addHandler(handler)
     try:
         assert said(monkeypatch) == ""
     finally:
-        log.removeHandler(handler)
+        logger.removeHandler(handler)
     lines = [(record.levelname, record.getMessage()) for record in records]
     assert lines == [("INFO", "a note of 100%"), ("WARNING", "a warning")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bertine.core import spin_count
-from bertine.core.spin_count import OtherPrograms
+from bertine.core.spin_count import CpuContention
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def pass_time(clocks: dict[str, float], seconds: float, *, ours: float, others: 
 
 
 def test_it_is_said_while_they_are_there(machine: dict[str, float]) -> None:
-    watched = OtherPrograms()
+    watched = CpuContention()
     pass_time(machine, 2.0, ours=3.9, others=0.1)
     assert watched.line() is None
     pass_time(machine, 2.0, ours=2.5, others=1.5)
@@ -40,13 +40,13 @@ def test_it_is_said_while_they_are_there(machine: dict[str, float]) -> None:
 
 def test_cores_that_the_run_leaves_are_for_others(machine: dict[str, float]) -> None:
     machine["threads"] = 2
-    watched = OtherPrograms()
+    watched = CpuContention()
     pass_time(machine, 2.0, ours=2.0, others=2.0)
     assert watched.line() is None
 
 
 def test_what_others_did_in_a_pause_does_not_count(machine: dict[str, float]) -> None:
-    watched = OtherPrograms(0.5, 2.0)
+    watched = CpuContention(0.5, 2.0)
     pass_time(machine, 30.0, ours=0.0, others=4.0)
     assert watched.cores_used() is None
     pass_time(machine, 1.0, ours=3.0, others=1.0)
@@ -58,7 +58,7 @@ def test_what_others_did_in_a_pause_does_not_count(machine: dict[str, float]) ->
 
 
 def test_a_step_that_others_make_long_is_no_pause(machine: dict[str, float]) -> None:
-    watched = OtherPrograms(0.5, 1.0)
+    watched = CpuContention(0.5, 1.0)
     pass_time(machine, 5.0, ours=1.0, others=3.0)
     assert watched.cores_used() == pytest.approx(3.0)
 
@@ -67,6 +67,6 @@ def test_where_the_system_does_not_count_nothing_is_said(
     machine: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spin_count, "busy_seconds", lambda: None)
-    watched = OtherPrograms()
+    watched = CpuContention()
     pass_time(machine, 2.0, ours=1.0, others=3.0)
     assert watched.line() is None

@@ -15,7 +15,7 @@ import bertine
 import toys
 from bertine.core.console import Shown, aligned, html_of
 from bertine.core.errors import BertineError
-from bertine.datasets.check import DataLook
+from bertine.datasets.check import DataReport
 from bertine.inference.explaining.explain import Explanations
 from bertine.reports.inspect import Inspection
 from bertine.tasks.answer import Answer, Answers, WorstExample, WorstExamples
@@ -110,7 +110,7 @@ def test_no_result_is_shown_by_the_fields_of_a_dataclass() -> None:
     assert len(kinds) > 30
     assert [k.__name__ for k in kinds if "__repr__" in vars(k)] == ["Answer"]
     with_lines = {k.__name__ for k in kinds if k.lines is not Shown.lines}
-    assert {"Learner", "SearchResult", "Embedder", "Predictor", "DataLook"} <= with_lines
+    assert {"Learner", "SearchResult", "Embedder", "Predictor", "DataReport"} <= with_lines
 
 
 @pytest.mark.parametrize(("answer", "text"), ANSWERS)
@@ -202,7 +202,9 @@ def test_what_cannot_be_read_any_more_is_said_in_a_line() -> None:
 
 
 def test_the_look_at_the_data_and_explanations_are_short() -> None:
-    look = DataLook({"examples": 20, "labels": {"a": 12, "b": 8}}, {"examples": 5}, ["one finding"])
+    look = DataReport(
+        {"examples": 20, "labels": {"a": 12, "b": 8}}, {"examples": 5}, ["one finding"]
+    )
     assert str(look).splitlines() == [
         "20 training examples, 5 validation examples",
         "labels: a 12, b 8",

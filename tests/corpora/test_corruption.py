@@ -16,7 +16,7 @@ from bertine.core.rng import generator
 from bertine.corpora import formats
 from bertine.corpora.batch import Batch, select, split
 from bertine.corpora.formats import DocSentences, Format, Label
-from bertine.corpora.masking import Draws, Padder
+from bertine.corpora.masking import Draws, PaddingCollator
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
@@ -33,7 +33,7 @@ class NextToken:
     """Predict each token from those before it: nothing is hidden, the mask of attention does it."""
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
-        self.padder = Padder(tokenizer, settings.input_format)
+        self.padder = PaddingCollator(tokenizer, settings.input_format)
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         padded = self.padder.pad(instances)
@@ -58,7 +58,7 @@ class Shuffled:
     """Put the tokens of each segment in another order: drawn for the instance, not the batch."""
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
-        self.padder = Padder(tokenizer, settings.input_format)
+        self.padder = PaddingCollator(tokenizer, settings.input_format)
         self.longest = settings.max_seq_length
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:

@@ -15,7 +15,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.corpora.batch import select
-from bertine.corpora.corruption import PermutedTokens, choose_spans, draw_order
+from bertine.corpora.corruption import PermutedLMCollator, choose_spans, draw_order
 from bertine.corpora.formats import FullSentences
 from bertine.corpora.masking import starts_of_words
 from bertine.corpora.pretraining_data import PretrainingData
@@ -42,7 +42,7 @@ def data_of(home: Path, input_format: Any = "full-sentences", **options: Any) ->
         TokenStore.open(home / "store"),
         Tokenizer.load(home / "vocab"),
         InstanceSettings(input_format=input_format, batch_size=8, max_seq_length=64),
-        corruption=lambda tokenizer, settings: PermutedTokens(tokenizer, settings, chosen),
+        corruption=lambda tokenizer, settings: PermutedLMCollator(tokenizer, settings, chosen),
     )
 
 

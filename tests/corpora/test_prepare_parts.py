@@ -61,12 +61,12 @@ def documents(store: Path) -> list[list[int]]:
 
 def test_joining_says_how_far_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, int, int]] = []
-    join = preparation.join_parts
+    join = preparation.merge_parts
 
     def joined(*given: Any, **more: Any) -> Any:
         return join(*given, **more | {"report": lambda *progress: said.append(progress)})
 
-    monkeypatch.setattr(preparation, "join_parts", joined)
+    monkeypatch.setattr(preparation, "merge_parts", joined)
     made(folder, "store", processes=1)
     joining = [progress[1:] for progress in said if progress[0] == "joining"]
     assert joining == [(number, FILES) for number in range(1, FILES + 1)]

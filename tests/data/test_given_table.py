@@ -13,15 +13,15 @@ import pytest
 import bertine
 from bertine.core.errors import BertineError
 from bertine.data.examples import read_examples
-from bertine.data.in_memory import GivenParts, GivenTable, as_data, as_table, plain_value
-from bertine.datasets.readers import Labelled, Reading, read_evaluation, read_labelled
+from bertine.data.in_memory import InMemorySplits, InMemoryTable, as_data, as_table, plain_value
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
 from frames import FRAMES, Dataset, PandasFrame
 
 ROWS = [{"text": f"a cat {n}", "label": "odd" if n % 2 else "even", "n": n} for n in range(20)]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("text", "label", "n")}
 
 
-def texts_and_labels(labelled: Labelled) -> list[tuple[Any, Any]]:
+def texts_and_labels(labelled: DatasetSplits) -> list[tuple[Any, Any]]:
     parts = (labelled.train, labelled.validation)
     return [(item.texts, item.label) for part in parts for item in part.items]
 
@@ -62,7 +62,7 @@ def test_rows_without_a_text_are_read_as_empty_and_counted(tmp_path: Path) -> No
 
 def test_a_dictionary_of_tables_has_parts() -> None:
     given = as_data({"train": ROWS[:15], "dev": PandasFrame(COLUMNS)})
-    assert isinstance(given, GivenParts)
+    assert isinstance(given, InMemorySplits)
     labelled = read_labelled("text", given, seed=0)
     assert (len(labelled.train), len(labelled.validation)) == (15, 20)
     with pytest.raises(BertineError, match="the part 'training' is not known"):
@@ -88,7 +88,7 @@ def test_other_tasks_read_tables_too() -> None:
     assert len(read_labelled("regression", as_data(scores), seed=0).train) == 2
     quiz = [{"question": "q", "choice1": "a", "choice2": "b", "label": n % 2} for n in range(10)]
     task = read_labelled("choice", as_data(quiz), seed=0).build(24)
-    assert len(read_evaluation(task, as_data(quiz), Reading())[""]) == 10
+    assert len(read_evaluation(task, as_data(quiz), DataConfig())[""]) == 10
 
 
 def test_values_are_those_of_json() -> None:
@@ -132,9 +132,9 @@ def test_mistakes_in_a_table_name_the_row() -> None:
     with pytest.raises(BertineError, match=r"^data:2: 'text' is a number, but must be a text"):
         read_labelled("text", rows, seed=0)
     with pytest.raises(BertineError, match=r"^data: there is no column 'txt' .did you mean 'text'"):
-        read_labelled("text", rows, seed=0, reading=Reading(text_columns="txt"))
+        read_labelled("text", rows, seed=0, reading=DataConfig(text_columns="txt"))
     with pytest.raises(BertineError, match="is a table in memory, not a file; leave out format"):
-        read_labelled("text", rows, seed=0, reading=Reading(format="csv"))
+        read_labelled("text", rows, seed=0, reading=DataConfig(format="csv"))
     with pytest.raises(BertineError, match="reads official files, not tables in memory"):
         read_labelled("squad", rows, seed=0)
-    assert isinstance(rows, GivenTable)
+    assert isinstance(rows, InMemoryTable)

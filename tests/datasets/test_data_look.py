@@ -14,7 +14,7 @@ from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Example, Examples, read_examples
 from bertine.data.label_sets import JOINT
 from bertine.data.squad import Gold, Question, SpanExamples
-from bertine.datasets.check import DataLook, look_at
+from bertine.datasets.check import DataReport, check_data
 from bertine.tasks import TASKS
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.unknown_text import UnknownText
@@ -31,8 +31,8 @@ def _many(label: str, count: int) -> list[tuple[str, str]]:
 
 def _look(
     train: list[tuple[str, str]], held: list[tuple[str, str]], kind: str = "text"
-) -> DataLook:
-    return look_at(TASKS[kind], _examples(train), _examples(held, "dev.csv"))
+) -> DataReport:
+    return check_data(TASKS[kind], _examples(train), _examples(held, "dev.csv"))
 
 
 def test_nothing_is_said_of_data_that_are_as_they_should_be() -> None:
@@ -52,7 +52,7 @@ def test_rare_labels_are_named() -> None:
     assert "'x' has 91%" in uneven
     assert "class_weights='balanced'" in uneven
     # Who has asked for weights is not told to.
-    weighed = look_at(
+    weighed = check_data(
         TASKS["text"],
         _examples([*_many("x", 60), *_many("y", 5)]),
         _examples([("n", "x"), ("m", "y")]),
@@ -98,16 +98,16 @@ def test_numbers_and_sets_of_labels() -> None:
 def test_entities_count_where_they_begin_and_answers_by_whether_there_is_one() -> None:
     words = Sentence(("a", "b", "c"), ("B-per", "I-per", "O"), 1)
     tagged = Sentences("t", ("w",), "t", [words, words])
-    look = look_at(TASKS["tagging"], tagged, Sentences("t", ("w",), "t", []))
+    look = check_data(TASKS["tagging"], tagged, Sentences("t", ("w",), "t", []))
     assert look.train["labels"] == {"per": 2}
     plain = Sentences("t", ("w",), "t", [Sentence(("a", "b"), ("NOUN", "VERB"), 1)])
-    assert look_at(TASKS["tagging"], plain, plain).train["labels"] == {"NOUN": 1, "VERB": 1}
+    assert check_data(TASKS["tagging"], plain, plain).train["labels"] == {"NOUN": 1, "VERB": 1}
     questions = [
         Question(("q", "c"), Gold(("c",), (0, 1), v2=True), 1),
         Question(("q2", "c"), Gold((), None, v2=True), 2),
     ]
     spans = SpanExamples("s", ("question", "context"), "answer", questions)
-    assert look_at(TASKS["spans"], spans, spans).train["labels"] == {
+    assert check_data(TASKS["spans"], spans, spans).train["labels"] == {
         "with an answer": 1,
         "without an answer": 1,
     }
@@ -164,7 +164,7 @@ def test_labels_that_look_alike_are_named_with_their_lines() -> None:
         r"train.csv: the labels 'café' (line 2), 'cafe\u0301' (line 14), 'Café' (line 26) look"
     )
     types = [Sentence(("Ada", "ran"), (f"B-{kind}", "O"), 1) for kind in ("PER", "per")]
-    look = look_at(TASKS["tagging"], Sentences("a.conll", ("w",), "t", types), _examples([]))
+    look = check_data(TASKS["tagging"], Sentences("a.conll", ("w",), "t", types), _examples([]))
     assert any("the entity types 'PER' (line 1), 'per' (line 1) look" in f for f in look.findings)
 
 
@@ -185,7 +185,7 @@ def test_unknown_text_is_said_once() -> None:
     task = TextClassification(("x", "y"))
     features = [task.featurize(examples, known) for examples in (train, held)]
     unknown = [UnknownText.of(*each, known) for each in zip((train, held), features, strict=True)]
-    look = look_at(type(task), train, held, *features, unknown=unknown)
+    look = check_data(type(task), train, held, *features, unknown=unknown)
     (said,) = [line for line in look.findings if "unknown to the vocabulary" in line]
     assert said.startswith("dev.csv: 100% of the pieces of the texts are unknown")
     assert look.validation["unknown"]["share"] == 1.0
@@ -203,7 +203,7 @@ def test_unknown_text_is_said_once() -> None:
 )
 def test_the_rarest_labels_are_in_the_line(count: int, line: str) -> None:
     labels = {f"a{number}": 30 + count - 1 - number for number in range(count)}
-    assert DataLook({"labels": labels}, {}).label_line().endswith(line)
+    assert DataReport({"labels": labels}, {}).label_line().endswith(line)
 
 
 WORDS = ("O", "B-per", "I-per", "B-loc", "O")
@@ -245,6 +245,6 @@ def test_the_rows_of_labels_that_look_alike_can_be_found(
     labels: tuple[str, str], source: str, command: str
 ) -> None:
     pairs = [("a text", labels[0]), ("another", labels[0]), ("a third", labels[1])]
-    look = look_at(TASKS["text"], _examples(pairs, source), _examples([]))
+    look = check_data(TASKS["text"], _examples(pairs, source), _examples([]))
     (said,) = [line for line in look.findings if "look alike" in line]
     assert said.partition("; the rows: ")[2] == command

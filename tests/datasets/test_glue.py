@@ -21,7 +21,7 @@ from bertine.datasets.glue import (
     read_glue_file,
     read_glue_test,
 )
-from bertine.datasets.readers import Reading, read_evaluation, read_labelled
+from bertine.datasets.readers import DataConfig, read_evaluation, read_labelled
 from glue_files import write_glue
 
 
@@ -217,6 +217,6 @@ def test_mnli_is_not_judged_on_half_of_its_dev_sets(tmp_path: Path) -> None:
     for name in ("MNLI", "RTE"):
         write_glue(tmp_path, name, but=without)
     with pytest.raises(BertineError, match=r"judged on dev_matched\.tsv and dev_mismatched\.tsv"):
-        read_labelled("glue", tmp_path, seed=0, reading=Reading(glue_task="MNLI"))
-    read = read_labelled("glue", tmp_path, seed=0, reading=Reading(glue_task="RTE"))
+        read_labelled("glue", tmp_path, seed=0, reading=DataConfig(glue_task="MNLI"))
+    read = read_labelled("glue", tmp_path, seed=0, reading=DataConfig(glue_task="RTE"))
     assert (len(read.train), len(read.validation)) == (22, 2)

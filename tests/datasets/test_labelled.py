@@ -14,7 +14,7 @@ import pytest
 import tagged
 import toys
 from bertine.core.errors import BertineError
-from bertine.datasets.readers import Reading, has_validation, read_labelled
+from bertine.datasets.readers import DataConfig, has_validation, read_labelled
 from glue_files import write_glue
 from squad_files import write_squad
 
@@ -47,7 +47,7 @@ def data_of(task: str, folder: Path) -> tuple[Path, Path]:
 def test_a_split_seed_is_for_data_of_which_some_are_held_out(task: str, tmp_path: Path) -> None:
     data, validation = data_of(task, tmp_path / "data")
     named: dict[str, Any] = {"glue_task": "RTE"} if task == "glue" else {}
-    plain, split = Reading(**named), Reading(**named, split_seed=3)
+    plain, split = DataConfig(**named), DataConfig(**named, split_seed=3)
     assert has_validation(task, data, plain)
     judged_on = read_labelled(task, data, seed=0, reading=plain).validation
     assert judged_on.source == str(validation)
@@ -72,7 +72,7 @@ def test_quotes_are_said_of_the_files_that_may_have_some(task: str, tmp_path: Pa
         row = {"question": '"the cat', "choice0": "sleeps", "choice1": "boils", "label": 0}
     cells = "".join(",".join(map(str, line)) + "\n" for line in (row, row.values(), row.values()))
     (tmp_path / "train.csv").write_text(cells, encoding="utf-8")
-    reading = Reading(quotes=False)
+    reading = DataConfig(quotes=False)
     dev = tmp_path / "dev.parquet"
     pq.write_table(pa.Table.from_pylist([row] * 2), dev)
     found = read_labelled(task, tmp_path, seed=0, reading=reading)
@@ -84,7 +84,7 @@ def test_quotes_are_said_of_the_files_that_may_have_some(task: str, tmp_path: Pa
         assert len(examples) == 2
         assert examples.fingerprint() == found.train.fingerprint()
     with pytest.raises(BertineError, match=r"train\.csv:2: not valid csv"):
-        read_labelled(task, tmp_path, seed=0, reading=Reading())
+        read_labelled(task, tmp_path, seed=0, reading=DataConfig())
     (tmp_path / "train.csv").unlink()
     (tmp_path / "train.jsonl").write_text(lines, encoding="utf-8")
     with pytest.raises(BertineError, match=r"train\.jsonl: is JSON lines, which has no quotes"):
@@ -95,7 +95,7 @@ def test_columns_are_said_of_the_training_file(tmp_path: Path) -> None:
     """The validation file may be of another kind, which has columns of its own."""
     tagged.write_columns(tmp_path / "train.conll", 8)
     tagged.write_json(tmp_path / "dev.jsonl", 8)
-    reading = Reading(word_column=1, tag_column=3)
+    reading = DataConfig(word_column=1, tag_column=3)
     found = read_labelled("tagging", tmp_path, seed=0, reading=reading)
     assert found.validation.fingerprint() == found.train.fingerprint()
     (tmp_path / "train.conll").unlink()

@@ -22,7 +22,7 @@ from bertine.models.generation import SearchSettings, search
 from bertine.models.heads import Model
 from bertine.objectives import choose
 from bertine.objectives.losses import encode_and_decode, written_term
-from bertine.options.inference import Choosing
+from bertine.options.inference import DecodingOptions
 
 from .conftest import Home
 from .parity import SEEDS, close, inputs, random_batch, same_gradients
@@ -129,7 +129,7 @@ def test_texts_are_written_as_transformers_writes_them(given: dict[str, Any], fo
         model.heads["lm"].final_logits_bias[0, config.eos_token_id] = 4.0
         other = BART.twin(model)
         batch = random_batch(config, seed)
-        choosing = Choosing(max_new_tokens=12, **given)
+        choosing = DecodingOptions(max_new_tokens=12, **given)
         ends = (config.eos_token_id,)
         first = config.bos_token_id if forced else None
         settings = SearchSettings(choosing, ends, first_token=first, ends_at_limit=forced)

@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="CASE", nargs="+", choices=list(cases.CASES), default=[])
     parser.add_argument(
         "--compare", metavar="TREE", type=Path, nargs="?", const=cases.RECORDS,
-        help="write nothing: compare with the records, or bit for bit with what TREE/src computes",
+        help="write nothing: compare with the records, or bit for bit with another work tree",
     )  # fmt: skip
     parser.add_argument(
         "--whole", metavar="FOLDER", type=Path, help="write records here, with their bits"
@@ -55,10 +55,12 @@ def main() -> int:
 
 
 def _compare_trees(tree: Path, names: list[str]) -> int:
-    if not (tree / "src" / "bertine").is_dir():
-        sys.exit(f"{tree}: no src/bertine in it")
+    if not (tree / "tests" / "golden" / "record.py").is_file():
+        sys.exit(f"{tree}: is no work tree of this repository")
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--whole", folder, "--only", *names]
+        # Its own cases, which know where its modules are.
+        record = tree.resolve() / "tests" / "golden" / "record.py"
+        command = [sys.executable, str(record), "--whole", folder, "--only", *names]
         path = {"PYTHONPATH": str(tree.resolve() / "src")}
         if subprocess.run(command, env=os.environ | path, check=False).returncode:
             return 1

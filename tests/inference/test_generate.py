@@ -20,7 +20,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.core.taskinfo import TaskInfo
 from bertine.hub.modeldir import load_model, save_model
-from bertine.inference.generate import GrowingText, one_line
+from bertine.inference.generate import IncrementalDecoder, one_line
 from bertine.models.family import family_of
 from bertine.models.heads import Model
 from bertine.tokenization.tokenizer import Tokenizer
@@ -164,11 +164,11 @@ def test_characters_come_whole(tmp_path: Path) -> None:
     text = " \u732b \U0001f408 \u00e9t\u00e9"
     tokens = tokenizer.encode_plain([text])[0]
     assert len(tokens) > len(text)
-    growing = GrowingText(tokenizer)
+    growing = IncrementalDecoder(tokenizer)
     parts = [growing.add(token) for token in tokens]
     assert "".join(parts) + growing.rest() == text
     assert not any("\ufffd" in part for part in parts)
-    unfinished = GrowingText(tokenizer)
+    unfinished = IncrementalDecoder(tokenizer)
     assert [unfinished.add(token) for token in tokens[1:3]] == ["", ""]
     assert set(unfinished.rest()) == {"\ufffd"}
 

@@ -23,7 +23,7 @@ from bertine.data.squad import Gold, Question, SpanExamples
 from bertine.inference import evaluate
 from bertine.inference.compute import run_features
 from bertine.inference.evaluate import write_worst
-from bertine.inference.predictor import Answering
+from bertine.inference.predictor import Pipeline
 from bertine.inference.ranking import ranked
 from bertine.models.heads import Model
 from bertine.tasks.answer import Mark, WorstExample, worst_lines
@@ -232,7 +232,7 @@ def test_the_file_is_short_and_whole(tmp_path: Path) -> None:
     items = [Example(("cat " * 300,), "animal" if n % 2 else "dish") for n in range(30)]
     examples = Examples("toy", ("text",), "label", items)
     task = TextClassification(("animal", "dish"), ("text",), "label", 16)
-    answering = Answering(model_of(task), task, toys.tokenizer())
+    answering = Pipeline(model_of(task), task, toys.tokenizer())
     features = answering.prepare(examples).features
     write_worst(tmp_path, task, examples, features, answering.compute(features))
     told = json.loads((tmp_path / "worst.json").read_text(encoding="utf-8"))

@@ -14,8 +14,8 @@ import tagged
 import toys
 from bertine.core.rng import generator
 from bertine.data.examples import row_numbers, rows_as_facts
-from bertine.datasets.readers import Labelled, Reading, read_evaluation, read_labelled
-from bertine.inference.training_rows import rows_known, seen_note
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
+from bertine.inference.training_rows import overlap_note, rows_known
 from bertine.tasks.labels import TableOptions
 from glue_files import write_glue
 from squad_files import write_squad
@@ -51,7 +51,7 @@ def data_of(task: str, folder: Path) -> Path:
     return file
 
 
-def facts_of(labelled: Labelled, **more: Any) -> dict[str, Any]:
+def facts_of(labelled: DatasetSplits, **more: Any) -> dict[str, Any]:
     """What ``bertine.json`` tells of a run on these examples."""
     train = labelled.train
     return {"num_examples": len(train), "examples_fingerprint": train.fingerprint(), **more}
@@ -62,7 +62,7 @@ def facts_of(labelled: Labelled, **more: Any) -> dict[str, Any]:
 )
 def test_the_training_file_of_every_task_is_known_again(task: str, tmp_path: Path) -> None:
     file = data_of(task, tmp_path / "data")
-    reading = Reading(
+    reading = DataConfig(
         glue_task="RTE" if task == "glue" else None,
         options=TableOptions(label_separator="|" if task == "multi-label" else None),
     )
@@ -74,14 +74,14 @@ def test_the_training_file_of_every_task_is_known_again(task: str, tmp_path: Pat
     trained, total = len(labelled.train), len(examples)
     assert 0 < trained < total
     told = f"note: the model was trained on {trained} of these {total} examples; its score on "
-    assert (seen_note(facts_of(labelled, seed=5), examples) or "").startswith(told)
-    assert seen_note(facts_of(labelled, seed=0, split_seed=5), examples)
-    assert seen_note(facts_of(labelled, seed=6), examples) is None
-    assert seen_note(facts_of(labelled), examples) is None
-    assert seen_note({}, examples) is None
-    assert seen_note(facts_of(labelled, seed=5), labelled.validation) is None
+    assert (overlap_note(facts_of(labelled, seed=5), examples) or "").startswith(told)
+    assert overlap_note(facts_of(labelled, seed=0, split_seed=5), examples)
+    assert overlap_note(facts_of(labelled, seed=6), examples) is None
+    assert overlap_note(facts_of(labelled), examples) is None
+    assert overlap_note({}, examples) is None
+    assert overlap_note(facts_of(labelled, seed=5), labelled.validation) is None
     one_less = dataclasses.replace(examples, items=examples.items[:-1])
-    assert seen_note(facts_of(labelled, seed=5), one_less) is None
+    assert overlap_note(facts_of(labelled, seed=5), one_less) is None
 
 
 @pytest.mark.takes(4)
@@ -126,6 +126,6 @@ def test_rows_that_are_not_kept_are_read_again_beside_those_that_are(tmp_path: P
     before = frozenset({1, 2})
     facts = facts_of(labelled, data_path=str(data), seed=0, rows=rows_as_facts((), before))
     assert rows_known("text", facts) == before | row_numbers(labelled.train.items)
-    note = seen_note(facts, labelled.train)
+    note = overlap_note(facts, labelled.train)
     assert note is not None
     assert f"was trained on these {len(labelled.train)} examples" in note

@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_described_keeps_no_older_description(
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(embed_module.VectorOrigin, "write", killed)
+    monkeypatch.setattr(embed_module.VectorMetadata, "write", killed)
     with pytest.raises(KeyboardInterrupt):
         embed(pretrained, vectors.parent / "in.txt", vectors, pooling="cls", **QUIET)
     assert not (vectors.parent / "v.npy.json").exists()

@@ -157,6 +157,8 @@ def work(home: Path, seed: int, first: int, step: int, cases: int, scratch: Path
             "seconds": time.monotonic() - started,
         }
         end["refused"] = "bertine: error:" in said
+        errors = [line for line in said.splitlines() if line.startswith("bertine: error:")]
+        end["error"] = " ".join(errors).replace(str(case), "CASE").replace(str(home), "SOUND")
         print(json.dumps({**told, **end}), file=tell, flush=True)
 
 
@@ -256,6 +258,7 @@ def fuzz(options: argparse.Namespace, home: Path, scratch: Path) -> int:
         threading.Thread(target=watched.results, args=(found,), daemon=True).start()
     kinds: Counter[str] = Counter()
     commands: Counter[str] = Counter()
+    recorded: dict[int, list[str | None]] = {}
     refused, slowest, running = 0, (0.0, -1), options.workers
     while running:
         told = found.get()
@@ -263,6 +266,7 @@ def fuzz(options: argparse.Namespace, home: Path, scratch: Path) -> int:
             running -= 1
             continue
         commands[told["command"][0]] += 1
+        recorded[told["case"]] = [told["command"][0], told["bad"], told.get("error", "")]
         refused += told["refused"]
         slowest = max(slowest, (told["seconds"], told["case"]))
         if told["bad"]:
@@ -276,6 +280,9 @@ def fuzz(options: argparse.Namespace, home: Path, scratch: Path) -> int:
         if done % 500 == 0:
             rate = done / (time.monotonic() - started)
             print(f"{done} cases, {kinds.total()} bad, {rate:.1f}/s", flush=True)
+    if options.record:
+        text = json.dumps(dict(sorted(recorded.items())), indent=0, ensure_ascii=False)
+        options.record.write_text(text, encoding="utf-8")
     seconds = time.monotonic() - started
     print(f"\n{commands.total()} cases (seed {options.seed}) in {seconds:.0f} s: {dict(commands)}")
     print(
@@ -299,6 +306,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="run this case alone, in this process")
     parser.add_argument("--keep", type=Path, help="with --only: leave its files in this folder")
     parser.add_argument("--sound", type=Path, help="keep the sound files here, or take them")
+    parser.add_argument("--record", type=Path, help="write the end of every case to this file")
     parser.add_argument("--worker", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

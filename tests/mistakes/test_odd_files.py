@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bertine.core.console import warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from mistakes.odd_files import Answer, Case, dimensions, run, run_cases
 
@@ -43,7 +43,7 @@ def _breaks() -> Answer:
 
 
 def _warns() -> Answer:
-    warn("a.csv: is read otherwise")
+    logger.warning("a.csv: is read otherwise")
     return Answer([2])
 
 

@@ -18,7 +18,7 @@ from bertine.core.rng import generator
 from bertine.models.encoder import TextInputs
 from bertine.models.generation import NextTokens, SearchSettings, search
 from bertine.models.heads import Model
-from bertine.options.inference import Choosing
+from bertine.options.inference import DecodingOptions
 from family.variants import VARIANTS, scramble
 
 GPT = VARIANTS["openai-gpt"]
@@ -81,7 +81,7 @@ class WithoutCache:
 
 
 def settings_of(**options: Any) -> SearchSettings:
-    return SearchSettings(Choosing(**{"max_new_tokens": 12, **options}), (END,))
+    return SearchSettings(DecodingOptions(**{"max_new_tokens": 12, **options}), (END,))
 
 
 GREEDY = [
@@ -203,7 +203,7 @@ def test_tokens_are_drawn_by_their_probabilities(
 ) -> None:
     """20,000 draws: four standard errors are below 0.014."""
     model = Fixed(torch.tensor([0.15, 0.4, 0.05, 0.3, 0.1]).log())
-    choosing = Choosing(sample=True, max_new_tokens=100, sequences=200, **options)  # type: ignore[arg-type]
+    choosing = DecodingOptions(sample=True, max_new_tokens=100, sequences=200, **options)  # type: ignore[arg-type]
     (found,) = search(model, [[0]], SearchSettings(choosing))
     counts = torch.bincount(torch.tensor([w.tokens for w in found]).flatten(), minlength=5)
     shares = (counts / counts.sum())[torch.tensor([1, 3, 0, 4, 2])]
@@ -213,10 +213,10 @@ def test_tokens_are_drawn_by_their_probabilities(
 
 def test_draws_follow_the_seed_and_the_prompts_number() -> None:
     model = Fixed(torch.zeros(50))
-    choosing = Choosing(sample=True, sequences=2, max_new_tokens=8)
+    choosing = DecodingOptions(sample=True, sequences=2, max_new_tokens=8)
 
     def drawn(seed: int, number: int) -> list[tuple[int, ...]]:
-        settings = SearchSettings(Choosing.of(choosing, seed=seed))
+        settings = SearchSettings(DecodingOptions.of(choosing, seed=seed))
         (found,) = search(model, [[0]], settings, numbers=[number])
         return [written.tokens for written in found]
 
@@ -229,7 +229,7 @@ def test_tokens_that_are_forced_or_never_written() -> None:
     scores = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     for options in ({}, {"beams": 2}):
         settings = SearchSettings(
-            Choosing(max_new_tokens=4, **options),  # type: ignore[arg-type]
+            DecodingOptions(max_new_tokens=4, **options),  # type: ignore[arg-type]
             end_tokens=(0,),
             never=frozenset({5, 4}),
             first_token=1,
@@ -241,7 +241,7 @@ def test_tokens_that_are_forced_or_never_written() -> None:
 
 def test_a_search_ends_where_nothing_may_come() -> None:
     for options in ({}, {"beams": 2}, {"sample": True}):
-        choosing = Choosing(no_repeat_ngram_size=1, max_new_tokens=9, **options)  # type: ignore[arg-type]
+        choosing = DecodingOptions(no_repeat_ngram_size=1, max_new_tokens=9, **options)  # type: ignore[arg-type]
         ((best, *_),) = search(Fixed(torch.zeros(4)), [[2]], SearchSettings(choosing))
         assert sorted(best.tokens) == [0, 1, 3]
         assert not best.ended
@@ -276,6 +276,6 @@ def test_tokens_are_told_as_soon_as_they_are_sure() -> None:
     ],
 )
 def test_options_that_exclude_each_other(options: dict[str, Any], message: str) -> None:
-    make: Callable[[], object] = lambda: SearchSettings(Choosing(**options))  # noqa: E731
+    make: Callable[[], object] = lambda: SearchSettings(DecodingOptions(**options))  # noqa: E731
     with pytest.raises(BertineError, match=message):
         make()

@@ -17,7 +17,7 @@ from bertine.hub.modeldir import save_model
 from bertine.models.family import family_of
 from bertine.models.heads import Model
 from bertine.models.losses import sum_cross_entropy
-from bertine.objectives.losses import Loss, LossDefaults, Term, WithNextTokens
+from bertine.objectives.losses import AuxiliaryLM, Loss, LossDefaults, Term
 from bertine.tasks.classification import TextClassification
 from bertine.training.step import accumulate
 from family.variants import scramble
@@ -82,8 +82,8 @@ def test_the_published_codes_language_model_loss() -> None:
     batch = Batch(rows, mask, torch.zeros_like(rows), {})
     model = openai_model()
     with torch.no_grad():
-        (term,) = WithNextTokens(NoTask(), 0.5, positions=True).terms(model, batch).values()
-        tokens = WithNextTokens(NoTask(), 0.5).terms(model, batch)["lm"]
+        (term,) = AuxiliaryLM(NoTask(), 0.5, positions=True).terms(model, batch).values()
+        tokens = AuxiliaryLM(NoTask(), 0.5).terms(model, batch)["lm"]
     assert (term.count, term.weight) == (6, 0.5)
     assert_close(term.total / 6, expected["lm_losses"].mean(), terms=network_terms(3, 32))
     # Without rows that no text has, more probability is left for those that it has.
@@ -102,7 +102,7 @@ def test_gradients_are_those_of_the_formula_in_one_piece_and_in_several(position
     mask = torch.arange(12)[None] < lengths[:, None]
     labels = torch.tensor([0, 1, 1, 0, 1, 0])
     batch = Batch(ids, mask, ids * 0, {"labels": labels})
-    loss: Loss = WithNextTokens(task, 0.7, positions)
+    loss: Loss = AuxiliaryLM(task, 0.7, positions)
 
     encoded = model.encode(batch)
     table = model.backbone.word_weights

@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from bertine.corpora.batch import Batch
-from bertine.corpora.masking import Draws, Padder
+from bertine.corpora.masking import Draws, PaddingCollator
 from bertine.corpora.sequences import Instance
 from bertine.inference.heldout import score_batches
 from bertine.models.encoder import Encoded
@@ -30,7 +30,7 @@ class NextTokens:
     """Ask of each token which one follows."""
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
-        self.padder = Padder(tokenizer, settings.input_format)
+        self.padder = PaddingCollator(tokenizer, settings.input_format)
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         padded = self.padder.pad(instances)

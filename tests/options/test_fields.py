@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bertine.commands.parser import Parser, add_options
-from bertine.core.console import say, warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import Masking
 from bertine.options.declare import OptionGroup, declare, declared, free_in, like, names_of
@@ -192,8 +192,8 @@ def test_a_quiet_verb_prints_no_notes(capsys: pytest.CaptureFixture[str]) -> Non
     @takes_options()
     def speak(*, options: Notes) -> None:
         """Print a note and a warning."""
-        say("a note")
-        warn("mind this")
+        logger.info("a note")
+        logger.warning("mind this")
 
     @takes_options()
     def around(*, options: Notes) -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 
 import toys
 from bertine.options.inference import ServeOptions
-from bertine.serving.models import load_served
+from bertine.serving.models import load_handle
 from bertine.serving.protocol import bound_socket
 from bertine.serving.requests import Hosts, Limits
 from bertine.serving.serve import Server
@@ -141,7 +141,7 @@ def running(
     answers may be made small."""
     bounds = Limits(**limits)
     served = [
-        load_served(
+        load_handle(
             name, path, bounds, device="cpu", precision="fp32", deciding=options, near=options
         )
         for name, path in models.items()

@@ -15,7 +15,14 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from bertine.serving.batcher import Batcher, Closed, ComputedBatch, ComputingThread, Pace, QueueFull
+from bertine.serving.batcher import (
+    Batcher,
+    Closed,
+    ComputedBatch,
+    CostModel,
+    InferenceThread,
+    QueueFull,
+)
 
 
 class Model:
@@ -45,7 +52,7 @@ def model() -> Model:
 @pytest.fixture
 def make(model: Model) -> Iterator[Make]:
     made: list[Batcher] = []
-    computing = ComputingThread()
+    computing = InferenceThread()
 
     def build(**changes: Any) -> Batcher:
         settings: dict[str, Any] = {"max_tokens": 8, "max_queue": 100, "max_wait": 0.0}
@@ -217,7 +224,7 @@ def test_small_requests_are_served_between_greedy_ones(model: Model, make: Make)
 
 
 def test_a_batch_takes_no_longer_than_is_good_for_others() -> None:
-    pace = Pace()
+    pace = CostModel()
     assert 0 < pace.tokens_in(0.1) < 500  # nothing is known
     for _ in range(30):
         pace.add(1000, 1.0)
@@ -227,21 +234,23 @@ def test_a_batch_takes_no_longer_than_is_good_for_others() -> None:
 def test_the_cost_of_a_batch_is_learned() -> None:
     draw = random.Random(3)
     for overhead in (0.0, 30.0, 400.0):
-        pace = Pace()
-        assert pace.overhead == Pace().overhead > 0  # something usual, before there is any batch
+        pace = CostModel()
+        assert (
+            pace.overhead == CostModel().overhead > 0
+        )  # something usual, before there is any batch
         pace.add(10, 60.0)  # the first one also packs weights
         for _ in range(200):
             tokens = draw.randint(3, 700)
             pace.add(tokens, 0.001 * (tokens + overhead) * draw.uniform(0.95, 1.05))
         assert pace.overhead == pytest.approx(overhead, rel=0.15, abs=8)
-    pace = Pace()
+    pace = CostModel()
     for _ in range(100):  # as many as there may be take no longer than one
         pace.add(draw.randint(3, 700), 0.001 * draw.uniform(0.99, 1.01))
     assert pace.overhead > 10_000
-    pace = Pace()
+    pace = CostModel()
     for _ in range(100):  # nothing can be told of batches that are alike
         pace.add(draw.randint(62, 66), 0.001 * draw.uniform(0.9, 1.1))
-    assert pace.overhead == Pace().overhead
+    assert pace.overhead == CostModel().overhead
 
 
 def test_an_input_above_the_budget_is_a_batch_of_its_own(model: Model, make: Make) -> None:
@@ -426,7 +435,7 @@ def test_closing_answers_what_waits_and_takes_no_more(model: Model, make: Make) 
 
 
 def test_all_is_computed_in_one_thread_in_the_order_of_asking() -> None:
-    computing = ComputingThread()
+    computing = InferenceThread()
     order: list[int] = []
     began, ended = threading.Event(), threading.Event()
 

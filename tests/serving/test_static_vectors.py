@@ -13,7 +13,7 @@ import bertine
 import toys
 from bertine.core.errors import BertineError
 from bertine.options.inference import ServeOptions
-from bertine.serving.models import ServedTable, load_served
+from bertine.serving.models import TableHandle, load_handle
 from bertine.serving.requests import Limits
 from bertine.serving.schemas import ModelInfo
 
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 def test_it_gives_vectors_and_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    served = load_served("pet", folder, Limits(), device="cpu", precision="fp32")
-    assert isinstance(served, ServedTable)
+    served = load_handle("pet", folder, Limits(), device="cpu", precision="fp32")
+    assert isinstance(served, TableHandle)
     assert "does embed" in capsys.readouterr().err
     assert list(served.operations) == ["embed", "rerank"]
     found = served.operations["embed"](["the cat sat", ""])
@@ -61,7 +61,7 @@ def test_options_of_labels_are_for_models_that_give_them(
 ) -> None:
     path = folder if kind == "table" else folder.parent / "teacher"
     asked = ServeOptions(abstain_below=0.5)
-    load_served("pet", path, Limits(), device="cpu", precision="fp32", deciding=asked)
+    load_handle("pet", path, Limits(), device="cpu", precision="fp32", deciding=asked)
     said = capsys.readouterr().err
     assert "pet: gives no labels, so its answers are the same without abstain_below=0.5" in said
     with pytest.raises(BertineError, match="no model here gives labels; leave out abstain_below="):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertine.tokenization.sentences import close_up, close_up_places
+from bertine.tokenization.sentences import cjk_space_places, remove_cjk_spaces
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from bertine.tokenization.sentences import close_up, close_up_places
     ],
 )
 def test_characters_are_joined_and_words_are_not(apart: str, joined: str) -> None:
-    assert close_up(apart) == joined
-    text, places = close_up_places(apart)
+    assert remove_cjk_spaces(apart) == joined
+    text, places = cjk_space_places(apart)
     assert text == joined
     assert len(places) == len(apart) + 1
     assert places[-1] == len(joined)

@@ -16,7 +16,7 @@ from bertine.objectives import choose
 from bertine.objectives.losses import MlmNsp
 from bertine.training import ceiling
 from bertine.training.ceiling import (
-    Gauge,
+    MfuMeter,
     matrix_rate,
     operations,
     step_cost,
@@ -121,7 +121,7 @@ def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPa
     batch = toys.pretraining_data(store).batch(0)
     model = toys.pretraining_model()
     wanted = operations_of(model, batch)
-    gauge = Gauge(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
+    gauge = MfuMeter(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     for _ in range(2):
         gauge.add(batch, 0.5)
     assert gauge.facts(100) == {}, "50 seconds are not worth it"
@@ -144,7 +144,9 @@ def test_longer_sequences_have_a_rate_of_their_own(
         return 1e12 / length
 
     monkeypatch.setattr(ceiling, "matrix_rate", rate)
-    gauge = Gauge(toys.pretraining_model(), MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
+    gauge = MfuMeter(
+        toys.pretraining_model(), MlmNsp().counts, dtype=torch.float32, max_tokens=1000
+    )
     shares = []
     for length in (16, 16, 32, 16):
         batch = toys.pretraining_data(store, max_seq_length=length).batch(0)
@@ -163,7 +165,7 @@ def test_a_rate_that_was_measured_beside_other_work_is_measured_again(
     wanted = operations_of(model, batch)
     rates = iter([wanted / 4, wanted * 2])
     monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: next(rates))
-    gauge = Gauge(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
+    gauge = MfuMeter(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     gauge.add(batch, 1.0)
     assert gauge.facts(10_000) == {}, "four times what the machine can do is not a share"
     gauge.add(batch, 1.0)

@@ -18,7 +18,7 @@ from bertine.models.products import Product
 from bertine.training import computing
 from bertine.training import fit as fit_module
 from bertine.training.computing import computing_of_run, measured_computing
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 
 SLOW_BF16, FAST_BF16 = Rates(190e9, 100e9), Rates(100e9, 400e9)
 #: Of a model that is worth measuring; those of the toys are not.
@@ -132,13 +132,13 @@ def test_a_resumed_run_keeps_its_precision(
     machine.has(later)
     machine.asked.clear()
     types: list[torch.dtype] = []
-    stepper = fit_module.Stepper
+    stepper = fit_module.TrainStep
 
     def noted(*given: Any, dtype: torch.dtype, **how: Any) -> Any:
         types.append(dtype)
         return stepper(*given, dtype=dtype, **how)
 
-    monkeypatch.setattr(fit_module, "Stepper", noted)
+    monkeypatch.setattr(fit_module, "TrainStep", noted)
     pretrain(**pretraining, resume=True)
     assert machine.asked == []
     assert types == [torch.bfloat16 if begun.precision == "bf16" else torch.float32]
@@ -238,7 +238,7 @@ def test_fewer_threads(
 def test_no_fewer_threads_because_of_busy_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computing, "seconds_by_threads", lambda _: {1: 1.0, 2: 3.0})
     for used, expected in ((None, {1: 1.0, 2: 3.0}), (1.0, {2: 3.0})):
-        monkeypatch.setattr(computing.OtherPrograms, "cores_used", lambda _, used=used: used)
+        monkeypatch.setattr(computing.CpuContention, "cores_used", lambda _, used=used: used)
         computing._seconds_by_threads.cache_clear()
         assert computing._seconds_by_threads(PRODUCTS, "fp32", 2) == expected
     computing._seconds_by_threads.cache_clear()
@@ -247,7 +247,7 @@ def test_no_fewer_threads_because_of_busy_neighbours(monkeypatch: pytest.MonkeyP
 def test_all_processes_compute_as_the_first_one(machine: Machine, tmp_path: Path) -> None:
     """Though each would measure something else."""
 
-    class Second(World):
+    class Second(DistContext):
         def gather(self, value: Any) -> list[Any]:
             assert value is None
             return json.loads(json.dumps([["bf16", {"bf16_speedup": 4.0}], value]))

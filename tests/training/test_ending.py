@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import bertine
 import toys
-from bertine.training.checkpoint import ending_when
+from bertine.training.checkpoint import stop_when
 
 
 def test_a_run_ends_after_the_step_at_which_it_is_asked_to(
@@ -21,7 +21,7 @@ def test_a_run_ends_after_the_step_at_which_it_is_asked_to(
         return done == 3
 
     options = {"model": model, "steps": 6, "batch_size": 2, "max_seq_length": 16, "log_every": 10}
-    with ending_when(over):
+    with stop_when(over):
         ended = bertine.pretrain(
             store, out=tmp_path / "ended", checkpoint_every=2, save_best=False, **options
         )
@@ -41,7 +41,7 @@ def test_a_run_ends_after_the_step_at_which_it_is_asked_to(
 
 def test_an_elmo_ends_too(tmp_path: Path) -> None:
     corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    with ending_when(lambda done: done == 2):
+    with stop_when(lambda done: done == 2):
         result = bertine.pretrain_elmo(
             corpus, model="elmo-tiny", out=tmp_path / "run", steps=5, batch_size=2, window=4
         )

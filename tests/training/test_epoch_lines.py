@@ -79,7 +79,7 @@ def test_other_programs_are_named_once_and_when_they_have_gone(
     clock = [0.0]
     monkeypatch.setattr(display_module.time, "monotonic", lambda: clock[0])
     shown: list[str] = []
-    monkeypatch.setattr(display_module, "say", shown.append)
+    monkeypatch.setattr(display_module.logger, "info", shown.append)
     display = Display("finetune", 100)
     looks = [*["1.0 of 2 cores"] * 30, *[None] * 10, *["1.3 of 2 cores"] * 5, *[None] * 40]
     for step, busy in enumerate(looks):

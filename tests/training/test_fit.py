@@ -17,10 +17,10 @@ from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.objectives.losses import MlmNsp
 from bertine.training.display import Display, facts_of
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
-from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH, Stepper
+from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH, TrainStep
 
 
 @pytest.mark.slow
@@ -153,9 +153,9 @@ def test_the_gradients_norm_is_that_of_all_of_them(store: Path, tmp_path: Path) 
 def test_a_cpu_computes_few_tokens_at_once(store: Path) -> None:
     """Its memory is the user's."""
     batch = toys.pretraining_data(store).batch
-    given: dict[str, Any] = {"world": World(), "dtype": torch.float32}
+    given: dict[str, Any] = {"world": DistContext(), "dtype": torch.float32}
     steppers = [
-        Stepper(toys.pretraining_model(), MlmNsp(), batch, **given, **more)
+        TrainStep(toys.pretraining_model(), MlmNsp(), batch, **given, **more)
         for more in ({}, {"max_tokens": 7})
     ]
     assert [stepper.max_tokens for stepper in steppers] == [CPU_MICRO_BATCH, 7]

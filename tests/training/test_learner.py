@@ -14,7 +14,7 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.data.examples import Examples, read_examples
-from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.training.finetuning.learner import Learner
 
 TEXTS = ["the old cat sleeps in the sofa .", "a soup boils in the pot ."]
@@ -242,7 +242,7 @@ def test_without_validation_examples_it_asks_for_data(
     learner = bertine.finetune(
         "text",
         model=model,
-        data=Labelled(read.build, read.train, none),
+        data=DatasetSplits(read.build, read.train, none),
         out=tmp_path / "run",
         **recipe,
     )
@@ -292,7 +292,7 @@ def test_examples_in_memory_all_have_a_label(
 def test_examples_in_memory_are_for_their_own_task(
     model: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    read: Labelled = read_labelled("text", labelled, seed=0, reading=Reading())
+    read: DatasetSplits = read_labelled("text", labelled, seed=0, reading=DataConfig())
     with pytest.raises(BertineError, match="for the task 'text', not for 'regression'"):
         bertine.finetune("regression", model=model, data=read, out=tmp_path / "run", **RECIPE)
 

@@ -17,7 +17,7 @@ import toys
 from bertine import BertineError
 from bertine.tasks.multi_label import MultiLabel
 from bertine.training.learning_curve.learning_curve import _Curve, draw_examples, sizes_of_curve
-from bertine.training.learning_curve.result import Cell, LearningCurve, outlook, point_of
+from bertine.training.learning_curve.result import Cell, LearningCurve, extrapolate, point_of
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60).map(
     lambda names: [[name] for name in names]
@@ -91,7 +91,7 @@ def test_sizes_count_examples_and_not_labels() -> None:
 def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
     # Two draws, one a little above the line and one as much below.
     errors = {n: 2 * n**-0.5 for n in (50, 100, 200, 400)}
-    found = outlook([[(n, 1 - e * 1.01), (n, 1 - e / 1.01)] for n, e in errors.items()])
+    found = extrapolate([[(n, 1 - e * 1.01), (n, 1 - e / 1.01)] for n, e in errors.items()])
     assert found is not None
     expected = 2 * 400**-0.5 - 2 * 800**-0.5
     assert found.gain == pytest.approx(expected)
@@ -99,17 +99,17 @@ def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
     assert found.high == pytest.approx(expected, abs=0.005)
     assert found.low < expected < found.high
     # What lies on a line exactly, or is all right, does not say how far it may be wrong.
-    assert outlook([[(n, 1 - e)] for n, e in errors.items()]) is None
-    assert outlook([[(n, 1.0)] * 3 for n in errors]) is None
+    assert extrapolate([[(n, 1 - e)] for n, e in errors.items()]) is None
+    assert extrapolate([[(n, 1.0)] * 3 for n in errors]) is None
 
 
 def test_the_outlook_is_wide_where_the_draws_lie_apart_and_open_where_there_are_few() -> None:
     sizes = (50, 100, 200, 400)
-    found = outlook([[(n, 0.5 + n / 4_000), (n, 0.6 + n / 4_000)] for n in sizes])
+    found = extrapolate([[(n, 0.5 + n / 4_000), (n, 0.6 + n / 4_000)] for n in sizes])
     assert found is not None
     assert found.low < 0 < found.gain < found.high
-    assert outlook([[(50, 0.5), (50, 0.6)]]) is None
-    assert outlook([[(50, 0.5)], [(100, 0.6)]]) is None
+    assert extrapolate([[(50, 0.5), (50, 0.6)]]) is None
+    assert extrapolate([[(50, 0.5)], [(100, 0.6)]]) is None
 
 
 @given(
@@ -120,7 +120,7 @@ def test_the_outlook_is_wide_where_the_draws_lie_apart_and_open_where_there_are_
     )
 )
 def test_the_outlook_keeps_to_what_errors_can_be(scores: list[list[float]]) -> None:
-    found = outlook([[(8 * 2**at, s) for s in draws] for at, draws in enumerate(scores)])
+    found = extrapolate([[(8 * 2**at, s) for s in draws] for at, draws in enumerate(scores)])
     if found is not None:
         assert -1 <= found.low <= found.gain <= found.high <= 1
 
@@ -129,7 +129,7 @@ def test_draws_of_one_size_are_one_point_of_the_line() -> None:
     # With several labels a text, draws of one size have different numbers of examples.
     errors = {n: 2 * n**-0.5 for n in (50, 100, 200)}
     draws = [[(n - 1, 1 - e / 1.01), (n, 1 - e), (n + 1, 1 - e * 1.01)] for n, e in errors.items()]
-    found = outlook(draws)
+    found = extrapolate(draws)
     assert found is not None
     assert found.count == 200
     assert found.gain == pytest.approx(2 * 200**-0.5 - 2 * 400**-0.5, rel=1e-6)

@@ -17,7 +17,7 @@ import bertine
 import processes
 import toys
 from bertine.core.errors import BertineError
-from bertine.corpora.masking import Draws, FollowingTokens
+from bertine.corpora.masking import CausalLMCollator, Draws
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
@@ -54,7 +54,7 @@ def test_each_token_is_the_target_of_the_one_before(home: Path) -> None:
     """Nothing is hidden or added, and no target is another sequence's."""
     tokenizer, store = Tokenizer.load(home / "vocab"), TokenStore.open(home / "store")
     settings = InstanceSettings(input_format="running-text", batch_size=6, max_seq_length=24)
-    data = PretrainingData(store, tokenizer, settings, corruption=FollowingTokens)
+    data = PretrainingData(store, tokenizer, settings, corruption=CausalLMCollator)
     lengths = set()
     for step in range(8):
         batch = data.batch(step)
@@ -79,7 +79,7 @@ def test_each_token_is_the_target_of_the_one_before(home: Path) -> None:
 
 def test_a_sequence_of_one_token_has_no_target(home: Path) -> None:
     tokenizer = Tokenizer.load(home / "vocab")
-    make = FollowingTokens(tokenizer, InstanceSettings(input_format="running-text"))
+    make = CausalLMCollator(tokenizer, InstanceSettings(input_format="running-text"))
     instances = [
         Instance((np.array([5], np.uint16),), (0,)),
         Instance((np.array([7, 8], np.uint16),), (1,)),

@@ -24,7 +24,7 @@ from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
-from bertine.training.finetuning.setup import Wishes, classes_of, epochs_for, rate_for
+from bertine.training.finetuning.setup import Overrides, classes_of, epochs_for, rate_for
 
 
 def config(hidden_size: int) -> BertConfig:
@@ -102,7 +102,7 @@ def test_a_paper_has_a_recipe_by_task_and_family(
     kind: Any = SimpleNamespace(
         name=task, reads_whole_texts=True, task_info=lambda: SimpleNamespace(dataset=None)
     )
-    found = Wishes(paper=True).plan(PRESETS[model], 1_000, kind)
+    found = Overrides(paper=True).plan(PRESETS[model], 1_000, kind)
     assert found.paper is not None
     said = (found.paper.warmup_ratio, found.paper.weight_decay, found.paper.layer_decay)
     assert (found.epochs, found.batch_size, found.learning_rate, *said) == recipe
@@ -113,16 +113,16 @@ def test_a_paper_has_a_recipe_by_task_and_family(
 
 def test_what_is_said_goes_before_the_rule() -> None:
     model = config(384)
-    plan = Wishes().plan(model, 1_000)
+    plan = Overrides().plan(model, 1_000)
     assert (plan.epochs, plan.batch_size, plan.learning_rate, plan.chosen) == (9, 16, 2e-4, True)
-    paper = Wishes(paper=True).plan(model, 1_000)
+    paper = Overrides(paper=True).plan(model, 1_000)
     assert (paper.epochs, paper.batch_size, paper.learning_rate) == (3, 32, 5e-5)
     assert (paper.save_best, plan.save_best) == (False, None)
-    assert Wishes(paper=True, epochs=4).plan(model, 1_000).epochs == 4
-    said = Wishes(epochs=2, batch_size=8, learning_rate=1e-5, patience=1).plan(model, 1_000)
+    assert Overrides(paper=True, epochs=4).plan(model, 1_000).epochs == 4
+    said = Overrides(epochs=2, batch_size=8, learning_rate=1e-5, patience=1).plan(model, 1_000)
     assert (said.epochs, said.batch_size, said.learning_rate, said.chosen) == (2, 8, 1e-5, False)
     assert said.save_best is True
-    assert Wishes(patience=1, save_best=False).plan(model, 1_000).save_best is False
+    assert Overrides(patience=1, save_best=False).plan(model, 1_000).save_best is False
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_is_said_goes_before_the_rule() -> None:
 )
 def test_wishes_that_cannot_be(wishes: dict[str, int], message: str) -> None:
     with pytest.raises(BertineError, match=message):
-        Wishes(**wishes)
+        Overrides(**wishes)
 
 
 def test_chance_on_few_examples_is_told_from_a_better_epoch() -> None:
@@ -203,6 +203,6 @@ def test_a_run_as_it_comes_learns_from_few_labels(
 @pytest.mark.parametrize(("name", "factor"), [("adamw", 1), ("lamb", 10), ("muon", 3)])
 def test_the_usual_rate_is_that_of_the_optimizer(name: OptimizerName, factor: int) -> None:
     base = config(768)
-    rate = Wishes(optimizer=name).plan(base, 1000).learning_rate
-    assert rate == pytest.approx(factor * Wishes().plan(base, 1000).learning_rate)
-    assert Wishes(optimizer=name, learning_rate=1e-3).plan(base, 1000).learning_rate == 1e-3
+    rate = Overrides(optimizer=name).plan(base, 1000).learning_rate
+    assert rate == pytest.approx(factor * Overrides().plan(base, 1000).learning_rate)
+    assert Overrides(optimizer=name, learning_rate=1e-3).plan(base, 1000).learning_rate == 1e-3

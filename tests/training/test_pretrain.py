@@ -23,7 +23,7 @@ from bertine.corpora.batch import Batch
 from bertine.corpora.store import TokenStore
 from bertine.objectives.losses import MlmNsp
 from bertine.training.pretraining.samples import seconds_per_step
-from bertine.training.step import Stepper
+from bertine.training.step import TrainStep
 
 FEW: dict[str, Any] = {
     "steps": 8,
@@ -268,13 +268,13 @@ class Clock:
     """The time of a run, in which each step takes `step` seconds and all else none."""
 
     def __init__(self, patched: pytest.MonkeyPatch, step: float) -> None:
-        self.now, self.step, accumulate = 1000.0, step, Stepper.accumulate
+        self.now, self.step, accumulate = 1000.0, step, TrainStep.accumulate
 
-        def takes_time(stepper: Stepper, batch: Batch, seeds: list[int]) -> Any:
+        def takes_time(stepper: TrainStep, batch: Batch, seeds: list[int]) -> Any:
             self.now += self.step
             return accumulate(stepper, batch, seeds)
 
-        patched.setattr(Stepper, "accumulate", takes_time)
+        patched.setattr(TrainStep, "accumulate", takes_time)
         time = SimpleNamespace(monotonic=self.read, perf_counter=self.read)
         for module in ("pretraining.pretrain", "pretraining.speed", "loop.fit", "loop.display"):
             patched.setattr(f"bertine.training.{module}.time", time)

@@ -14,11 +14,11 @@ import bertine
 import toys
 from bertine.core.taskinfo import TaskInfo
 from bertine.data.examples import KNOWN, ROWS, count_known, row_numbers, rows_as_facts
-from bertine.datasets.readers import Reading, read_labelled
+from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.inference.training_rows import rows_known_by
 from bertine.options.finetuning import FinetuneOptions
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.setup import Start, Wishes, prepare
+from bertine.training.finetuning.setup import ModelInit, Overrides, prepare
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32", "frozen": False}
 WITH_BASELINES = True
@@ -110,9 +110,9 @@ def test_a_run_that_an_earlier_bertine_began_goes_on_with_its_rows(
     prepared = prepare(
         "text",
         data,
-        start=Start.of(FinetuneOptions(), model=model),
-        reading=Reading(),
-        wishes=Wishes.of(FinetuneOptions()),
+        start=ModelInit.of(FinetuneOptions(), model=model),
+        reading=DataConfig(),
+        wishes=Overrides.of(FinetuneOptions()),
         max_length=16,
         seed=5,
         where=torch.device("cpu"),

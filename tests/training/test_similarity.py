@@ -24,7 +24,7 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.models.dropout import stream
 from bertine.tasks.base import Features
 from bertine.training.similarity import objective
-from bertine.training.similarity.data import MinedNegatives, PairDraws, PairFile, hold_out
+from bertine.training.similarity.data import MinedNegatives, PairFile, PairSampler, hold_out
 from bertine.training.similarity.objective import (
     Pair,
     PairLoss,
@@ -146,13 +146,13 @@ def test_an_epoch_has_every_row_once_and_none_that_is_held_out(model: Path, tmp_
     rows = [PairRow(n, (text, text), score=float(n)) for n, (_, text) in enumerate(sentences())]
     with PairFile(tmp_path / "pieces").write(rows, embedder) as file:
         held = hold_out(file.pair_column(), 5, 5, seed=1)
-        draws = PairDraws(file, "scores", batch_size=3, seed=1, held=held)
+        draws = PairSampler(file, "scores", batch_size=3, seed=1, held=held)
         steps = range(draws.steps_per_epoch)
         drawn = [row for step in steps for row in draws._rows(step)]
         assert len(drawn) == len(set(drawn)) == 27
         assert len(held) == 5
         assert not set(drawn) & set(held.rows.tolist())
-        again = PairDraws(file, "scores", batch_size=3, seed=1, held=held)
+        again = PairSampler(file, "scores", batch_size=3, seed=1, held=held)
         assert again._rows(7) == draws._rows(7) != draws._rows(7 + draws.steps_per_epoch)
         (texts,) = file.read([9])
         assert (
@@ -383,17 +383,17 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     settings |= {"kind": "pairs", "vector_lengths": [32, 8], "checkpoint_every": 3}
     with toys.one_thread():
         whole = bertine.finetune_similarity(out=tmp_path / "whole", **settings)
-        call = PairDraws.__call__
+        call = PairSampler.__call__
 
-        def stopped(draws: PairDraws, step: int) -> list[Pair]:
+        def stopped(draws: PairSampler, step: int) -> list[Pair]:
             if step == 4:
                 os.kill(os.getpid(), signal.SIGINT)
             return call(draws, step)
 
-        monkeypatch.setattr(PairDraws, "__call__", stopped)
+        monkeypatch.setattr(PairSampler, "__call__", stopped)
         with pytest.raises(KeyboardInterrupt):
             bertine.finetune_similarity(out=tmp_path / "again", **settings)
-        monkeypatch.setattr(PairDraws, "__call__", call)
+        monkeypatch.setattr(PairSampler, "__call__", call)
         again = bertine.finetune_similarity(out=tmp_path / "again", resume=True, **settings)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     ours, theirs = toys.weights(whole.model), toys.weights(again.model)

@@ -11,7 +11,7 @@ import torch
 from bertine.core import cpu
 from bertine.core.errors import BertineError
 from bertine.training import distributed as world_module
-from bertine.training.distributed import World, join, together
+from bertine.training.distributed import DistContext, all_ranks, join
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_group_is_left_by_whoever_made_it(started: pytest.MonkeyPatch) -> None
     """A program that has a process group of its own goes on to use it."""
     left: list[str] = []
     started.setattr(world_module, "_leave", lambda: left.append("the group"))
-    verb = together(lambda: join("cpu").size)
+    verb = all_ranks(lambda: join("cpu").size)
     assert verb() == 4
     assert left == []
     there = iter([False, True])  # before and after it is made
@@ -109,7 +109,7 @@ def test_a_group_that_does_not_fit_is_told(started: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_by_itself_asks_nobody() -> None:
-    alone = World()
+    alone = DistContext()
     assert alone.main
     assert alone.any(True)
     assert not alone.any(False)

@@ -70,14 +70,14 @@ def _add_predict_arguments(parser: Parser) -> None:
 
 def _run_predict(values: dict[str, Any]) -> None:
     from bertine import predict
-    from bertine.core.console import say
+    from bertine.core.console import logger
 
     values["texts"] = values["texts"] or None
     if all(values[name] is None for name in ("texts", "question", "context", "input")):
         read_what_is_piped_in(values, "predict", "a text, --input FILE")
     # The answers are the result; what was done to get them is a note.
     for line in predict(**values).lines():
-        say(line)
+        logger.info(line)
 
 
 PREDICT = Command(
@@ -168,7 +168,7 @@ def _add_explain_arguments(parser: Parser) -> None:
 
 def _run_explain(values: dict[str, Any]) -> None:
     from bertine import explain
-    from bertine.core.console import say
+    from bertine.core.console import logger
 
     values["texts"] = values["texts"] or None
     if values["texts"] is None and values["input"] is None:
@@ -178,7 +178,7 @@ def _run_explain(values: dict[str, Any]) -> None:
         print("\n".join(report.lines()).rstrip("\n"))
         return
     for line in report.lines():
-        say(line)
+        logger.info(line)
 
 
 EXPLAIN = Command(
@@ -387,14 +387,14 @@ def _add_similar_arguments(parser: Parser) -> None:
 
 def _run_similar(values: dict[str, Any]) -> None:
     from bertine import similar
-    from bertine.core.console import say
+    from bertine.core.console import logger
 
     report = similar(**values)
     if str(values["output"]) != "-":
         print("\n".join(report.lines()))
         return
     for line in report.lines():
-        say(line)
+        logger.info(line)
 
 
 SIMILAR = Command(

@@ -237,12 +237,6 @@ console = Console(
 )
 
 
-#: What a program may do with the notes and warnings: its level leaves out what is below, and its
-#: handlers, where it has some, get them in place of the terminal.
-log = logging.getLogger("bertine")
-if log.level == logging.NOTSET:
-    log.setLevel(logging.INFO)
-
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
@@ -257,35 +251,46 @@ def quietly(quiet: bool = True) -> Iterator[None]:
         _quiet.reset(token)
 
 
-def say(message: str) -> None:
-    """Print one note to stderr (rich markup is not interpreted, control characters are shown)."""
-    if not _quiet.get():
-        _tell(logging.INFO, message)
+def _printable_record(record: logging.LogRecord) -> bool:
+    """Drop what is not to be shown; make the rest printable: control characters are shown, and a
+    long message loses its middle."""
+    if console.quiet or (_quiet.get() and record.levelno < logging.WARNING):
+        return False
+    record.msg, record.args = shortened(printable(record.getMessage())), ()
+    return True
 
 
-def warn(message: str) -> None:
-    """Print one warning to stderr, like :func:`say`."""
-    _tell(logging.WARNING, message)
+class TerminalHandler(logging.Handler):
+    """Print notes and warnings to stderr, above a progress bar, if no other handler gets them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record; Rich's markup is not interpreted."""
+        if logger.handlers != [self]:
+            return
+        warning = record.levelno >= logging.WARNING
+        text = f"warning: {record.msg}" if warning else record.msg
+        console.print(text, style="yellow" if warning else None, markup=False, soft_wrap=True)
 
 
-def _tell(level: int, message: str) -> None:
-    if console.quiet or not log.isEnabledFor(level):
-        return
-    if log.handlers:
-        log.log(level, "%s", shortened(printable(message)))
-        return
-    warning = level == logging.WARNING
-    text = shortened(printable(f"warning: {message}" if warning else message))
-    console.print(text, style="yellow" if warning else None, markup=False, soft_wrap=True)
+#: All notes (``INFO``) and warnings of Bertine. A program may set its level. A handler that it
+#: adds gets them in place of the terminal.
+logger = logging.getLogger("bertine")
+if logger.level == logging.NOTSET:
+    logger.setLevel(logging.INFO)
+# Not to the root's handlers too, which would print everything twice.
+logger.propagate = bool(logger.handlers)
+logger.addFilter(_printable_record)
+_terminal = TerminalHandler()
+logger.addHandler(_terminal)
 
 
 def _shows_notes() -> bool:
-    return not (_quiet.get() or log.handlers) and log.isEnabledFor(logging.INFO)
+    return logger.handlers == [_terminal] and not _quiet.get() and logger.isEnabledFor(logging.INFO)
 
 
 def shows_bars() -> bool:
     """Tell whether a bar can change in its place: in a terminal or a notebook, not in a file or
-    where :data:`log` has the lines."""
+    where :data:`logger` has another handler."""
     return _shows_notes() and (console.is_terminal or in_notebook())
 
 
@@ -403,7 +408,7 @@ def aligned(
     return lines
 
 
-def counted(count: int, noun: str, one: str = "", more: str = "") -> str:
+def plural(count: int, noun: str, one: str = "", more: str = "") -> str:
     """Return a number of things in words: "1 row", "2 rows"; with what is said of `one` and of
     `more`, "1 row was", "2 rows were"."""
     words = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"

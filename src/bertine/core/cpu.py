@@ -222,7 +222,7 @@ _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_LIBRARY", *SHORT_WAIT)
 _hook: _TorchHook | None = None
 
 
-def wait_shortly() -> None:
+def set_spin_count() -> None:
     """Have PyTorch's threads wait shortly, and no more of them than the container has cores, as
     soon as PyTorch is imported; what the user has set stays. Where PyTorch is there already, its
     library has read its settings, and nothing is done."""
@@ -232,14 +232,14 @@ def wait_shortly() -> None:
         sys.meta_path.insert(0, _hook)
 
 
-def wait_is_given() -> bool:
+def spin_count_is_given() -> bool:
     """Tell whether the user has said how the threads are to wait."""
     return any(name in os.environ for name in _WAITING)
 
 
 def settings() -> dict[str, str]:
     """Return what is added to the environment while PyTorch is imported."""
-    added = {} if wait_is_given() else dict(SHORT_WAIT)
+    added = {} if spin_count_is_given() else dict(SHORT_WAIT)
     if cores() < allowed_cores() and "OMP_NUM_THREADS" not in os.environ:
         added["OMP_NUM_THREADS"] = str(cores())
     return added

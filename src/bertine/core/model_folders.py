@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json_object
 from bertine.core.names import PRESETS
@@ -107,7 +107,7 @@ def refuse_word_vectors(folder: Path) -> None:
 @cache
 def _say_once(line: str) -> None:
     """Say a line once, however often a folder is looked for."""
-    say(line)
+    logger.info(line)
 
 
 # Say how a published model is had, for a user who names one where a folder is expected.

@@ -37,7 +37,7 @@ _RESTED = 0.1
 _LEAST = 1.0
 
 
-class OtherPrograms:
+class CpuContention:
     """A watch on other programs by what the system counts (Linux's ``/proc/stat``) while this
     process computes.
 
@@ -137,7 +137,7 @@ class ShortWaits:
     """An idle team that is kept while other programs use the cores."""
 
     def __init__(self) -> None:
-        self._others = OtherPrograms(_SHORT_WAITS_LEAST, _MOST)
+        self._others = CpuContention(_SHORT_WAITS_LEAST, _MOST)
         self._team: IdleTeam | None = None
         self._changing = threading.Lock()
 
@@ -168,7 +168,7 @@ def _idle_team(computing: int) -> IdleTeam | None:
     library = _libgomp()
     # The first thread of a second team is not counted.
     threads = max(2, allowed_cores() - computing + 2)
-    if computing < 2 or threads > _MOST_THREADS or library is None or cpu.wait_is_given():
+    if computing < 2 or threads > _MOST_THREADS or library is None or cpu.spin_count_is_given():
         return None
     with contextlib.suppress(RuntimeError):
         return IdleTeam(library, threads)
@@ -193,6 +193,6 @@ def _of_this_process() -> ShortWaits:
     return ShortWaits()
 
 
-def adapt_waiting() -> None:
+def adapt_spin_count() -> None:
     """Call :meth:`ShortWaits.adapt` for this process; called before each step or batch."""
     _of_this_process().adapt()

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat, option
 from bertine.corpora.batch import Batch
-from bertine.corpora.masking import Draws, ForeignId, Padder, idle_options, starts_of_words
+from bertine.corpora.masking import Draws, ForeignId, PaddingCollator, idle_options, starts_of_words
 from bertine.corpora.sequences import Instance
 from bertine.options.pretraining import DenoisingOptions, InstanceSettings, PermutationOptions
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _WITH_MEMORY: InputFormat = "full-sentences"
 
 
-class PermutedTokens:
+class PermutedLMCollator:
     """The corruption of XLNet: some tokens of each sequence are guessed in a random order.
 
     Args:
@@ -70,7 +70,7 @@ class PermutedTokens:
                 f"text; the format is {settings.input_format}"
             )
         self._pad, self._vocab_size = tokenizer.pad_token_id, tokenizer.vocab_size
-        self._padder = Padder(tokenizer, settings.input_format)
+        self._padder = PaddingCollator(tokenizer, settings.input_format)
         self._is_ordinary = np.ones(tokenizer.vocab_size, np.bool_)
         self._is_ordinary[list(tokenizer.special_ids)] = False
         self._is_around = np.zeros(tokenizer.vocab_size, np.bool_)
@@ -273,7 +273,7 @@ def _reversed(instance: Instance) -> Instance:
 Ids = npt.NDArray[Any]
 
 
-class TextCorruption:
+class DenoisingCollator:
     """Corrupted texts, and the texts as they were for targets.
 
     Args:
@@ -290,7 +290,7 @@ class TextCorruption:
     ) -> None:
         self.options = options
         self._mask = tokenizer.require_mask("denoising")
-        self._padder = Padder(tokenizer, settings.input_format)
+        self._padder = PaddingCollator(tokenizer, settings.input_format)
         self._continues = tokenizer.continues if settings.whole_word_mask else None
         self._idle = idle_options(settings, used=("whole_word_mask",))
 

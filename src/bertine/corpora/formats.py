@@ -48,7 +48,7 @@ from bertine.corpora.sequences import (
     NspSegments,
     OrderedSegments,
     SentencePairs,
-    Walk,
+    SentenceReader,
     gather,
     random_words,
 )
@@ -166,7 +166,7 @@ class DocSentences:
         draw = _mixed(salt + chunk.first_document + row)
         off_first = draw // 16 % (count * spacing - tokens + 1)
         first = max(0, part - (part - draw) % _WALKED)
-        walk = Walk(
+        walk = SentenceReader(
             self.store, batch, row, 0, max(0, first * spacing - off_first), self.max_tokens, False
         )
         for following in range(first + 1, part + 2):
@@ -202,14 +202,16 @@ def check_tokens(store: TokenStore) -> None:
         raise BertineError(f"{store.path}: there is no token in it; prepare it from other text")
 
 
-def _walk_from(store: TokenStore, starts: list[int], position: int, ring: int, limit: int) -> Walk:
+def _walk_from(
+    store: TokenStore, starts: list[int], position: int, ring: int, limit: int
+) -> SentenceReader:
     """Return a walk from a position of the ring that the documents with a separator each make."""
     within = position % ring
     batch = bisect_right(starts, within) - 1
     chunk = store.chunk(batch)
     row = chunk.row_at(within - starts[batch], 1)
     document = starts[batch] + chunk.token_offsets[row] + row
-    return Walk(store, batch, row, document + position - within, position, limit, True)
+    return SentenceReader(store, batch, row, document + position - within, position, limit, True)
 
 
 def _spacing(store: TokenStore, limit: int) -> int:

@@ -40,7 +40,7 @@ _ADDED = ("num_documents", "num_sentences", "num_tokens", "single_sentence_docum
 
 
 @dataclass
-class Joined:
+class MergeResult:
     """The counts of all parts together.
 
     Attributes:
@@ -58,14 +58,14 @@ class Joined:
     near: int = 0
 
 
-def join_parts(
+def merge_parts(
     parts: Sequence[CorpusPart],
     folder: Path,
     options: PrepareOptions,
     *,
     vocab_size: int,
     report: OnProgress,
-) -> Joined:
+) -> MergeResult:
     """Put the shards of `parts` into `folder`, with the frequencies of the ids.
 
     Args:
@@ -78,7 +78,7 @@ def join_parts(
     Raises:
         BertineError: a part is damaged, or the disk is full.
     """
-    joined = Joined(
+    joined = MergeResult(
         {
             **dict.fromkeys(_ADDED, 0),
             "dropped": {"documents_without_tokens": 0, "sentences_without_tokens": 0},
@@ -108,7 +108,7 @@ def join_parts(
     return joined
 
 
-def _add(joined: Joined, facts: dict[str, Any]) -> None:
+def _add(joined: MergeResult, facts: dict[str, Any]) -> None:
     """Add up what the parts have counted."""
     total = joined.counted
     for name in (*_ADDED, "cut_sentences"):
@@ -122,7 +122,7 @@ def _add(joined: Joined, facts: dict[str, Any]) -> None:
 
 def _left_out(
     parts: Sequence[CorpusPart],
-    joined: Joined,
+    joined: MergeResult,
     options: PrepareOptions,
     report: OnProgress,
 ) -> list[npt.NDArray[np.bool_] | None]:
@@ -176,7 +176,7 @@ def _stored(part: CorpusPart) -> npt.NDArray[np.bool_]:
         return np.fromfile(file, np.uint8).astype(bool)
 
 
-def _forget_losses(part: CorpusPart, documents: npt.NDArray[np.bool_], joined: Joined) -> None:
+def _forget_losses(part: CorpusPart, documents: npt.NDArray[np.bool_], joined: MergeResult) -> None:
     """Take back what was counted of `documents` (bool [documents of the part]), which are left out
     for another reason than what was counted."""
     if not documents.any():
@@ -225,7 +225,7 @@ def _without(
     facts: dict[str, Any],
     rows: npt.NDArray[np.bool_],
     folder: Path,
-    joined: Joined,
+    joined: MergeResult,
     counts: npt.NDArray[np.int64],
 ) -> list[dict[str, Any]]:
     """Return the shards of `part` written anew without the documents marked in `rows`."""

@@ -89,7 +89,7 @@ class Draws:
         return np.concatenate(words).reshape(-1, counters * 4)[:, :count]
 
 
-class Corruption(Protocol):
+class Collator(Protocol):
     """A way to turn instances into the batch that a model is trained on."""
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
@@ -98,7 +98,7 @@ class Corruption(Protocol):
 
 
 @runtime_checkable
-class WarningCorruption(Corruption, Protocol):
+class WarningCollator(Collator, Protocol):
     """A corruption that can tell when its settings come to little."""
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
@@ -108,7 +108,7 @@ class WarningCorruption(Corruption, Protocol):
 
 
 @runtime_checkable
-class ReadsAround(Corruption, Protocol):
+class ReadsAround(Collator, Protocol):
     """A corruption that wants the text beside its instances, as their ``context``.
 
     Attributes:
@@ -123,7 +123,7 @@ class ReadsAround(Corruption, Protocol):
 
 
 #: Makes a corruption for the sequences of a tokenizer: a class of them, or an objective's method.
-MakeCorruption = Callable[["Tokenizer", InstanceSettings], Corruption]
+MakeCorruption = Callable[["Tokenizer", InstanceSettings], Collator]
 
 
 # Put instances between their special tokens and side by side, as arrays.
@@ -177,7 +177,7 @@ class ForeignId(ValueError):
     """An instance holds an id that is not in the vocabulary."""
 
 
-class Padder:
+class PaddingCollator:
     """A way to lay out the instances of one format as arrays.
 
     Args:
@@ -263,7 +263,7 @@ def _changes(frame: Frame) -> Iterator[tuple[int, int, int]]:
 # target.
 
 
-class FollowingTokens:
+class CausalLMCollator:
     """The text as it is, and for each token but the last of its sequence the one behind it.
 
     Args:
@@ -272,7 +272,7 @@ class FollowingTokens:
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
-        self._padder = Padder(tokenizer, settings.input_format)
+        self._padder = PaddingCollator(tokenizer, settings.input_format)
         self._idle = idle_options(settings)
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
@@ -429,7 +429,7 @@ _PROBES = 256
 
 
 @dataclass(frozen=True)
-class MaskedTokens:
+class MaskedLMCollator:
     """A batch with some of its tokens hidden.
 
     Attributes:
@@ -496,7 +496,7 @@ class TokenMasking:
     ) -> None:
         self.settings, self._odds = settings, odds
         self.mask_token_id = tokenizer.require_mask("masked language modelling")
-        self._padder = Padder(tokenizer, settings.input_format)
+        self._padder = PaddingCollator(tokenizer, settings.input_format)
         # The unknown token is special here too: there is nothing to learn from guessing that a
         # word was unknown, and a random replacement should be a word.
         self._is_ordinary = np.ones(tokenizer.vocab_size, np.bool_)
@@ -584,7 +584,7 @@ def mask_tokens(
     max_predictions_per_seq: int | None = 20,
     mask_split: Sequence[float] = (0.8, 0.1, 0.1),
     ngrams: int = 1,
-) -> MaskedTokens:
+) -> MaskedLMCollator:
     """Choose and replace tokens (Devlin et al. 2018, section 3.1, Task 1).
 
     As in the published code, a sequence of n tokens, special ones counted, has
@@ -642,7 +642,7 @@ def mask_tokens(
     flat[positions] = np.where(
         action < hidden, mask_token_id, np.where(action < swapped, random_ids[picked], labels)
     )
-    return MaskedTokens(masked, positions, labels)
+    return MaskedLMCollator(masked, positions, labels)
 
 
 def rarer_first(counts: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:

@@ -23,20 +23,19 @@ from typing import Any
 from bertine.core import workers
 from bertine.core.console import (
     Shown,
-    counted,
     human_bytes,
     human_count,
     human_time,
+    logger,
+    plural,
     progress,
-    say,
-    warn,
 )
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable, lock_handle, os_errors
 from bertine.core.names import option
 from bertine.corpora.duplicates import check_library
-from bertine.corpora.joining import Joined, join_parts
+from bertine.corpora.joining import MergeResult, merge_parts
 from bertine.corpora.parts import (
     MAX_SENTENCE_CHARACTERS,
     CorpusPart,
@@ -100,8 +99,8 @@ class PrepareReport(Shown):
         tokens = facts["num_tokens"]
         lines = [
             *self.corpus_lines,
-            f"{counted(facts['num_documents'], 'document')}, "
-            f"{counted(facts['num_sentences'], 'sentence')}, {tokens:,} tokens stored "
+            f"{plural(facts['num_documents'], 'document')}, "
+            f"{plural(facts['num_sentences'], 'sentence')}, {tokens:,} tokens stored "
             f"({tokens / facts['num_sentences']:.1f} a sentence)",
         ]
         if segmenter := facts.get("segmenter"):
@@ -372,7 +371,7 @@ def prepare(
     _check_outside(out, documents.files)
     encoder = Tokenizer.load(tokenizer)
     if related:
-        say(related)
+        logger.info(related)
     looks_for_near = options.near_duplicates != "ignore"
     settings = PartSettings(
         language=options.language,
@@ -435,7 +434,7 @@ def prepare(
         resumed_files=resumed,
     )
     for warning in report.warnings:
-        warn(warning)
+        logger.warning(warning)
     return report
 
 
@@ -516,15 +515,19 @@ def _clear(work: Path, parts: Sequence[CorpusPart], resumed: int, files: int) ->
             other += entry.name.startswith("part-")
             shutil.rmtree(entry, ignore_errors=True)
     if resumed:
-        say(f"going on: {resumed:,} of {files:,} input files were done before")
+        logger.info(f"going on: {resumed:,} of {files:,} input files were done before")
     if other:
-        say(f"{other:,} finished parts of other files or settings removed; they are done anew")
+        logger.info(
+            f"{other:,} finished parts of other files or settings removed; they are done anew"
+        )
 
 
 def _say_what_is_kept(work: Path, parts: Sequence[CorpusPart], files: int) -> None:
     done = sum(len(part.files) for part in parts if part.done)
     if done:
-        say(f"{done:,} of {files:,} input files are done and kept in {work}; run again to go on")
+        logger.info(
+            f"{done:,} of {files:,} input files are done and kept in {work}; run again to go on"
+        )
 
 
 def _make(
@@ -585,7 +588,7 @@ def _display(parts: Sequence[CorpusPart]) -> Iterator[OnProgress]:
 
 def _join(
     parts: Sequence[CorpusPart], folder: Path, encoder: Tokenizer, options: PrepareOptions
-) -> Joined:
+) -> MergeResult:
     shown = len(parts) > 1 or options.near_duplicates != "ignore"
     with progress() if shown else contextlib.nullcontext() as bar:
         task = bar.add_task("joining", total=None) if bar else None
@@ -594,11 +597,11 @@ def _join(
             if bar and task is not None:
                 bar.update(task, description=what, completed=done, total=total)
 
-        return join_parts(parts, folder, options, vocab_size=encoder.vocab_size, report=report)
+        return merge_parts(parts, folder, options, vocab_size=encoder.vocab_size, report=report)
 
 
 def _facts(
-    documents: Corpus, joined: Joined, encoder: Tokenizer, options: PrepareOptions
+    documents: Corpus, joined: MergeResult, encoder: Tokenizer, options: PrepareOptions
 ) -> dict[str, object]:
     """Return what the manifest says of where the store comes from."""
     stats = joined.stats

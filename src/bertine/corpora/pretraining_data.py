@@ -26,13 +26,13 @@ from bertine.corpora.formats import (
     sequence_frame,
 )
 from bertine.corpora.masking import (
-    Corruption,
+    Collator,
     Draws,
     ForeignId,
     MakeCorruption,
     ReadsAround,
     TokenMasking,
-    WarningCorruption,
+    WarningCollator,
 )
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
@@ -116,7 +116,7 @@ class PretrainingData:
         self.batch_size = settings.batch_size
         self.max_seq_length = settings.max_seq_length
         self.frame = sequence_frame(settings.input_format, tokenizer.template)
-        self.corruption: Corruption = corruption(tokenizer, settings)
+        self.corruption: Collator = corruption(tokenizer, settings)
 
     @property
     def instances_per_epoch(self) -> int:
@@ -248,7 +248,7 @@ class PretrainingData:
     def warnings(self) -> list[str]:
         """Return what a person should know before the run begins; empty when all is well."""
         lines = list(self._idle)
-        if isinstance(self.corruption, WarningCorruption):
+        if isinstance(self.corruption, WarningCollator):
             lines += self.corruption.warnings(
                 (self._known(step), self.draws(step)) for step in itertools.count()
             )

@@ -133,7 +133,7 @@ class Counted:
 # separator that a sequence over both has there.
 
 
-class Walk:
+class SentenceReader:
     """A walk over consecutive sequences of whole sentences, begun at the boundary nearest to a
     place.
 

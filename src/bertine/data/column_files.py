@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.entities import OUTSIDE, spelling_of, split_tag
@@ -114,7 +114,7 @@ class ColumnLines:
                 return Line(row.line, as_read, "comment")
             by = "tabs" if self.tabs else "spaces"
             raise BertineError(
-                f"{self.name}:{row.line}: {counted(len(cells), 'column')} (separated by {by}), "
+                f"{self.name}:{row.line}: {plural(len(cells), 'column')} (separated by {by}), "
                 f"but the first word of the file has {self.width}"
             )
         if self.tabs and self.width >= CONLLU and _NO_WORD.fullmatch(cells[0]):
@@ -139,7 +139,7 @@ class ColumnLines:
             (self.ranges, "of CoNLL-U is not a word", "of CoNLL-U are not words", _LEFT_OUT),
         ]
         lines = [
-            f"{self.name}: {counted(count, 'line', one, several)} {what}"
+            f"{self.name}: {plural(count, 'line', one, several)} {what}"
             for count, one, several, what in met
             if count
         ]
@@ -164,7 +164,7 @@ def column_index(lines: ColumnLines, number: int, what: str) -> int:
     """
     if not 1 <= number <= lines.width:
         raise BertineError(
-            f"{lines.name}: has {counted(lines.width, 'column')}, so the {what} cannot be in "
+            f"{lines.name}: has {plural(lines.width, 'column')}, so the {what} cannot be in "
             f"column {number}"
         )
     return number - 1

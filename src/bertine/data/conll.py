@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from bertine.core.console import counted, visible_list
+from bertine.core.console import plural, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
 from bertine.data.column_files import (
@@ -23,7 +23,7 @@ from bertine.data.column_files import (
 )
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, spelling_of, strange_tags, to_iob2
 from bertine.data.examples import Splits, as_columns, find_splits, refuse_damaged
-from bertine.data.in_memory import Data, GivenTable, Source
+from bertine.data.in_memory import Data, InMemoryTable, Source
 from bertine.data.lines import inner_suffix
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import listed, missing_column
@@ -193,8 +193,8 @@ def read_sentences(
             empty, or none of `scheme`; there is no word.
     """
     columns = columns or WordColumns()
-    kind = "parquet" if is_parquet(path) or isinstance(path, GivenTable) else ""
-    if not isinstance(path, GivenTable) and not kind:
+    kind = "parquet" if is_parquet(path) or isinstance(path, InMemoryTable) else ""
+    if not isinstance(path, InMemoryTable) and not kind:
         with Table(path, format="text", strict=strict) as table:
             rows = iter(table)
             head = list(islice(rows, HEAD))
@@ -358,8 +358,8 @@ def _from_json(table: Table, columns: WordColumns) -> Sentences:
         tags = _json_tags(table.name, row, tags_key, names)
         if len(words) != len(tags):
             raise BertineError(
-                f"{table.name}:{row.line}: {counted(len(words), 'word')} ({words_key}), but "
-                f"{counted(len(tags), 'tag')} ({tags_key}); each word needs one"
+                f"{table.name}:{row.line}: {plural(len(words), 'word')} ({words_key}), but "
+                f"{plural(len(tags), 'tag')} ({tags_key}); each word needs one"
             )
         if not all(tags):
             raise BertineError(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from bertine.core.console import briefly, counted
+from bertine.core.console import briefly, plural
 
 # Encodings that files of text are in besides UTF-8, and how well their characters fit a word.
 #
@@ -559,6 +559,6 @@ def _undone(word: str) -> str | None:
 def twice_note(unit: str, count: int, word: str, before: str) -> str:
     """Say that so many rows or documents hold text that was encoded twice, such as `word`."""
     return (
-        f"{counted(count, unit, 'holds', 'hold')} text that was encoded twice ({briefly(word)} "
+        f"{plural(count, unit, 'holds', 'hold')} text that was encoded twice ({briefly(word)} "
         f"for {briefly(before)}), and is read as it stands; mend the file, as ftfy does"
     )

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import TagScheme
 from bertine.core.rng import generator
@@ -548,7 +548,7 @@ class Sentences(Examples[Sentence]):
             return self.hold_out(share, seed)
         if not held:
             raise BertineError(
-                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'sentence')} "
+                f"{self.source}: cannot hold out {share:g} of {plural(len(self), 'sentence')} "
                 "without losing a tag; give a folder with a training and a validation file"
             )
         first = [item for name in names if name not in held for item in units[name]]

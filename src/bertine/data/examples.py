@@ -14,16 +14,22 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from bertine.core.console import briefly, counted, visible_list
+from bertine.core.console import briefly, plural, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
 from bertine.core.rng import generator
-from bertine.data.in_memory import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
 from bertine.data.lines import first_numbers
 from bertine.data.parquet import SUFFIXES as PARQUET
 from bertine.data.parquet import find_parts
-from bertine.data.streams import COMPRESSIONS, MissingColumn, encodable, require_columns, untold
+from bertine.data.streams import (
+    COMPRESSIONS,
+    MissingColumn,
+    ambiguous_column_error,
+    encodable,
+    require_columns,
+)
 from bertine.data.tables import Table, TableRow
 
 # Labels as the column of a table has them: class names that the `datasets` library writes beside
@@ -173,9 +179,9 @@ _SPLITS_SHOWN = 10
 class Splits:
     """The files of a data set, or its tables in memory; None where there is none."""
 
-    train: Path | GivenTable | None = None
-    validation: Path | GivenTable | None = None
-    test: Path | GivenTable | None = None
+    train: Path | InMemoryTable | None = None
+    validation: Path | InMemoryTable | None = None
+    test: Path | InMemoryTable | None = None
 
 
 def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
@@ -191,9 +197,9 @@ def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
         BertineError: the path is missing, has none of these files, two for the same part, or not
             all parts of a table.
     """
-    if isinstance(path, GivenTable):
+    if isinstance(path, InMemoryTable):
         return Splits(train=path)
-    if isinstance(path, GivenParts):
+    if isinstance(path, InMemorySplits):
         return Splits(path.train, path.validation, path.test)
     path = Path(path)
     with os_errors(path, "looking for its files"):
@@ -258,7 +264,9 @@ def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> So
         BertineError: there is but training data; what `find` raises.
     """
     splits = find(data)
-    parts = isinstance(data, GivenParts) or (isinstance(data, str | Path) and Path(data).is_dir())
+    parts = isinstance(data, InMemorySplits) or (
+        isinstance(data, str | Path) and Path(data).is_dir()
+    )
     table = (splits.validation or splits.test) if parts else splits.train
     if table is None:
         unused = "".join(f"; {note}" for note in unused_note(data, {str(splits.train)}))
@@ -479,7 +487,7 @@ class Examples(Generic[Item]):
         """
         if not 0 < share < 1 or len(self) < 2:
             raise BertineError(
-                f"{self.source}: cannot hold out {share:g} of {counted(len(self), 'example')}; "
+                f"{self.source}: cannot hold out {share:g} of {plural(len(self), 'example')}; "
                 "the share must be between 0 and 1, and at least 2 examples are needed"
             )
         items: list[Any] = self.items
@@ -535,7 +543,7 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
     for names in TEXT_COLUMNS:
         if set(names) <= set(table.columns):
             return names
-    raise untold(table.name, table.columns, "text", text_option())
+    raise ambiguous_column_error(table.name, table.columns, "text", text_option())
 
 
 def resolve_label_column(
@@ -549,7 +557,7 @@ def resolve_label_column(
     for name in usual:
         if name in table.columns:
             return name
-    raise untold(table.name, table.columns, "label", option("label_column"))
+    raise ambiguous_column_error(table.name, table.columns, "label", option("label_column"))
 
 
 @contextlib.contextmanager
@@ -667,7 +675,7 @@ def labelled_rows(
     examples.unlabelled = len(without)
     if without:
         examples.notes.append(
-            f"{table.name}: {counted(len(without), 'row', 'has', 'have')} no label in "
+            f"{table.name}: {plural(len(without), 'row', 'has', 'have')} no label in "
             f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out "
             f"({first_numbers(without)}); {option('strict', True)} refuses them"
         )

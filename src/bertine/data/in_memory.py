@@ -38,7 +38,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True)
-class GivenTable:
+class InMemoryTable:
     """Rows in memory, which can be read again and again.
 
     Attributes:
@@ -77,12 +77,12 @@ class GivenTable:
 
 
 @dataclass(frozen=True)
-class GivenParts:
+class InMemorySplits:
     """A data set in memory by its parts; None where there is none."""
 
-    train: GivenTable | None = None
-    validation: GivenTable | None = None
-    test: GivenTable | None = None
+    train: InMemoryTable | None = None
+    validation: InMemoryTable | None = None
+    test: InMemoryTable | None = None
 
     def __str__(self) -> str:
         return NAME
@@ -91,14 +91,14 @@ class GivenParts:
 #: A table of any kind that :func:`as_table` takes; the libraries are not imported, so not named.
 TableLike = Any
 #: What the readers of examples take.
-Source = Path | str | GivenTable
+Source = Path | str | InMemoryTable
 #: What a verb is given, once it has been looked at.
-Data = Path | str | GivenTable | GivenParts
+Data = Path | str | InMemoryTable | InMemorySplits
 
 
 def as_data(data: Any, name: str = NAME) -> Data:
-    """Return `data` as a path, a :class:`GivenTable` or :class:`GivenParts`; what is one of these
-    is returned as it is.
+    """Return `data` as a path, :class:`InMemoryTable` or :class:`InMemorySplits`; what is one of
+    these is returned as it is.
 
     Args:
         name: of the argument, for messages.
@@ -107,7 +107,7 @@ def as_data(data: Any, name: str = NAME) -> Data:
         BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
             of different lengths.
     """
-    if isinstance(data, str | Path | GivenTable | GivenParts):
+    if isinstance(data, str | Path | InMemoryTable | InMemorySplits):
         return data
     if isinstance(data, os.PathLike):
         return Path(os.fspath(data))
@@ -123,7 +123,7 @@ def as_source(data: Any, name: str) -> Source:
         BertineError: it has several parts, or what :func:`as_data` raises.
     """
     source = as_data(data, name)
-    if isinstance(source, GivenParts):
+    if isinstance(source, InMemorySplits):
         raise BertineError(f"{name} has several parts; give one table")
     return source
 
@@ -131,20 +131,20 @@ def as_source(data: Any, name: str) -> Source:
 def reads_again(source: Source) -> bool:
     """Tell whether a source gives its rows each time that it is read: standard input and pipes do
     so but once. What is missing is for the reader to refuse."""
-    if isinstance(source, GivenTable):
+    if isinstance(source, InMemoryTable):
         return True
     path = Path(source)
     return str(path) != "-" and (path.is_file() or not path.exists())
 
 
-def as_table(data: Any, name: str = NAME) -> GivenTable:
+def as_table(data: Any, name: str = NAME) -> InMemoryTable:
     """Return `data` as one table; see :func:`as_data`.
 
     Raises:
         BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
             of different lengths.
     """
-    if isinstance(data, GivenTable):
+    if isinstance(data, InMemoryTable):
         return data
     table = _converted(data, name)
     if table is None:
@@ -174,9 +174,9 @@ def _is_rows(value: Any) -> bool:
     return sequence and len(value) > 0 and all(isinstance(row, Mapping) for row in value)
 
 
-def _parts(data: Mapping[Any, Any], name: str) -> GivenParts:
+def _parts(data: Mapping[Any, Any], name: str) -> InMemorySplits:
     part_of = {alias: part for part, names in SPLIT_NAMES.items() for alias in names}
-    tables: dict[str, GivenTable] = {}
+    tables: dict[str, InMemoryTable] = {}
     for key, value in data.items():
         part = part_of.get(str(key))
         if part is None:
@@ -186,23 +186,23 @@ def _parts(data: Mapping[Any, Any], name: str) -> GivenParts:
         if part in tables:
             raise BertineError(f"{name}: has the part {part} twice; leave one out")
         tables[part] = as_table(value, f"{name}[{key!r}]")
-    return GivenParts(**tables)
+    return InMemorySplits(**tables)
 
 
-def _converted(data: Any, name: str) -> GivenTable | None:
+def _converted(data: Any, name: str) -> InMemoryTable | None:
     """Make a table of whatever kind `data` is; None: of none."""
     if hasattr(data, "collect") and hasattr(data, "columns"):
         raise BertineError(f"{name} is a lazy frame; give the collected one ({name}.collect())")
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
         columns = tuple(map(str, data.columns))
         values = [data.iloc[:, number].tolist() for number in range(len(columns))]
-        return GivenTable(name, columns, dict(zip(columns, values, strict=True)))
+        return InMemoryTable(name, columns, dict(zip(columns, values, strict=True)))
     if hasattr(data, "features") and hasattr(data, "column_names"):  # datasets
         return _dataset(data, name)
     if hasattr(data, "get_columns") and hasattr(data, "columns"):  # polars
         series = data.get_columns()
         cells = {str(column.name): column.to_list() for column in series}
-        return GivenTable(name, tuple(cells), cells)
+        return InMemoryTable(name, tuple(cells), cells)
     if hasattr(data, "column_names") and hasattr(data, "to_pydict"):  # an Arrow table
         return _arrow(data, name)
     if _is_rows(data):
@@ -218,7 +218,7 @@ def _converted(data: Any, name: str) -> GivenTable | None:
     return None
 
 
-def _dataset(data: Any, name: str) -> GivenTable:
+def _dataset(data: Any, name: str) -> InMemoryTable:
     columns = tuple(map(str, data.column_names))
     values = {column: list(data[column]) for column in columns}
     names: dict[str, tuple[str, ...]] = {}
@@ -229,23 +229,23 @@ def _dataset(data: Any, name: str) -> GivenTable:
             isinstance(class_name, str) for class_name in class_names
         ):
             names[str(column)] = tuple(class_names)
-    return GivenTable(name, columns, values, names)
+    return InMemoryTable(name, columns, values, names)
 
 
-def _arrow(data: Any, name: str) -> GivenTable:
+def _arrow(data: Any, name: str) -> InMemoryTable:
     columns = tuple(map(str, data.schema.names))
     values = {column: data.column(number).to_pylist() for number, column in enumerate(columns)}
-    return GivenTable(name, columns, values)
+    return InMemoryTable(name, columns, values)
 
 
-def _rows(data: Sequence[Mapping[Any, Any]], name: str) -> GivenTable:
+def _rows(data: Sequence[Mapping[Any, Any]], name: str) -> InMemoryTable:
     """Make a table of rows. Columns are the keys of all rows; a row without a key has None
     there."""
     columns = tuple(dict.fromkeys(str(key) for row in data for key in row))
-    return GivenTable(name, columns, {key: [row.get(key) for row in data] for key in columns})
+    return InMemoryTable(name, columns, {key: [row.get(key) for row in data] for key in columns})
 
 
-def _columns(data: Mapping[Any, Any], name: str) -> GivenTable | None:
+def _columns(data: Mapping[Any, Any], name: str) -> InMemoryTable | None:
     columns: dict[str, list[Any]] = {}
     for key, values in data.items():
         if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
@@ -255,7 +255,7 @@ def _columns(data: Mapping[Any, Any], name: str) -> GivenTable | None:
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{key!r} {length}" for key, length in lengths.items())
         raise BertineError(f"{name}: the columns have different lengths ({shown})")
-    return GivenTable(name, tuple(columns), columns)
+    return InMemoryTable(name, tuple(columns), columns)
 
 
 def plain_value(value: Any) -> Any:

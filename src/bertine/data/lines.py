@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.encodings import ESCAPE, twice_encoded, twice_note
-from bertine.data.in_memory import GivenTable, Source
+from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import (
     COMPRESSIONS,
@@ -92,7 +92,7 @@ class TableStats:
             ),
         ]
         notes = [
-            f"{name}: {counted(count, what, 'was', 'were')} {how}"
+            f"{name}: {plural(count, what, 'was', 'were')} {how}"
             for count, what, how in mended
             if count
         ]
@@ -106,7 +106,7 @@ class TableStats:
         if self.quoted:
             notes.append(f'{name}: " quotes cells, as in csv: only so do its rows fit the header')
         elif self.quoted_cells:
-            cells = counted(self.quoted_cells, "cell", "looks", "look")
+            cells = plural(self.quoted_cells, "cell", "looks", "look")
             notes.append(
                 f'{name}: {cells} quoted (" around and "" inside), but the quotes are read as a '
                 f"part of the text; {option('quotes', True)} takes them off"
@@ -382,7 +382,7 @@ def quotes_for(
     names are JSON lines or Parquet, which have no cells, if another one may have some. If none has,
     what is said is kept, for their reader to refuse."""
     cells = [
-        not isinstance(path, GivenTable)
+        not isinstance(path, InMemoryTable)
         and not is_parquet(path)
         and (format or _SUFFIXES.get(inner_suffix(path))) != "jsonl"
         for path in paths

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.core.console import briefly, counted
+from bertine.core.console import briefly, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.strict_json import parse_json
@@ -396,7 +396,7 @@ def read_soft_examples(
     ties = int((highest[:, -1] == highest[:, -2]).sum())
     if ties:
         examples.notes.append(
-            f"{read.source}: in {counted(ties, 'row')} two labels or more are equally probable; "
+            f"{read.source}: in {plural(ties, 'row')} two labels or more are equally probable; "
             "the first of them counts as the label"
         )
     note_empty_texts(examples)

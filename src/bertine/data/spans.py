@@ -9,14 +9,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.examples import as_columns, find_splits, judged_table
-from bertine.data.in_memory import SPLIT_NAMES, Data, GivenParts, GivenTable, Source
+from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
 from bertine.data.lines import inner_suffix, quotes_for
 from bertine.data.squad import RawQuestion, SpanExamples, load_squad, read_squad, span_examples
-from bertine.data.streams import missing_column, require_columns, untold
+from bertine.data.streams import ambiguous_column_error, missing_column, require_columns
 from bertine.data.tables import Table, TableRow
 
 # Tables of questions: a row has a question, its context and, where it is known, the answer.
@@ -72,7 +72,9 @@ def read_span_table(
             (name for name in ANSWER_COLUMNS if name in table.columns), None
         )
         if label is None:
-            raise untold(table.name, table.columns, "answer", option("label_column"))
+            raise ambiguous_column_error(
+                table.name, table.columns, "answer", option("label_column")
+            )
         for row in table:
             name = row.values.get(ID_COLUMN)
             raws.append(
@@ -170,7 +172,7 @@ def read_questions(
         BertineError: what reading either raises.
     """
     content = load_squad(path) if format is None else None
-    if content is not None and not isinstance(path, GivenTable):
+    if content is not None and not isinstance(path, InMemoryTable):
         return read_squad(path, content, strict=strict)
     return read_span_table(
         path,
@@ -213,7 +215,7 @@ def read_span_splits(
         if named and reading.get("format") is None and load_squad(train) is not None:
             refuse_reading(train, **reading)
     if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
-        say(f"{validation}: beside the training file, and used for validation")
+        logger.info(f"{validation}: beside the training file, and used for validation")
     files = [train] if validation is None else [train, validation]
     quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
     examples = read_questions(train, quotes=quotes[0], **reading).trainable()
@@ -240,7 +242,7 @@ def read_span_evaluation(
             in SQuAD's format; what reading raises.
     """
     path: Source
-    if isinstance(data, GivenTable | GivenParts):
+    if isinstance(data, InMemoryTable | InMemorySplits):
         path = judged_table(data)
     else:
         folder = Path(data)
@@ -249,7 +251,7 @@ def read_span_evaluation(
             raise _several(folder, files)
         path = files[0] if files else judged_table(folder) if folder.is_dir() else folder
     content = load_squad(path) if reading.get("format") is None else None
-    if content is not None and not isinstance(path, GivenTable):
+    if content is not None and not isinstance(path, InMemoryTable):
         refuse_reading(path, **reading)
         return read_squad(path, content, strict=reading.get("strict", False)).scorable()
     texts, label = trained_with

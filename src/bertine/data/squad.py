@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.data.examples import Examples, staying
-from bertine.data.in_memory import GivenTable, Source
+from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import MAX_JSON_BYTES, inner_suffix, is_json_object
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import EncodingCheck, encodable, json_kind, open_stream, text_begin
@@ -309,7 +309,7 @@ def load_squad(path: Source) -> dict[str, Any] | None:
     Raises:
         BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
     """
-    if isinstance(path, GivenTable):
+    if isinstance(path, InMemoryTable):
         return None
     path = Path(path)
     if path.is_dir() or str(path) == "-" or is_parquet(path) or inner_suffix(path) != ".json":
@@ -430,8 +430,8 @@ class _Reader:
         self._surrogates = 0
 
     def notes(self) -> list[str]:
-        questions = counted(self._contradictions, "question", "is", "are")
-        texts = counted(self._surrogates, "text")
+        questions = plural(self._contradictions, "question", "is", "are")
+        texts = plural(self._surrogates, "text")
         notes = [
             (
                 self._contradictions,

@@ -46,7 +46,7 @@ class MissingColumn(BertineError):
         self.column = column
 
 
-def untold(name: str, columns: Sequence[str], what: str, how: str) -> BertineError:
+def ambiguous_column_error(name: str, columns: Sequence[str], what: str, how: str) -> BertineError:
     """Make the error for a table of which nobody says which column holds `what`.
 
     Args:
@@ -436,7 +436,7 @@ def line_blocks(reader: BinaryIO) -> Iterator[bytes]:
 
 
 @dataclass
-class Repairs:
+class Fixes:
     """The counts of what was mended in text while it was decoded.
 
     Attributes:
@@ -467,9 +467,7 @@ class Place:
         return f"{self.path}: {self.unit} {self.number}"
 
 
-def decode(
-    raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repairs: Repairs
-) -> str:
+def decode(raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repairs: Fixes) -> str:
     r"""Decode UTF-8 `raw` as text without NULs and with ``\n`` as the only line end.
 
     Args:
@@ -504,7 +502,7 @@ def decode(
     return _without_nul(text, place, strict, repairs)
 
 
-def clean(text: str, place: Place, *, strict: bool, repairs: Repairs) -> str:
+def clean(text: str, place: Place, *, strict: bool, repairs: Fixes) -> str:
     r"""Mend, as :func:`decode` does, text out of JSON, whose escapes can make NULs and lone
     surrogates."""
     try:
@@ -521,7 +519,7 @@ def clean(text: str, place: Place, *, strict: bool, repairs: Repairs) -> str:
     return _without_nul(text, place, strict, repairs)
 
 
-def _without_nul(text: str, place: Place, strict: bool, repairs: Repairs) -> str:
+def _without_nul(text: str, place: Place, strict: bool, repairs: Fixes) -> str:
     if "\0" in text:
         if strict:
             before = text[: text.index("\0")]

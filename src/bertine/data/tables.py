@@ -19,10 +19,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertine.core.console import briefly, counted
+from bertine.core.console import briefly, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.data.in_memory import GivenTable, Source
+from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
     LINE_COLUMN,
     TableLayout,
@@ -133,9 +133,9 @@ class Table:
         self._may_lack: tuple[str, ...] = ()
         self._stream: Stream | None = None
         #: Whether every row has all columns, with values of their own types.
-        self._typed = is_parquet(path) or isinstance(path, GivenTable)
+        self._typed = is_parquet(path) or isinstance(path, InMemoryTable)
         self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
-        if isinstance(path, GivenTable):
+        if isinstance(path, InMemoryTable):
             self._open_given(path, format, quotes)
             return
         if self._typed:
@@ -181,7 +181,7 @@ class Table:
         self.class_names = lambda column: class_names(path, column)
         self._start_typed(*open_parquet(path), lambda: open_parquet(path)[1])
 
-    def _open_given(self, given: GivenTable, format: str | None, quotes: bool | None) -> None:
+    def _open_given(self, given: InMemoryTable, format: str | None, quotes: bool | None) -> None:
         for name, value in (("format", format), ("quotes", quotes)):
             if value is not None:
                 raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
@@ -422,7 +422,7 @@ class Table:
                 if not hint and any('"' in cell for cell in values):
                     hint = f"; if cells are quoted, read with {option('quotes', True)}"
                 raise BertineError(
-                    f"{self.name}:{line}: {counted(len(values), 'cell')} where the header "
+                    f"{self.name}:{line}: {plural(len(values), 'cell')} where the header "
                     f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
             yield self._text_row(line, dict(zip(self.columns, values, strict=True)))

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertine.core.console import briefly, counted
+from bertine.core.console import briefly, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind, option
 from bertine.data.in_memory import Source, reads_again
-from bertine.data.streams import require_columns, untold
+from bertine.data.streams import ambiguous_column_error, require_columns
 from bertine.data.tables import Table, TableRow
 
 #: The usual names of the two texts, tried in this order.
@@ -134,7 +134,7 @@ def find_pair_columns(
         )
     if found in ("scores", "labels") and label is None:
         what = "score" if found == "scores" else "label"
-        raise untold(table.name, names, what, option("label_column"))
+        raise ambiguous_column_error(table.name, names, what, option("label_column"))
     negatives: list[str] = [*(asked or ())]
     if asked is None and found == "pairs":
         negatives = [name for name in names if name.lower().startswith(_NEGATIVE)]
@@ -192,7 +192,7 @@ def _text_columns(
     ]
     if len(rest) == 1 or (len(rest) == 2 and kind not in ("labels", "texts", "sentences")):
         return tuple(rest)
-    raise untold(table.name, names, "texts", option("text_columns"))
+    raise ambiguous_column_error(table.name, names, "texts", option("text_columns"))
 
 
 @dataclass
@@ -271,7 +271,7 @@ class PairRows:
         """Say what was left out and mended, when all rows are read."""
         if not self.left_out:
             return self.mended
-        rows = counted(self.left_out, "row", "without", "without")
+        rows = plural(self.left_out, "row", "without", "without")
         return [f"{self.source}: left out {rows} a text, a score or a label", *self.mended]
 
 

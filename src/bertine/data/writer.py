@@ -11,11 +11,11 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertine.core.console import ESCAPED, say, warn
+from bertine.core.console import ESCAPED, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.names import option
-from bertine.data.in_memory import GivenParts, GivenTable
+from bertine.data.in_memory import InMemorySplits, InMemoryTable
 from bertine.data.lines import LINE_COLUMN, TableLayout, mended
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
 from bertine.data.streams import COMPRESSIONS, encodable
@@ -117,7 +117,7 @@ def open_writer(
         if parquet:
             mixed = write_parquet(rows, target, columns)
             if mixed:
-                say(mixed_note(path, mixed))
+                logger.info(mixed_note(path, mixed))
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def _written_as_read() -> Iterator[None]:
     before = stream.errors
     utf8 = stream.encoding.lower() == "utf-8"
     if not utf8:
-        warn(
+        logger.warning(
             f"standard output is in {stream.encoding}: characters that it lacks are written as "
             f"\\u and their number; a file named by {option('output')} is UTF-8"
         )
@@ -183,13 +183,13 @@ def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
     return cell
 
 
-def write_given(data: GivenTable | GivenParts, folder: Path) -> Path:
+def write_given(data: InMemoryTable | InMemorySplits, folder: Path) -> Path:
     """Write tables as JSON lines, ``train.jsonl`` and so on; numbers of classes become their names.
 
     Returns:
         The file of the one table, or the folder of several parts.
     """
-    if isinstance(data, GivenTable):
+    if isinstance(data, InMemoryTable):
         return _write(data, folder / "train.jsonl")
     for name in ("train", "validation", "test"):
         table = getattr(data, name)
@@ -198,7 +198,7 @@ def write_given(data: GivenTable | GivenParts, folder: Path) -> Path:
     return folder
 
 
-def _write(table: GivenTable, path: Path) -> Path:
+def _write(table: InMemoryTable, path: Path) -> Path:
     with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as handle:
         for row in table.rows():
             for column, names in table.class_names.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, counted, visible, visible_list
+from bertine.core.console import Shown, plural, visible, visible_list
 from bertine.core.names import option
 from bertine.data.examples import Examples, text_key
 from bertine.data.lines import first_numbers
@@ -36,7 +36,7 @@ _UNEVEN = 10
 
 
 @dataclass(frozen=True, repr=False)
-class DataLook(Shown):
+class DataReport(Shown):
     """The result of a look at labelled examples.
 
     Attributes:
@@ -82,7 +82,7 @@ class DataLook(Shown):
         return f"labels: {', '.join(parts)}"
 
 
-def look_at(
+def check_data(
     task: type[Task[Any]],
     train: Examples[Any],
     validation: Examples[Any],
@@ -91,7 +91,7 @@ def look_at(
     *,
     unknown: Sequence[UnknownText] = (),
     weighed: bool = False,
-) -> DataLook:
+) -> DataReport:
     """Look at the examples of a task.
 
     Args:
@@ -121,12 +121,12 @@ def look_at(
     if both and len(both) >= _LEAK * len(validation):
         same = sum(known[text_key(item)].label == item.label for item in both)
         findings.append(
-            f"{counted(len(both), 'validation example', 'is', 'are')} among the training examples "
+            f"{plural(len(both), 'validation example', 'is', 'are')} among the training examples "
             f"too ({same} with the same label), of {len(validation):,}: the score is too high for "
             f"new texts; remove them from one of the two ({_lines(both)} of {validation.source})"
         )
     notes = [*train.notes, *validation.notes]
-    return DataLook(facts[0], facts[1], [*notes, *findings])
+    return DataReport(facts[0], facts[1], [*notes, *findings])
 
 
 def _facts(
@@ -188,20 +188,20 @@ def _of_labels(
     few = [f"{visible(name)} ({count})" for name, count in train.items() if 1 < count < FEW]
     if single:
         findings.append(
-            f"{counted(len(single), what, 'has', 'have')} one training example each: "
+            f"{plural(len(single), what, 'has', 'have')} one training example each: "
             f"{_some(single)}; that is too few to learn and to be judged: label more, or "
             "leave out or merge"
         )
     if few:
         more = ", …" if len(few) > _SHOWN else ""
         findings.append(
-            f"{counted(len(few), what, 'has', 'have')} fewer than {FEW} training examples: "
+            f"{plural(len(few), what, 'has', 'have')} fewer than {FEW} training examples: "
             f"{', '.join(few[:_SHOWN])}{more}"
         )
     missing = [name for name in train if name not in validation and train[name] > 1]
     if missing and validation:
         findings.append(
-            f"{counted(len(missing), what, 'has', 'have')} no validation example, so the score "
+            f"{plural(len(missing), what, 'has', 'have')} no validation example, so the score "
             f"says nothing of {'it' if len(missing) == 1 else 'them'}: {_some(missing)}"
         )
     most = max(train, key=lambda name: train[name], default="")
@@ -241,7 +241,7 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
         )
     for name in sorted(lines.keys() & MISSING):
         findings.append(
-            f"{counted(len(lines[name]), 'training example', 'has', 'have')} the "
+            f"{plural(len(lines[name]), 'training example', 'has', 'have')} the "
             f"{task.label_noun} {name!r}, as programs write what is missing; leave it out if that "
             f"is meant ({first_numbers(lines[name])} of {train.source})"
         )
@@ -265,13 +265,13 @@ def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
     if conflicts and not task.numeric and not task.writes:
         rows = [item for group in conflicts for item in group]
         findings.append(
-            f"{counted(len(conflicts), 'training text', 'has', 'have')} two or more labels in "
+            f"{plural(len(conflicts), 'training text', 'has', 'have')} two or more labels in "
             f"different rows: mend or remove them ({_lines(rows)} of {train.source})"
         )
     repeated = _repeated(train.items)
     if repeated:
         findings.append(
-            f"{counted(len(repeated), 'training example', 'repeats', 'repeat')} the text of one "
+            f"{plural(len(repeated), 'training example', 'repeats', 'repeat')} the text of one "
             f"before ({_lines(repeated)} of {train.source})"
         )
     return findings

@@ -23,7 +23,7 @@ from bertine.data.examples import (
     resolve_text_columns,
 )
 from bertine.data.in_memory import Source
-from bertine.data.streams import listed, require_columns, untold
+from bertine.data.streams import ambiguous_column_error, listed, require_columns
 from bertine.data.tables import Table, TableRow
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
@@ -64,7 +64,7 @@ def choice_columns_of(
     if not prompts:
         known = [names for names in _PROMPTS if set(names) <= set(columns)]
         if not known:
-            raise untold(name, columns, "text before the choices", text_option())
+            raise ambiguous_column_error(name, columns, "text before the choices", text_option())
         prompts = known[0]
     return prompts, choices
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples, note_empty_texts, row_texts
 from bertine.data.lines import first_numbers
@@ -289,7 +289,7 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
         examples.notes = table.stats.notes(table.name)
     if unlabelled:
         examples.notes.append(
-            f"{path}: {counted(len(unlabelled), 'row')} without a gold label left out "
+            f"{path}: {plural(len(unlabelled), 'row')} without a gold label left out "
             f"({first_numbers(unlabelled)})"
         )
     note_empty_texts(examples)

@@ -23,7 +23,7 @@ from bertine.data.examples import (
     judged_table,
     unused_note,
 )
-from bertine.data.in_memory import Data, GivenParts, GivenTable
+from bertine.data.in_memory import Data, InMemorySplits, InMemoryTable
 from bertine.data.spans import read_span_evaluation, read_span_splits, span_files
 from bertine.datasets.choices import SWAG
 from bertine.datasets.glue import (
@@ -55,7 +55,7 @@ from bertine.tasks.tagging import Tagging
 
 
 @dataclass(frozen=True)
-class Labelled:
+class DatasetSplits:
     """The examples that a run is trained and judged on.
 
     Attributes:
@@ -72,7 +72,7 @@ class Labelled:
     others: dict[str, Examples[Any]] = field(default_factory=dict)
     max_length: int = 128
 
-    def whole(self) -> Labelled:
+    def whole(self) -> DatasetSplits:
         """Return the same with the examples that were held out of one file back in their places."""
         items = sorted([*self.train.items, *self.validation.items], key=lambda item: item.line)
         return replace(
@@ -86,7 +86,7 @@ class Labelled:
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
-class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
+class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
     attributes are: `options` those of own tables, `limits` those of questions and contexts. Where
     there is no validation file, `whole` says that no examples are held out, and rows whose numbers
@@ -143,7 +143,7 @@ class Reading(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentCon
         return {name: value for name, value in self.given().items() if name != "doc_stride"}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Reading:
+    def from_facts(cls, facts: Mapping[str, Any]) -> DataConfig:
         """Take back what :meth:`to_facts` returned; unknown names are left out."""
         own = {field.name for field in fields(cls)} - {"options", "limits", "known"}
         options = {field.name for field in fields(TableOptions)} & facts.keys()
@@ -175,7 +175,7 @@ Sets = dict[str, Examples[Any]]
 class Reader(Protocol):
     """A reader of one kind of data."""
 
-    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
         """Read the examples to train `task` on; `seed` decides what is held out where there is no
         validation file.
 
@@ -185,7 +185,7 @@ class Reader(Protocol):
         """
         ...
 
-    def has_validation(self, data: Data, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: DataConfig) -> bool:
         """Tell whether `data` have a validation file, so that nothing is held out.
 
         Raises:
@@ -193,7 +193,7 @@ class Reader(Protocol):
         """
         ...
 
-    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
         """Read the examples to judge a trained `task` on: of a file, or of the validation (else the
         test) file of a folder. Columns that are not named are those of its training.
 
@@ -208,7 +208,7 @@ class TableReader:
 
     swag = False
 
-    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
         splits = find_splits(data)
         if splits.train is None:
             raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
@@ -221,12 +221,12 @@ class TableReader:
             known=reading.known,
             **reading.table,
         )
-        return Labelled(build, train, validation)
+        return DatasetSplits(build, train, validation)
 
-    def has_validation(self, data: Data, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: DataConfig) -> bool:
         return find_splits(data).validation is not None
 
-    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
         path = judged_table(data)
         with _columns_of(task, reading):
             soft = reading.options.probability_columns
@@ -238,7 +238,7 @@ class SwagReader(TableReader):
 
     swag = True
 
-    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
         if reading.text_columns or reading.label_column or reading.options.choice_columns:
             raise BertineError(
                 "the columns of SWAG are known; leave them out, or fine-tune on the file as your "
@@ -257,11 +257,11 @@ class SpanReader:
     def __init__(self, *, official: bool) -> None:
         self._official = official
 
-    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
         questions, held = read_span_splits(
             data, official=self._official, seed=seed, known=reading.known, **reading.table
         )
-        return Labelled(
+        return DatasetSplits(
             lambda longest: SpanExtraction.from_examples(
                 questions, max_length=longest, limits=reading.limits
             ),
@@ -270,10 +270,10 @@ class SpanReader:
             max_length=MAX_LENGTH,
         )
 
-    def has_validation(self, data: Data, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: DataConfig) -> bool:
         return span_files(data, official=self._official)[1] is not None
 
-    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
         trained = (task.text_columns, task.label_column if own else None)
         with _columns_of(task, reading):
@@ -283,7 +283,7 @@ class SpanReader:
 class TaggedReader:
     """A reader of words with their tags: column files, JSON lines or Parquet."""
 
-    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
         columns = self._columns(reading)
         splits = find_tagged(data)
         if splits.train is None:
@@ -303,7 +303,7 @@ class TaggedReader:
             # What is said of columns suits the training file; another kind of file has its own.
             known = dataclasses.replace(columns.merged(own), given=())
             validation = read_sentences(splits.validation, known, **how)
-        return Labelled(
+        return DatasetSplits(
             lambda max_length: Tagging.from_examples(
                 train, max_length=max_length, document_context=reading.document_context
             ),
@@ -311,10 +311,10 @@ class TaggedReader:
             validation,
         )
 
-    def has_validation(self, data: Data, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: DataConfig) -> bool:
         return find_tagged(data).validation is not None
 
-    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
         assert isinstance(task, Tagging)
         columns = self._columns(reading)
         if not task.has_entities and reading.tag_scheme not in (None, "plain"):
@@ -332,7 +332,7 @@ class TaggedReader:
         return {"": sentences}
 
     @staticmethod
-    def _columns(reading: Reading) -> WordColumns:
+    def _columns(reading: DataConfig) -> WordColumns:
         if reading.quotes is not None:
             raise BertineError("files of tagged words have no quotes; leave quotes out")
         return named_columns(
@@ -343,7 +343,7 @@ class TaggedReader:
 class GlueReader:
     """A reader of GLUE's official files."""
 
-    def training(self, task: str, data: Data, seed: int, reading: Reading) -> Labelled:
+    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
         if reading.glue_task is None:
             raise BertineError(
                 "which task of GLUE? name it with glue_task (--task CoLA), or take all there are "
@@ -367,21 +367,21 @@ class GlueReader:
             train, validation = train.hold_out(
                 HOLD_OUT, seed, stratify=not kind.regression, known=reading.known
             )
-        return Labelled(
+        return DatasetSplits(
             lambda max_length: glue_built(kind, train, max_length), train, validation, sets
         )
 
-    def has_validation(self, data: Data, reading: Reading) -> bool:
+    def has_validation(self, data: Data, reading: DataConfig) -> bool:
         if reading.glue_task is None or not isinstance(data, str | Path):
             return False
         kind = glue_task(reading.glue_task)
         folder = glue_folder(data, kind)
         return any((folder / name).is_file() for name in kind.validation.values())
 
-    def evaluation(self, task: Task[Any], data: Data, reading: Reading) -> Sets:
+    def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
         kind = glue_task_of(task.task_info().dataset)
         own = reading.named or reading.options.probability_columns
-        if kind is None or own or isinstance(data, GivenTable | GivenParts):
+        if kind is None or own or isinstance(data, InMemoryTable | InMemorySplits):
             return TableReader().evaluation(task, data, reading)
         labelled = find_glue_labelled(data, kind)
         if labelled is None:  # a table of one's own, for a model of GLUE
@@ -393,7 +393,7 @@ class GlueReader:
         }
 
 
-def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[None]:
+def _columns_of(task: Task[Any], reading: DataConfig) -> AbstractContextManager[None]:
     """Let the columns of training stand in for what `reading` does not name."""
     return columns_of_training(
         () if reading.text_columns else task.text_columns,
@@ -406,7 +406,7 @@ def _columns_of(task: Task[Any], reading: Reading) -> AbstractContextManager[Non
 #
 # A new kind of data is a reader in :mod:`bertine.datasets.readers` and a line here.
 
-__all__ = ["Labelled", "Reading", "has_validation", "read_evaluation", "read_labelled"]
+__all__ = ["DataConfig", "DatasetSplits", "has_validation", "read_evaluation", "read_labelled"]
 
 #: The kinds of data, by the tasks and data sets that are not read from tables of one's own.
 _READERS: dict[str, Reader] = {
@@ -421,7 +421,9 @@ _READERS: dict[str, Reader] = {
 _OFFICIAL = ("glue", "squad", "swag")
 
 
-def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None = None) -> Labelled:
+def read_labelled(
+    task: str, data: Data, *, seed: int, reading: DataConfig | None = None
+) -> DatasetSplits:
     """Read the examples of `data` for `task`; see :func:`bertine.finetune`. Where
     there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
 
@@ -431,9 +433,9 @@ def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None =
             have their own; there is a `split_seed`, and a validation file; what reading the files
             raises.
     """
-    reading = reading or Reading()
+    reading = reading or DataConfig()
     reading.refuse(task)
-    if task in ("glue", "squad") and isinstance(data, GivenTable | GivenParts):
+    if task in ("glue", "squad") and isinstance(data, InMemoryTable | InMemorySplits):
         raise BertineError(
             f"{data}: the task {task!r} reads official files, not tables in memory; give their "
             "path, or fine-tune on the table as your own data"
@@ -459,7 +461,7 @@ def read_labelled(task: str, data: Data, *, seed: int, reading: Reading | None =
     return labelled.whole() if held_out else labelled
 
 
-def has_validation(task: str, data: Data, reading: Reading) -> bool:
+def has_validation(task: str, data: Data, reading: DataConfig) -> bool:
     """Tell whether `data` have a validation file for `task`, so that nothing is held out.
 
     Raises:
@@ -468,7 +470,7 @@ def has_validation(task: str, data: Data, reading: Reading) -> bool:
     return _READERS.get(task, TableReader()).has_validation(data, reading)
 
 
-def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None) -> Sets:
+def read_evaluation(task: Task[Any], data: Data, reading: DataConfig | None = None) -> Sets:
     """Read the examples of `data` to judge the trained `task` on, by the word before the names of
     their metrics; see :func:`bertine.evaluate`. Of a model that was trained
     on a task of GLUE its official files are known.
@@ -477,7 +479,7 @@ def read_evaluation(task: Task[Any], data: Data, reading: Reading | None = None)
         BertineError: options of tagging, or of texts with one label, are given for another task;
             what reading the files raises.
     """
-    reading = reading or Reading()
+    reading = reading or DataConfig()
     reading.refuse_tagging(task.name)
     reading.options.refuse(task.name)
     kind = "glue" if glue_task_of(task.task_info().dataset) else task.name

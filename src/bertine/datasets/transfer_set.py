@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
 from bertine.data.examples import (
@@ -32,7 +32,7 @@ from bertine.data.tables import Table
 from bertine.datasets.choices import choice_rows, choices_of, open_choices
 from bertine.datasets.glue import glue_folder, glue_task_of
 from bertine.datasets.own_data import HOLD_OUT
-from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
@@ -43,7 +43,7 @@ FEW_LABELS = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class PartlyLabelled:
+class TransferSet:
     """The examples that a student learns from.
 
     Attributes:
@@ -60,9 +60,9 @@ class PartlyLabelled:
     held_out: tuple[int, ...] = ()
 
 
-def read_partly_labelled(
-    task: Task[Any], data: Data, reading: Reading, *, seed: int
-) -> PartlyLabelled:
+def read_transfer_set(
+    task: Task[Any], data: Data, reading: DataConfig, *, seed: int
+) -> TransferSet:
     """Read the examples to distil a trained `task` on. Where there is no validation file, a tenth
     is held out: of the rows with a label; or, where these are few and fewer than the others, of the
     rows without one, so that every label is learned from.
@@ -73,7 +73,7 @@ def read_partly_labelled(
     """
     official = _official(task, data, reading, seed)
     if official is not None:
-        return PartlyLabelled(official.train, official.validation, official.others)
+        return TransferSet(official.train, official.validation, official.others)
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
@@ -90,11 +90,11 @@ def read_partly_labelled(
         if kept and len(kept) < len(validation):
             missing = len(validation) - len(kept)
             validation.notes.append(
-                f"{validation.source}: {counted(missing, 'row')} without a label "
+                f"{validation.source}: {plural(missing, 'row')} without a label "
                 f"{'is' if missing == 1 else 'are'} not judged on"
             )
             validation.items = kept
-        return PartlyLabelled(train, validation, {})
+        return TransferSet(train, validation, {})
     seed = seed if reading.split_seed is None else reading.split_seed
     unlabelled = [n for n, item in enumerate(train.items) if item.label is None]
     by_labels = len(labelled) >= min(FEW_LABELS, len(unlabelled))
@@ -106,10 +106,10 @@ def read_partly_labelled(
     chosen = {id(item) for item in held.items}
     numbers = tuple(n for n, item in enumerate(train.items) if id(item) in chosen)
     rest = [item for item in train.items if id(item) not in chosen]
-    return PartlyLabelled(dataclasses.replace(train, items=rest), held, {}, numbers)
+    return TransferSet(dataclasses.replace(train, items=rest), held, {}, numbers)
 
 
-def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Labelled | None:
+def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> DatasetSplits | None:
     """Read what is no table of texts: words with tags, questions, files of GLUE, all of them
     labelled; None: it is a table."""
     if task.reads_words or task.reads_questions:
@@ -130,7 +130,7 @@ def _official(task: Task[Any], data: Data, reading: Reading, seed: int) -> Label
     return read_labelled("glue", data, seed=seed, reading=official)
 
 
-def _read(task: Task[Any], path: Source, reading: Reading) -> Examples[Any]:
+def _read(task: Task[Any], path: Source, reading: DataConfig) -> Examples[Any]:
     """Read a table; where it has no column of labels, no example has one."""
     if isinstance(task, MultiLabel):
         return _read_label_sets(task, path, reading)
@@ -163,7 +163,7 @@ def _named(columns: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def _opened(
-    task: Task[Any], path: Source, reading: Reading, how: dict[str, Any]
+    task: Task[Any], path: Source, reading: DataConfig, how: dict[str, Any]
 ) -> AbstractContextManager[Table]:
     named = _named(reading.text_columns)
     if task.has_choices:
@@ -194,7 +194,7 @@ def _texts(task: Task[Any], table: Table, named: tuple[str, ...]) -> tuple[tuple
     require_columns(table.name, table.columns, columns)
     if len(columns) != width:
         raise BertineError(
-            f"{table.name}: {counted(len(columns), 'text column')} ({', '.join(columns)}), but the "
+            f"{table.name}: {plural(len(columns), 'text column')} ({', '.join(columns)}), but the "
             f"teacher takes {width}; name them with {text_option(width)}"
         )
     return columns, table
@@ -215,7 +215,7 @@ def _label_column(
     return next((n for n in usual if n in table.columns and n not in texts), None)
 
 
-def _read_label_sets(task: MultiLabel, path: Source, reading: Reading) -> Examples[Any]:
+def _read_label_sets(task: MultiLabel, path: Source, reading: DataConfig) -> Examples[Any]:
     """Read a table of texts with any number of labels each. A row without any has the empty set,
     which is a label like others; only a table without the columns has no labels."""
     how: dict[str, Any] = {name: getattr(reading, name) for name in ("format", "quotes", "strict")}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import console, human_time, say
+from bertine.core.console import console, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import bundled_folder
@@ -203,7 +203,7 @@ def _scores(name: str, answers: list[list[Any]]) -> DemoScores:
         for run in answers
     ]
     scores = DemoScores(name, [passage.article for passage in test], right)
-    say(scores.line(1 / len(texts.subjects())))
+    logger.info(scores.line(1 / len(texts.subjects())))
     return scores
 
 
@@ -242,7 +242,7 @@ class _Stages:
     def stage(self, name: str, what: str) -> Iterator[None]:
         """Print what a stage is about, and time the block."""
         number = len(self.seconds) + 1
-        say(f"\n{number}/{self.total}  {what}")
+        logger.info(f"\n{number}/{self.total}  {what}")
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
@@ -285,7 +285,7 @@ def run_demo(
         "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
     ):
         labelled = recipe.labels * len(counts.subjects)
-        say(
+        logger.info(
             f"what is a passage about? {labelled} labelled passages are all it is shown, "
             f"{recipe.labels} of each subject: {'; '.join(counts.subjects)}"
         )
@@ -295,16 +295,16 @@ def run_demo(
         with atomic_dir(out / "model") as folder:
             shutil.copytree(bundled.model, folder, dirs_exist_ok=True)
         for answer in first_answers(bundled.answers, 2)[:_SHOWN]:
-            say("  " + answer.line().replace("\n", "\n  "))
+            logger.info("  " + answer.line().replace("\n", "\n  "))
     with (
         texts.articles_corpus() as corpus,
         stages.stage("text", "Text for a new model: a vocabulary, and the text as numbers"),
     ):
-        say(f"{counts.articles:,} articles of Wikipedia, {counts.words:,} words, no labels")
+        logger.info(f"{counts.articles:,} articles of Wikipedia, {counts.words:,} words, no labels")
         vocabulary = train_vocab(corpus, out / "tokenizer", vocab_size=recipe.vocab_size)
         with quiet():
             store = prepare(corpus, tokenizer=out / "tokenizer", out=out / "store")
-        say(
+        logger.info(
             f"{vocabulary.size:,} pieces of words; the text is "
             f"{store.manifest['num_tokens']:,} of them"
         )
@@ -312,14 +312,14 @@ def run_demo(
     after = _AFTER + _AFTER_EACH * stages.seconds["labels"]
     left = max(recipe.least_seconds, recipe.budget_seconds - stages.spent - after)
     with stages.stage("pre-training", "Pre-training: a new model guesses hidden words"):
-        say(
+        logger.info(
             f"{LAYERS['num_hidden_layers']} layers of {LAYERS['hidden_size']}; it begins with "
             f"random weights and reads for {human_time(left)}"
         )
         start = runs.untrained_model(tokenizer)
         pretrained, log = runs.pretrain(start, left)
         end, means = log[-1], end_of(log)
-        say(f"by now it guesses {means['mlm_accuracy']:.0%} of the hidden words right")
+        logger.info(f"by now it guesses {means['mlm_accuracy']:.0%} of the hidden words right")
     with stages.stage("comparison", "The same labels for each: how much does pre-training help?"):
         untrained = runs.learn_subjects("random weights", start, kind="untrained")
         name = f"new model, {spoken_time(end['elapsed'])}"
@@ -369,7 +369,7 @@ def run_demo(
             **result.to_dict(),
         },
     )
-    say("")
+    logger.info("")
     return result
 
 
@@ -391,6 +391,6 @@ def _clear(out: Path) -> None:
 
 def _say_masks(bundled: Sequence[FilledSentence], new: Sequence[FilledSentence]) -> None:
     for old, other in list(zip(bundled, new, strict=True))[:_SHOWN]:
-        say(old.masked.text)
-        say(f"    {BUNDLED_MODEL}: {old.line()}")
-        say(f"    new model: {other.line()}")
+        logger.info(old.masked.text)
+        logger.info(f"    {BUNDLED_MODEL}: {old.line()}")
+        logger.info(f"    new model: {other.line()}")

@@ -22,7 +22,7 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, HeadKind
 from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
-from bertine.options.inference import Choosing
+from bertine.options.inference import DecodingOptions
 
 # The head of a decoder that writes.
 #
@@ -266,10 +266,10 @@ def generation_config(
         separator: the id that ends a text in running text; None: none does.
         special: ids of special tokens.
     """
-    choosing, never = Choosing(), set(range(pieces, config.vocab_size))
+    choosing, never = DecodingOptions(), set(range(pieces, config.vocab_size))
     if task is not None and task.name == "seq2seq":
         never = set()  # they are left out of the text
-        choosing = Choosing(
+        choosing = DecodingOptions(
             max_new_tokens=task.setting("max_target_length", 64),
             beams=task.setting("beams", choosing.beams),
             length_penalty=task.setting("length_penalty", choosing.length_penalty),

@@ -316,9 +316,8 @@ def read_elmo_config(path: Path) -> ElmoConfig:
     values = read_json_object(path)
     values.pop("model_type", None)
     if unknown := sorted(values.keys() - _DIRECTORY_SHAPE.keys()):
-        raise BertineError(
-            f"{path}: {briefly(unknown[0])} is no key of an ELMo; known: {', '.join(_SHAPE)}"
-        )
+        known = ", ".join(_DIRECTORY_SHAPE)
+        raise BertineError(f"{path}: {briefly(unknown[0])} is no key of an ELMo; known: {known}")
     check_shape(values, _DIRECTORY_SHAPE, path)
     if any(len(entry) != 2 for entry in values["filters"]):
         raise BertineError(f"{path}: filters must be pairs: width and number of filters")

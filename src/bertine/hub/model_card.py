@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from bertine.core.console import counted, human_time
+from bertine.core.console import human_time, plural
 from bertine.core.names import __version__
 from bertine.core.scores import correlation_interval, wilson_interval
 from bertine.core.taskinfo import TaskInfo
@@ -140,7 +140,7 @@ def _block(
 def _summary(model: Model, task: TaskInfo | None, only_here: str | None) -> str:
     config = model.config
     lines = [
-        f"{counted(len(config.passes), 'layer')} of {config.hidden_size}, "
+        f"{plural(len(config.passes), 'layer')} of {config.hidden_size}, "
         f"{model.num_parameters():,} parameters, a vocabulary of {config.vocab_size:,} pieces, "
         f"inputs of at most {config.longest_input:,} tokens. Written by Bertine {__version__}."
     ]
@@ -237,9 +237,9 @@ def _data(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"- trained on `{_file(path)}`"
     for key, unit in (("documents", "document"), ("sentences", "sentence"), ("tokens", "token")):
         if isinstance(count := facts.get(f"num_{key}"), int):
-            yield f"- {counted(count, unit)}"
+            yield f"- {plural(count, unit)}"
     if isinstance(count := facts.get("num_examples"), int):
-        yield f"- {counted(count, 'training example')}"
+        yield f"- {plural(count, 'training example')}"
     for key, what in (
         ("examples_fingerprint", "examples"),
         ("tokenizer_fingerprint", "vocabulary"),
@@ -257,7 +257,7 @@ def _data(facts: Mapping[str, Any]) -> Iterator[str]:
             ("in_training", "are among the training examples too"),
         ):
             if count := look.get(key):
-                yield f"- {counted(count, f'{what} example')} {text}"
+                yield f"- {plural(count, f'{what} example')} {text}"
 
 
 def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -278,7 +278,7 @@ def _machine(facts: Mapping[str, Any]) -> Iterator[str]:
     if environment:
         versions = [f"{key} {environment.get(key)}" for key in ("bertine", "torch", "python")]
         threads = environment.get("threads")
-        cores = f", {counted(threads, 'thread')}" if isinstance(threads, int) else ""
+        cores = f", {plural(threads, 'thread')}" if isinstance(threads, int) else ""
         yield f"- {facts.get('device', 'cpu')}, {environment.get('machine', '')}{cores}"
         yield f"- {', '.join(versions)}"
     final = _mapping(facts.get("final"))
@@ -286,7 +286,7 @@ def _machine(facts: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(elapsed, int | float):
         yield f"- {human_time(elapsed)} of training"
     if isinstance(tokens := final.get("tokens"), int):
-        yield f"- {counted(tokens, 'token')} seen"
+        yield f"- {plural(tokens, 'token')} seen"
 
 
 def _section(title: str, lines: Iterator[str]) -> str:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from bertine.core.console import Shown, say, visible_list, warn
+from bertine.core.console import Shown, logger, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import BUNDLED, how_to_get, locate, refuse_word_vectors
@@ -345,10 +345,12 @@ def load_model(
     fill(model, keep, names, seed)
     adopt(model, {n: t for n, t in canonical.items() if n in report.dropped}, names, report)
     if origin := origin_line(folder, lowercase=tokenizer.lowercase):
-        say(origin)
+        logger.info(origin)
     if settings.unknown:
         keys = visible_list(settings.unknown[:10]) + ", …" * (len(settings.unknown) > 10)
-        warn(f"{described_in}: Bertine does not know what it says of {keys}; it is not read")
+        logger.warning(
+            f"{described_in}: Bertine does not know what it says of {keys}; it is not read"
+        )
     _say_of_spare_ids(folder, config, tokenizer)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
 
@@ -438,6 +440,6 @@ def _say_of_spare_ids(where: Path, config: Config, tokenizer: Tokenizer) -> None
             f"{embeddings:,}; ids from {tokens} on belong to no token"
         )
         if embeddings - tokens <= _SPARE * embeddings:
-            say(line)
+            logger.info(line)
         else:
-            warn(f"{line}; make sure that the vocabulary is this model's, and whole")
+            logger.warning(f"{line}; make sure that the vocabulary is this model's, and whole")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertine.core.console import Shown, human_time, say
+from bertine.core.console import Shown, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     atomic_file,
@@ -38,7 +38,7 @@ from bertine.tasks.base import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
 
 
-class UnfinishedTable:
+class ResumableTable:
     """A table of rows on their way to a file.
 
     Attributes:
@@ -88,15 +88,15 @@ class UnfinishedTable:
 
 
 @contextlib.contextmanager
-def unfinished_table(
+def open_resumable_table(
     output: Path,
     layout: TableLayout,
     columns: Sequence[str],
     identity: Callable[[], dict[str, Any]],
     *,
     resume: bool,
-) -> Iterator[UnfinishedTable]:
-    """Open an :class:`UnfinishedTable` that becomes `output` in the end, whole; Parquet by its
+) -> Iterator[ResumableTable]:
+    """Open an :class:`ResumableTable` that becomes `output` in the end, whole; Parquet by its
     name.
 
     On an exception its folder stays if a chunk was committed, else nothing stays.
@@ -126,7 +126,7 @@ def unfinished_table(
             _compare(output, left["of"], _as_json(identity()))
         elif journal.exists():
             if not resume:
-                say(f"{output}: rows that an earlier process has left are dropped")
+                logger.info(f"{output}: rows that an earlier process has left are dropped")
             journal.unlink()
         handle = stack.enter_context(
             open(
@@ -143,7 +143,7 @@ def unfinished_table(
             handle.truncate(left["bytes"])
             handle.seek(left["bytes"])
         try:
-            yield UnfinishedTable(
+            yield ResumableTable(
                 folder,
                 handle,
                 TableWriter(handle, layout, columns, header=left is None),
@@ -157,13 +157,13 @@ def unfinished_table(
                 with atomic_file(output) as temporary:
                     mixed = write_parquet(folder / "rows", temporary, columns)
                 if mixed:
-                    say(mixed_note(output, mixed))
+                    logger.info(mixed_note(output, mixed))
             else:
                 os.replace(folder / "rows", target)
                 sync_path(target.parent)
         except BaseException:
             if journal.exists():
-                say(
+                logger.info(
                     f"{output}: the rows answered so far are kept; {option('resume', True)} goes on"
                 )
             else:

@@ -18,7 +18,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision
 from bertine.core.process import keep_freed_memory
 from bertine.core.rng import generator
-from bertine.core.spin_count import adapt_waiting
+from bertine.core.spin_count import adapt_spin_count
 from bertine.corpora.batch import Batch, check_batch, restore_order, token_budget_batches
 from bertine.families.modernbert import ModernEncoder
 from bertine.fast.backbone import PackedBackbone, PackedModel, PlainBackbone
@@ -211,7 +211,7 @@ def choose(
     reason = why_not_int8()
     if precision == "int8" and reason:
         raise BertineError(f"precision 'int8': {reason}; choose bf16 or fp32")
-    inputs = [*samples] if samples else made_up(backbone.config)
+    inputs = [*samples] if samples else dummy_inputs(backbone.config)
     check.inputs = len(inputs)
     expected, ranges = _reference(backbone, inputs)
     tried: list[str] = [precision] if precision != "auto" else []
@@ -268,7 +268,7 @@ def _choose_plain(
     if precision == "auto" and (rates is None or rates.precision == "fp32"):
         return exact, None if rates is None else PrecisionCheck(notes=[rates.line()])
     low = PlainBackbone(backbone, torch.bfloat16)
-    inputs = [*samples] if samples else made_up(backbone.config)
+    inputs = [*samples] if samples else dummy_inputs(backbone.config)
     with torch.inference_mode():
         expected = [exact(ids, mask).last_hidden_state[mask] for ids, mask in _padded(inputs)]
     difference = _difference(low, inputs, expected)
@@ -287,7 +287,7 @@ def _too_far(name: str, difference: float) -> str:
     )
 
 
-def made_up(config: Config) -> list[list[int]]:
+def dummy_inputs(config: Config) -> list[list[int]]:
     """Make up inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they
     reach as far as texts do, and a little further."""
     draw = generator(0, "samples of precision")
@@ -553,7 +553,7 @@ def run_batch(
     alone: bool = False,
 ) -> list[np.ndarray]:
     """Compute the same as :func:`run_features` for features that are one batch already."""
-    adapt_waiting()
+    adapt_spin_count()
     with computing_with(model, dtype):
         if alone:
             return [_outputs(model, task, [each], pad_id=pad_id)[0] for each in features]
@@ -593,7 +593,7 @@ def in_batches(
     batches = token_budget_batches([len(feature.input_ids) for feature in features], max_tokens)
     results: list[Sequence[Result]] = []
     for indices in batches:
-        adapt_waiting()
+        adapt_spin_count()
         results.append(compute([features[index] for index in indices]))
         if on_batch is not None:
             on_batch(len(indices))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.core.console import Shown, counted
+from bertine.core.console import Shown, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting, option
 from bertine.data.entities import Sentences, split_words
@@ -431,7 +431,7 @@ def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str
         is_cut(word, config.max_characters) for item in sentences.items for word in item.words
     )
     if cut:
-        sentences.note(f"{sentences.source}: of {counted(cut, 'word')} only the beginning was read")
+        sentences.note(f"{sentences.source}: of {plural(cut, 'word')} only the beginning was read")
     path = Path(folder) / f"states-{key[:24]}.safetensors"
     num_layers = config.num_hidden_layers + 1
     if states_are_whole(path, key, num_layers):

@@ -18,7 +18,7 @@ from bertine.core.names import option
 from bertine.corpora.store import is_store
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import Reading, Sets, read_evaluation
+from bertine.datasets.readers import DataConfig, Sets, read_evaluation
 from bertine.hub.elmo_files import word_model_of
 from bertine.hub.modeldir import load_model
 from bertine.inference.compute import Computing
@@ -31,9 +31,9 @@ from bertine.inference.embedding.evaluate_vectors import (
 )
 from bertine.inference.heldout import evaluate_store
 from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs, holds_pairs
-from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import ranked
-from bertine.inference.training_rows import seen_note
+from bertine.inference.training_rows import overlap_note
 from bertine.options.inference import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks import TASKS
@@ -83,7 +83,7 @@ def worst_examples(
     Raises:
         BertineError: an unknown label, or an input that does not fit the model.
     """
-    answering = Answering(model, task, tokenizer, dtype)
+    answering = Pipeline(model, task, tokenizer, dtype)
     features = answering.prepare(examples, features).features
     return worst_of(task, examples, features, answering.compute(features), n)
 
@@ -167,7 +167,7 @@ def evaluate(
             know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
             minimal pairs.
     """
-    reading = Reading.of(
+    reading = DataConfig.of(
         options,
         glue_task=None,
         document_context=False,
@@ -217,7 +217,7 @@ def evaluate(
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
-    seen = seen_note(predictor.training, next(iter(sets.values())))
+    seen = overlap_note(predictor.training, next(iter(sets.values())))
     if seen:
         report.notes.insert(0, seen)
     if options.baselines:
@@ -237,13 +237,13 @@ def _baseline_notes(
 ) -> list[str]:
     """Return the table of the baselines beside the model's scores, or why there is none. Where it
     is not `fair` to compare, as the model has seen the examples, none wins."""
-    from bertine.inference.baselines.measure import baselines_again
+    from bertine.inference.baselines.measure import refit_baselines
 
     dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
     packed = predictor.engine is not None  # computes on a CPU
     device = torch.device("cpu") if packed else next(predictor.model.parameters()).device
     try:
-        scores = baselines_again(predictor.task, predictor.training, sets, dtype, device)
+        scores = refit_baselines(predictor.task, predictor.training, sets, dtype, device)
     except BertineError as error:
         return [f"no baselines: {error}"]
     judged = predictor.task.task_info().metrics or (predictor.task.primary_metric,)
@@ -318,7 +318,7 @@ def evaluate_examples(
     Raises:
         BertineError: an unknown label, an input that does not fit the model, or no examples.
     """
-    answering = Answering(model, task, tokenizer, dtype)
+    answering = Pipeline(model, task, tokenizer, dtype)
     prepared = answering.prepare(examples, features)
     if outputs is None:
         outputs = answering.compute(prepared.features, max_tokens=max_tokens, on_batch=on_batch)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tokenizers
 
-from bertine.core.console import Shown, say, visible_list
+from bertine.core.console import Shown, logger, visible_list
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.core.names import ExportFormat, __version__, option
 from bertine.core.taskinfo import TaskInfo
 from bertine.data.in_memory import TableLike
-from bertine.datasets.readers import Reading
+from bertine.datasets.readers import DataConfig
 from bertine.hub.elmo_files import word_model_of
 from bertine.hub.export import (
     ABOUT,
@@ -105,7 +105,7 @@ def export_graph(
     vectors: AnyVectors,
     normalize: bool | None,
     data: Path | str | TableLike | None,
-    reading: Reading,
+    reading: DataConfig,
     show_progress: bool,
 ) -> ExportReport:
     """Do what :func:`bertine.export` says, once its packages are known to be there.
@@ -226,7 +226,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
             )
         if loaded.task is not None and task_head(loaded.model):
             for line in loaded.report.lines():
-                say(line)
+                logger.info(line)
             longest = vectors.max_length
             if longest is None and loaded.task.max_length is None:  # what the task itself takes
                 task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
@@ -256,7 +256,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
     )
 
 
-def _scorer(source: _Source, data: Path | str | TableLike, reading: Reading) -> GraphScorer:
+def _scorer(source: _Source, data: Path | str | TableLike, reading: DataConfig) -> GraphScorer:
     """Read the labelled examples, before anything is computed.
 
     Raises:
@@ -413,7 +413,7 @@ def export(
             ONNX_PACKAGES,
             f"export a program of PyTorch ({option('format', 'torch')})",
         )
-    from bertine.datasets.readers import Reading
+    from bertine.datasets.readers import DataConfig
     from bertine.tasks.labels import TableOptions
 
     return export_graph(
@@ -424,7 +424,7 @@ def export(
         vectors=AnyVectors.of(options),
         normalize=options.normalize,
         data=data,
-        reading=Reading.of(
+        reading=DataConfig.of(
             options,
             format=options.data_format,
             glue_task=None,

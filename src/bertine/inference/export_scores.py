@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, aligned, counted, progress
+from bertine.core.console import Shown, aligned, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.scores import is_share, jackknife_interval, score_text
 from bertine.corpora.store import is_store
 from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import Reading, read_evaluation
+from bertine.datasets.readers import DataConfig, read_evaluation
 from bertine.hub.export import INPUTS, Runner
 from bertine.inference.compute import CPU_TOKENS, in_batches, run_features
-from bertine.inference.training_rows import seen_note
+from bertine.inference.training_rows import overlap_note
 from bertine.models.heads import Model
 from bertine.tasks.base import Features, Task
 from bertine.tasks.report import ClassificationReport, shown_metrics
@@ -95,7 +95,7 @@ class GraphScores(Shown):
         ]
         origin = f" of {self.source}" if self.source else ""
         lines = [
-            f"scores on {counted(self.num_examples, 'example')}{origin}:",
+            f"scores on {plural(self.num_examples, 'example')}{origin}:",
             *aligned(rows, head=True),
         ]
         if self.intervals:
@@ -146,7 +146,7 @@ class GraphScorer:
         tokenizer: Tokenizer,
         task: Task[Any],
         data: Path | str | TableLike,
-        reading: Reading,
+        reading: DataConfig,
         training: Mapping[str, Any],
     ) -> None:
         data = as_data(data)
@@ -193,7 +193,7 @@ class GraphScorer:
         answers = {name: task.decode(numbers, features) for name, numbers in outputs.items()}
         reports = {name: task.judge(answered, examples) for name, answered in answers.items()}
         notes = [*examples.notes, *task.notes(features)]
-        if seen := seen_note(self._training, examples):
+        if seen := overlap_note(self._training, examples):
             notes.insert(0, seen)
         judged = _judged(task, word, reports[MODEL].metrics)
         scored = _without_each_part(task, answers, labels, judged)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from bertine.core.console import Shown, aligned, counted, say, warn
+from bertine.core.console import Shown, aligned, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
@@ -89,7 +89,7 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     else:
         loaded = load_model(model)
         for line in loaded.report.lines():
-            say(line)
+            logger.info(line)
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)
@@ -124,9 +124,9 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     unk = tokenizer.unk_token_id
     unknown = 0 if unk is None else encoding.input_ids.count(unk)
     if unk is not None and unknown and not isinstance(model, LoadedModel):
-        what = counted(unknown, "word")
+        what = plural(unknown, "word")
         name = tokenizer.id_to_token(unk)
-        warn(f"{what} of the text unknown to the vocabulary, read as {name}")
+        logger.warning(f"{what} of the text unknown to the vocabulary, read as {name}")
     device = next(loaded.model.parameters()).device
     loaded.model.eval()
     with torch.inference_mode():

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
-from bertine.core.console import Shown, counted, quietly, say, warn
+from bertine.core.console import Shown, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.corpora.formats import FORMATS
-from bertine.data.in_memory import GivenTable, TableLike, as_source
+from bertine.data.in_memory import InMemoryTable, TableLike, as_source
 from bertine.data.lines import LINE_COLUMN, TableLayout, written_layout
 from bertine.data.tables import Table, TableRow
 from bertine.data.writer import open_writer
@@ -24,7 +24,7 @@ from bertine.inference.rows import checked_singles, joined, open_texts, text_pro
 from bertine.models.family import family_of
 from bertine.models.generation import OnToken, SearchSettings, Written, search
 from bertine.models.precision import resolve_device
-from bertine.options.inference import Choosing, GenerateOptions, PlainTexts
+from bertine.options.inference import DecodingOptions, GenerateOptions, PlainTexts
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -47,7 +47,7 @@ def sequence_start(loaded: LoadedModel) -> tuple[int, ...]:
 _UNFINISHED = "\ufffd"
 
 
-class GrowingText:
+class IncrementalDecoder:
     """What tokens add to a text, as they come.
 
     Args:
@@ -143,7 +143,7 @@ class Generated:
 
 
 @dataclass
-class Author:
+class TextGenerator:
     """A model, and how it is to write.
 
     Attributes:
@@ -158,7 +158,7 @@ class Author:
     """
 
     loaded: LoadedModel
-    choosing: Choosing
+    choosing: DecodingOptions
     settings: SearchSettings = field(init=False)
     end_token: str | None = None
     cut: int = 0
@@ -209,10 +209,10 @@ class Author:
     def opened(
         cls,
         model: LoadedModel | Path | str,
-        choosing: Choosing,
+        choosing: DecodingOptions,
         end_token: str | None,
         device: str | None,
-    ) -> Author:
+    ) -> TextGenerator:
         """Load a model directory, unless it is loaded.
 
         Raises:
@@ -232,7 +232,7 @@ class Author:
         loaded = model if isinstance(model, LoadedModel) else load_model(model)
         if not isinstance(model, LoadedModel):
             for line in loaded.report.lines():
-                say(line)
+                logger.info(line)
         if config.writes_with not in loaded.model.heads:
             title = config.heads[config.writes_with].title
             raise BertineError(
@@ -282,16 +282,16 @@ class Author:
         if self.cut:
             which = "first" if self.goes_on else "last"
             notes.append(
-                f"{self.cut} of {counted(prompts, 'prompt')} were longer than the "
+                f"{self.cut} of {plural(prompts, 'prompt')} were longer than the "
                 f"{self.room} tokens that there is room for; their {which} tokens were not read "
-                f"({counted(self.tokens_lost, 'token')})"
+                f"({plural(self.tokens_lost, 'token')})"
             )
         if self.unknown:
             notes.append(
-                f"{counted(self.unknown, 'token')} of the prompts unknown to the vocabulary"
+                f"{plural(self.unknown, 'token')} of the prompts unknown to the vocabulary"
             )
         if self.empty:
-            notes.append(f"{counted(self.empty, 'prompt', 'is', 'are')} empty; nothing was written")
+            notes.append(f"{plural(self.empty, 'prompt', 'is', 'are')} empty; nothing was written")
         return notes
 
     def write(
@@ -310,10 +310,10 @@ class Author:
                 results[at] = self._generated(prompts[at], written)
         return [results[at] for at in range(len(prompts))]
 
-    def growing(self, prompt: ReadPrompt, tokens: Sequence[int] = ()) -> GrowingText:
+    def growing(self, prompt: ReadPrompt, tokens: Sequence[int] = ()) -> IncrementalDecoder:
         """Return what turns the tokens behind a prompt into text, some of them there already."""
         before = prompt.tokens if self.goes_on else ()
-        return GrowingText(self.loaded.tokenizer, before, tokens)
+        return IncrementalDecoder(self.loaded.tokenizer, before, tokens)
 
     def _generated(self, prompt: ReadPrompt, written: Sequence[Written]) -> Generated:
         texts = tuple(self.growing(prompt, sequence.tokens).rest() for sequence in written)
@@ -380,7 +380,7 @@ class GeneratedTexts(Shown):
         """Return the texts, one a line, with the prompts that they go on with; of a file that was
         written, how much that was."""
         if self.written:
-            done = counted(self.written, "prompt")
+            done = plural(self.written, "prompt")
             return [f"wrote texts for {done} {pace(self.written, self.seconds)}"]
         return [one_line(text) for item in self.items for text in item.whole]
 
@@ -443,12 +443,14 @@ def generate(
         raise BertineError("on_text is for texts that are returned; leave out output")
     started = time.monotonic()
     with quietly(given):
-        author = Author.opened(model, Choosing.of(options), options.end_token, options.device)
+        author = TextGenerator.opened(
+            model, DecodingOptions.of(options), options.end_token, options.device
+        )
     report = GeneratedTexts()
     with ExitStack() as stack:
         if given:
             _check_given(author, prompts)
-            table = Table(GivenTable("texts", (LINE_COLUMN,), {LINE_COLUMN: prompts}))
+            table = Table(InMemoryTable("texts", (LINE_COLUMN,), {LINE_COLUMN: prompts}))
             column, layout = LINE_COLUMN, TableLayout("text")
             advance: Callable[[int], None] = _nothing
         else:
@@ -478,7 +480,7 @@ def generate(
         report.notes = [*author.notes(number), *table.stats.notes(table.name)]
     report.seconds = time.monotonic() - started
     for note in report.notes:
-        warn(note)
+        logger.warning(note)
     return report
 
 
@@ -486,7 +488,7 @@ def _nothing(count: int) -> None:
     """Show no progress."""
 
 
-def _check_given(author: Author, texts: Sequence[str]) -> None:
+def _check_given(author: TextGenerator, texts: Sequence[str]) -> None:
     """Refuse a text of a program or the command line without any token."""
     for number, text in enumerate(texts, 1):
         if author.is_empty(text):
@@ -495,7 +497,7 @@ def _check_given(author: Author, texts: Sequence[str]) -> None:
 
 
 def _answers(
-    author: Author, texts: Sequence[str], first: int, on_text: OnText | None
+    author: TextGenerator, texts: Sequence[str], first: int, on_text: OnText | None
 ) -> list[Generated]:
     """Write for some texts, the first of which has the number `first`; nothing for those without
     tokens."""
@@ -505,7 +507,7 @@ def _answers(
 
 
 def _heard(
-    author: Author, prompts: Sequence[ReadPrompt], on_text: OnText | None
+    author: TextGenerator, prompts: Sequence[ReadPrompt], on_text: OnText | None
 ) -> list[Generated]:
     """Write for prompts, and hand out the parts of the texts as soon as they are sure."""
     if on_text is None or not prompts:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.core.console import Shown, counted, say
+from bertine.core.console import Shown, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.names import AnswerPrecision
@@ -39,7 +39,7 @@ class GlueSubmission(Shown):
 
     def lines(self) -> list[str]:
         """Return what the command prints."""
-        lines = [f"{name}: {counted(count, 'prediction')}" for name, count in self.files.items()]
+        lines = [f"{name}: {plural(count, 'prediction')}" for name, count in self.files.items()]
         lines.extend(self.notes)
         if self.missing:
             lines.append(f"the leaderboard wants eleven files; missing: {', '.join(self.missing)}")
@@ -87,7 +87,7 @@ def glue_submission(
     for name, folder in chosen.items():
         predictor = Predictor.for_scores(folder, device, precision)
         for written, path, kind in tests[name]:
-            say(f"{written}: {path} by {folder}")
+            logger.info(f"{written}: {path} by {folder}")
             texts[written], count = _predicted(predictor, path, kind, written, result.notes)
             result.files[written] = count
     wanted = [written for kind in GLUE.values() for written in kind.test]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import Shown, progress, say
+from bertine.core.console import Shown, logger, progress
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.terms import TERMS, rarer_answers, terms_among
@@ -298,7 +298,7 @@ def evaluate_store(
     opened = TokenStore.open(store)
     loaded = load_model(model)
     for line in loaded.report.lines():
-        say(line)
+        logger.info(line)
     objective = objective_of(loaded.model)
     if objective is None and loaded.model.missing_partners():
         objective = _with_generator(Path(model), loaded)

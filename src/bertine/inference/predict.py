@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.core.console import counted, progress, quietly, say, visible_list, warn
+from bertine.core.console import logger, plural, progress, quietly, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, write_text
 from bertine.core.names import option
 from bertine.data.conll import WordColumns, named_columns
 from bertine.data.examples import Example, Examples, row_texts
-from bertine.data.in_memory import GivenTable, Source, TableLike, as_source
+from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
 from bertine.data.lines import TableLayout, written_layout
 from bertine.data.parquet import is_parquet
 from bertine.data.squad import load_squad, read_squad
@@ -35,11 +35,11 @@ from bertine.data.writer import (
     open_writer,
 )
 from bertine.inference.answer_files import (
+    ResumableTable,
     TextReport,
-    UnfinishedTable,
     input_identity,
+    open_resumable_table,
     pace,
-    unfinished_table,
 )
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
@@ -93,8 +93,8 @@ class SquadPredictReport(TextReport):
 
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
-        line = f"answered {counted(self.rows, 'question')} {pace(self.rows, self.seconds)}"
-        line += f" from {counted(self.inputs, 'window')}"
+        line = f"answered {plural(self.rows, 'question')} {pace(self.rows, self.seconds)}"
+        line += f" from {plural(self.inputs, 'window')}"
         if self.silent:
             line += f"; {self.silent} of them with no answer"
         return [line, *self.warnings(), *(f"written: {name}" for name in self.files)]
@@ -224,7 +224,7 @@ class PredictReport(TextReport):
         unknown = {} if self.unknown is None else self.unknown.counts()
         return {name: getattr(self, name) for name in _COUNTS} | unknown
 
-    def go_on(self, table: UnfinishedTable) -> None:
+    def go_on(self, table: ResumableTable) -> None:
         """Take over what an earlier process has counted."""
         for name in _COUNTS:
             setattr(self, name, table.counts.get(name, 0))
@@ -235,11 +235,11 @@ class PredictReport(TextReport):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         rows = self.rows - self.rows_before
-        line = f"predicted {counted(rows, 'row')} {pace(rows, self.seconds)}; added "
+        line = f"predicted {plural(rows, 'row')} {pace(rows, self.seconds)}; added "
         more = ", …" * (len(self.columns) > _SHOWN)
         lines = [line + visible_list(self.columns[:_SHOWN]) + more]
         if self.rows_before:
-            there = counted(self.rows_before, "row", "that was", "that were")
+            there = plural(self.rows_before, "row", "that was", "that were")
             lines.append(f"went on after {there} there; now {self.rows}")
         return lines + self.warnings()
 
@@ -318,7 +318,9 @@ def predict(
                     raise BertineError(f"{file} is a file; read it with {option('input', file)}")
                 raise BertineError(f"texts are given, so leave out {name}, which is for a file")
         if file is not None:
-            warn(f"{file} is answered as a text; to read the file: {option('input', file)}")
+            logger.warning(
+                f"{file} is answered as a text; to read the file: {option('input', file)}"
+            )
         size = len(str((texts, question, context)))
         with quietly():
             predictor = _opened(model, size, options)
@@ -342,7 +344,7 @@ def predict(
     if input is None:
         raise BertineError("nothing to predict; give texts or an input file")
     given, input = input, as_source(input, "input")
-    if isinstance(input, GivenTable) and str(output) == "-":
+    if isinstance(input, InMemoryTable) and str(output) == "-":
         return _answered_rows(
             given,
             input,
@@ -388,7 +390,7 @@ def predict(
         )
     spans = task.reads_questions and options.format is None
     content = load_squad(input) if spans else None
-    if content is not None and not isinstance(input, GivenTable):
+    if content is not None and not isinstance(input, InMemoryTable):
         if options.text_columns is not None or options.quotes is not None:
             raise BertineError(
                 f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
@@ -417,10 +419,10 @@ def predict(
         job = _TablePrediction(
             predictor, table, opened.rows, opened.columns, all_probabilities, explain, nearest
         )
-        writing: AbstractContextManager[TableWriter | UnfinishedTable]
-        if lasting and not isinstance(input, GivenTable):
+        writing: AbstractContextManager[TableWriter | ResumableTable]
+        if lasting and not isinstance(input, InMemoryTable):
             identity = partial(job.identity, input, layout)
-            writing = unfinished_table(Path(output), layout, job.names, identity, resume=resume)
+            writing = open_resumable_table(Path(output), layout, job.names, identity, resume=resume)
         else:
             writing = open_writer(output, layout, job.names)
         show = show_progress and str(output) != "-"
@@ -444,7 +446,7 @@ def _opened(model: Predictor | Path | str, size: int | None, options: PredictOpt
     return Predictor.opened(model, options.device, **chosen).deciding(options)
 
 
-def _answered_rows(given: Any, table: GivenTable, write: Callable[[Path], Any]) -> Any:
+def _answered_rows(given: Any, table: InMemoryTable, write: Callable[[Path], Any]) -> Any:
     """Return the rows of a table with their answers, and print the report.
 
     Args:
@@ -462,7 +464,7 @@ def _answered_rows(given: Any, table: GivenTable, write: Callable[[Path], Any]) 
         with open(file, encoding="utf-8", errors=AS_READ) as lines:
             rows = [json.loads(line) for line in lines]
     for line in report.lines():
-        say(line)
+        logger.info(line)
     if hasattr(given, "assign"):
         return given.assign(**{name: [row.get(name) for row in rows] for name in report.columns})
     for number, row in enumerate(rows):
@@ -524,10 +526,10 @@ class _TablePrediction:
             ],
         }
 
-    def run(self, writer: TableWriter | UnfinishedTable) -> Iterator[int]:
+    def run(self, writer: TableWriter | ResumableTable) -> Iterator[int]:
         """Predict and write, from where an earlier process was stopped; yields how many more rows
         are done, those of the earlier process first."""
-        unfinished = writer if isinstance(writer, UnfinishedTable) else None
+        unfinished = writer if isinstance(writer, ResumableTable) else None
         rows = iter(self.rows)
         if unfinished is not None and unfinished.rows_done:
             self.report.go_on(unfinished)
@@ -543,7 +545,7 @@ class _TablePrediction:
     def _size(self, row: TableRow) -> int:
         return sum(map(len, row_texts(self.table, row, self.columns)))
 
-    def _answer(self, rows: Sequence[TableRow], writer: TableWriter | UnfinishedTable) -> None:
+    def _answer(self, rows: Sequence[TableRow], writer: TableWriter | ResumableTable) -> None:
         """Predict and write one chunk."""
         name, report = self.table.name, self.report
         items = [Example(row_texts(self.table, row, self.columns), line=row.line) for row in rows]
@@ -577,7 +579,7 @@ def _named_file(texts: Any) -> str | None:
 def _lasting(input: Source, output: Path | str) -> bool:
     """Tell whether both are files, so that work on them can be resumed. A device or a pipe is
     written to as it comes."""
-    if isinstance(input, GivenTable) or is_stream(output):
+    if isinstance(input, InMemoryTable) or is_stream(output):
         return False
     return str(input) != "-" and Path(input).is_file()
 

@@ -13,7 +13,7 @@ from typing import Any, cast, overload
 import numpy as np
 import torch
 
-from bertine.core.console import Shown, say, visible_list
+from bertine.core.console import Shown, logger, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable
 from bertine.core.names import AnswerPrecision, ExplanationMethod, option
@@ -43,7 +43,7 @@ from bertine.inference.rows import (
 )
 from bertine.models.heads import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
-from bertine.options.inference import Deciding
+from bertine.options.inference import DecisionOptions
 from bertine.options.verbs import check_types
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answer, Answers
@@ -106,7 +106,7 @@ class PreparedExamples:
 
 
 @dataclass(frozen=True)
-class Answering:
+class Pipeline:
     """A model with a task, which answers. Training, evaluation, prediction and the server all go
     through its three steps.
 
@@ -310,7 +310,7 @@ class Predictor(Shown):
             return model
         predictor = cls.load(model, device, precision, **others)
         for line in predictor.lines():
-            say(line)
+            logger.info(line)
         return predictor
 
     @classmethod
@@ -580,7 +580,7 @@ class Predictor(Shown):
             )
         return self._with(costs=Costs.read(file, self.task.labels))
 
-    def deciding(self, options: Deciding) -> Predictor:
+    def deciding(self, options: DecisionOptions) -> Predictor:
         """Return the same model, which decides as `options` say.
 
         Raises:
@@ -633,9 +633,9 @@ class Predictor(Shown):
         return other
 
     @property
-    def answering(self) -> Answering:
+    def answering(self) -> Pipeline:
         """The steps from examples to answers."""
-        return Answering(
+        return Pipeline(
             self.computing, self.task, self.tokenizer, self.dtype, alone=self.batch_invariant
         )
 

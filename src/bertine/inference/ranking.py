@@ -12,7 +12,7 @@ from bertine.data.examples import Examples
 from bertine.data.label_sets import JOINT
 from bertine.data.squad import Gold
 from bertine.tasks.answer import Mark, WorstExample
-from bertine.tokenization.sentences import close_up_places
+from bertine.tokenization.sentences import cjk_space_places
 
 #: Decimals of a loss.
 _DIGITS = 5
@@ -106,7 +106,7 @@ def _mark_entities(*sides: Sequence[str] | None) -> bool:
 def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """Write words as a text, Chinese ones without spaces between them, and where each word
     stands."""
-    text, places = close_up_places(" ".join(words))
+    text, places = cjk_space_places(" ".join(words))
     spans, begin = [], 0
     for word in words:
         spans.append((places[begin], places[begin + len(word)]))

@@ -17,7 +17,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
 from bertine.data.examples import as_columns, columns_of_training
-from bertine.data.in_memory import GivenTable, Source, as_table, is_frame
+from bertine.data.in_memory import InMemoryTable, Source, as_table, is_frame
 from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import count_rows, is_parquet
 from bertine.data.streams import COMPRESSIONS, missing_column
@@ -289,7 +289,7 @@ def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
         path: of the file, or a table in memory.
         layout: of the table; None: the lines are counted.
     """
-    if isinstance(path, GivenTable):
+    if isinstance(path, InMemoryTable):
         return len(path)
     if is_parquet(path):
         return count_rows(path)

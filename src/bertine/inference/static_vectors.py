@@ -21,7 +21,7 @@ import torch.nn.functional as F
 import yaml
 from safetensors.numpy import save_file
 
-from bertine.core.console import briefly, counted
+from bertine.core.console import briefly, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     read_json,
@@ -224,7 +224,7 @@ def static_card(table: StaticTable, precision: str, facts: Mapping[str, Any]) ->
     parts = [
         f"---\n{front}---",
         f"# {title}",
-        f"{counted(table.pieces, 'piece')} with a vector of {table.dimensions} numbers each "
+        f"{plural(table.pieces, 'piece')} with a vector of {table.dimensions} numbers each "
         f"({precision}), {table.vectors.size:,} numbers. A text's vector is the mean of its "
         f"pieces', brought to length 1. Written by Bertine {__version__}.",
         _CODE,
@@ -597,7 +597,7 @@ class StaticEmbedder(Embedder):
     def notes(self) -> list[str]:
         if not self.empty:
             return []
-        return [f"{counted(self.empty, 'text')} without any piece that has a vector: zeros"]
+        return [f"{plural(self.empty, 'text')} without any piece that has a vector: zeros"]
 
     def _means(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         vectors = self.table.means(ids, lengths)

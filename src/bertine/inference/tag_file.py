@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.core.console import Shown, counted
+from bertine.core.console import Shown, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
 from bertine.data.column_files import (
@@ -33,7 +33,7 @@ from bertine.data.conll import (
     json_words,
 )
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
-from bertine.data.in_memory import GivenTable, Source
+from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
     LINE_COLUMN,
     TableLayout,
@@ -84,7 +84,7 @@ class TagReport(Shown):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         lines = [
-            f"tagged {counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}, "
+            f"tagged {plural(self.sentences, 'sentence')}, {plural(self.words, 'word')}, "
             f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
         ]
         if self.entities:
@@ -134,13 +134,15 @@ def tag_file(
     started = time.monotonic()
     report = TagReport()
     show = show_progress and str(output) != "-"
-    typed = is_parquet(input) or isinstance(input, GivenTable)
+    typed = is_parquet(input) or isinstance(input, InMemoryTable)
     with contextlib.ExitStack() as stack:
         reading = format if typed else "text"
         table = stack.enter_context(Table(input, format=reading, strict=strict))
         rows = iter(table)
         head = list(islice(rows, HEAD))
-        kind = "parquet" if isinstance(input, GivenTable) or typed else _kind(input, head, format)
+        kind = (
+            "parquet" if isinstance(input, InMemoryTable) or typed else _kind(input, head, format)
+        )
         if kind == "jsonl" and begins_list(head[0].values["text"]) and str(input) != "-":
             table = stack.enter_context(Table(input, format="jsonl", strict=strict))
             head, rows, kind = [], iter(table), "parquet"  # rows with values

@@ -14,13 +14,13 @@ from bertine.core.model_folders import locate
 from bertine.core.taskinfo import TaskInfo
 from bertine.data.examples import Examples, count_known, row_numbers, rows_in_facts
 from bertine.datasets.own_data import HOLD_OUT
-from bertine.datasets.readers import Reading, read_labelled
+from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.models.family import TASK
 
 # Read again the examples that a model was trained on, if their file is still there and unchanged.
 
 
-def training_examples_again(task: str, facts: Mapping[str, Any]) -> Examples[Any]:
+def reload_training_examples(task: str, facts: Mapping[str, Any]) -> Examples[Any]:
     """Return the training examples of a model.
 
     Args:
@@ -37,9 +37,9 @@ def training_examples_again(task: str, facts: Mapping[str, Any]) -> Examples[Any
     if not Path(path).exists():
         raise BertineError(f"{path}: the training data are no longer there")
     kind, _, part = str(facts.get("task", task)).partition("/")
-    reading = Reading.from_facts(facts.get("reading") or {})
+    reading = DataConfig.from_facts(facts.get("reading") or {})
     if kind == "glue":
-        reading = Reading.from_facts({**(facts.get("reading") or {}), "glue_task": part})
+        reading = DataConfig.from_facts({**(facts.get("reading") or {}), "glue_task": part})
     seed = facts.get("seed")
     seed = seed if isinstance(seed, int) else 0
     reading = dataclasses.replace(reading, known=rows_in_facts(facts)[1])
@@ -75,11 +75,11 @@ def rows_known(task: str, facts: Mapping[str, Any]) -> frozenset[int]:
     own, before = rows_in_facts(facts)
     if not own:
         with contextlib.suppress(BertineError):
-            own = row_numbers(training_examples_again(task, facts).items)
+            own = row_numbers(reload_training_examples(task, facts).items)
     return own | before
 
 
-def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
+def overlap_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
     """Return what to say of a score on `examples` if the model, or one that it began as, was
     trained on more than a few of them; None where it was not, or where that is not known.
 
@@ -92,20 +92,20 @@ def seen_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
     """
     own, before = rows_in_facts(facts)
     seen = count_known(examples.items, own | before)
-    return seen_line(seen if own else max(seen, _count_trained(facts, examples)), len(examples))
+    return overlap_line(seen if own else max(seen, _count_trained(facts, examples)), len(examples))
 
 
-def seen_notes(train: Sequence[Any], judged: Sequence[Any], known: frozenset[int]) -> list[str]:
+def overlap_notes(train: Sequence[Any], judged: Sequence[Any], known: frozenset[int]) -> list[str]:
     """Say how many of the examples that are learned from, and of those that are judged on, a model
     was trained on before whose rows are `known`; nothing of few."""
     lines = (
-        seen_in_training_line(count_known(train, known), len(train)),
-        seen_line(count_known(judged, known), len(judged), START, "test examples"),
+        overlap_in_training_line(count_known(train, known), len(train)),
+        overlap_line(count_known(judged, known), len(judged), START, "test examples"),
     )
     return [line for line in lines if line]
 
 
-def seen_in_training_line(seen: int, count: int) -> str | None:
+def overlap_in_training_line(seen: int, count: int) -> str | None:
     """Say that the model that training begins with was trained on so many of the training examples
     before; None of none."""
     if not seen:
@@ -116,7 +116,7 @@ def seen_in_training_line(seen: int, count: int) -> str | None:
     )
 
 
-def seen_line(
+def overlap_line(
     seen: int, count: int, whose: str = "the model", what: str = "examples"
 ) -> str | None:
     """Say that a model was trained on so many of those that it is scored on; None of none."""
@@ -131,7 +131,7 @@ def seen_line(
 def _count_trained(facts: Mapping[str, Any], examples: Examples[Any]) -> int:
     """Count those of `examples` that a model was trained on whose rows are not kept: all, or all
     but those that it held out for validation; 0 where it was trained on others, or where that is
-    not known. The arguments are those of :func:`seen_note`."""
+    not known. The arguments are those of :func:`overlap_note`."""
     trained, fingerprint = facts.get("num_examples"), facts.get("examples_fingerprint")
     seed = facts.get("split_seed", facts.get("seed"))
     if not isinstance(trained, int) or not isinstance(seed, int):

@@ -20,7 +20,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking
-from bertine.options.inference import Choosing
+from bertine.options.inference import DecodingOptions
 
 # What a model is to the search: scores of the next token, for rows that go on.
 
@@ -93,7 +93,7 @@ class SearchSettings:
         BertineError: options that exclude each other; see :meth:`check`.
     """
 
-    choosing: Choosing
+    choosing: DecodingOptions
     end_tokens: tuple[int, ...] = ()
     never: frozenset[int] = frozenset()
     first_token: int | None = None
@@ -103,7 +103,7 @@ class SearchSettings:
         self.check(self.choosing)
 
     @staticmethod
-    def check(choosing: Choosing) -> None:
+    def check(choosing: DecodingOptions) -> None:
         """Refuse options that exclude each other.
 
         Raises:
@@ -111,7 +111,7 @@ class SearchSettings:
                 without them; more sequences than there can be; a least number of tokens above the
                 greatest.
         """
-        usual, sample = Choosing(), option("sample", True)
+        usual, sample = DecodingOptions(), option("sample", True)
         beams = option("beams", 4)
         for name in ("temperature", "top_k", "top_p", "seed"):
             said = getattr(choosing, name)
@@ -278,7 +278,7 @@ def write_paths(
     return [written[first : first + many] for first in range(0, len(written), many)]
 
 
-def _drawn(scores: Tensor, choosing: Choosing, paths: Sequence[_Path], step: int) -> Tensor:
+def _drawn(scores: Tensor, choosing: DecodingOptions, paths: Sequence[_Path], step: int) -> Tensor:
     """Draw a token for each row: where the running sum of the probabilities, the greatest first,
     passes a number that depends on the seed, the sequence and the step alone."""
     order, probabilities = among(scores, choosing)
@@ -291,7 +291,7 @@ def _drawn(scores: Tensor, choosing: Choosing, paths: Sequence[_Path], step: int
     return order.gather(1, torch.minimum(places, last.clamp(min=0)))[:, 0]
 
 
-def among(scores: Tensor, choosing: Choosing) -> tuple[Tensor, Tensor]:
+def among(scores: Tensor, choosing: DecodingOptions) -> tuple[Tensor, Tensor]:
     """Return what is drawn among (Holtzman et al. 2020, section 3.1; Fan et al. 2018, section 5.4).
 
     Args:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.core import rng
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision
@@ -48,7 +48,7 @@ def allowed_threads(threads: int) -> int:
         return threads
     if threads > 1 and not _said:
         _said = True
-        say(
+        logger.info(
             "this process was forked after the model had computed, so it computes with one thread; "
             "for more, load the model after the fork"
         )
@@ -265,7 +265,7 @@ def trained_precision(
         return "fp32"
     rates = rates_for("auto", model) if torch.device(device).type == "cpu" else None
     if rates is not None:
-        say(rates.line())
+        logger.info(rates.line())
     return precision_name("auto", device, rates)
 
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat
 from bertine.corpora.batch import Batch
-from bertine.corpora.corruption import PermutedTokens, TextCorruption
+from bertine.corpora.corruption import DenoisingCollator, PermutedLMCollator
 from bertine.corpora.formats import ORDER_FORMATS, PAIR_FORMATS
-from bertine.corpora.masking import Corruption, FollowingTokens, TokenMasking
+from bertine.corpora.masking import CausalLMCollator, Collator, TokenMasking
 from bertine.families.xlnet_layers import GuessedPlaces, XlnetBackbone, XlnetOutput, hidden_by_order
 from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings
@@ -115,7 +115,7 @@ class Objective(Loss, Protocol):
         """Return what the settings of a run say of the objective besides its name."""
         ...
 
-    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Corruption:
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Collator:
         """Make what turns instances into batches with the targets of this objective."""
         ...
 
@@ -311,9 +311,9 @@ class Clm(LossDefaults):
     formats: ClassVar[tuple[InputFormat, ...]] = ("running-text", "full-sentences", "doc-sentences")
 
     @staticmethod
-    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> FollowingTokens:
+    def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> CausalLMCollator:
         """Hide nothing: the model does not look ahead."""
-        return FollowingTokens(tokenizer, settings)
+        return CausalLMCollator(tokenizer, settings)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
@@ -351,7 +351,7 @@ NAME = "lm"
 
 
 @dataclass(frozen=True)
-class WithNextTokens(LossDefaults):
+class AuxiliaryLM(LossDefaults):
     """A task's loss, and that of guessing each token of its inputs from those before it.
 
     The texts are those that the task reads, special tokens included; the loss is the mean over the
@@ -488,9 +488,9 @@ class Denoising(LossDefaults):
         """Return the corruptions."""
         return self.options.values()
 
-    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> TextCorruption:
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> DenoisingCollator:
         """Corrupt texts."""
-        return TextCorruption(tokenizer, settings, self.options)
+        return DenoisingCollator(tokenizer, settings, self.options)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
@@ -562,9 +562,9 @@ class Plm(LossDefaults):
         """Return the options of the objective."""
         return self.options.values()
 
-    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> PermutedTokens:
+    def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> PermutedLMCollator:
         """Choose tokens and the order in which they are guessed."""
-        return PermutedTokens(tokenizer, settings, self.options)
+        return PermutedLMCollator(tokenizer, settings, self.options)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.core.console import say, warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat
 from bertine.core.taskinfo import TaskInfo
@@ -65,7 +65,7 @@ def read_generator(
     """
     loaded = load_model(path, dropout=dropout)
     for line in loaded.report.lines():
-        say(f"generator: {line}")
+        logger.info(f"generator: {line}")
     if "mlm" not in loaded.model.heads:
         raise BertineError(
             f"{path}: has no MLM head, so it is no generator; give one that "
@@ -85,7 +85,7 @@ def read_generator(
                 "the model's embeddings"
             )
     if not torch.equal(loaded.model.backbone.word_weights, model.backbone.word_weights):
-        warn(f"{path}: its embeddings are not the model's; the model's take their place")
+        logger.warning(f"{path}: its embeddings are not the model's; the model's take their place")
     return generator_from(loaded.model)
 
 

@@ -49,7 +49,7 @@ class TableColumns(OptionGroup):
     label_column: str | None = declare(None, "the label", otherwise="the usual names")
 
 
-class Mending(OptionGroup):
+class Cleaning(OptionGroup):
     """Options that say what is done with quotes, and with what is damaged."""
 
     title = "reading"
@@ -66,7 +66,7 @@ class Mending(OptionGroup):
     )
 
 
-class TableReading(Mending):
+class TableReading(Cleaning):
     """Options that say how a table with labels is read."""
 
     title = "reading"
@@ -236,7 +236,7 @@ class SplitSeed(OptionGroup):
 # Options of reading a corpus, training a vocabulary on it and making a token store of it.
 
 
-class CorpusReading(Mending):
+class CorpusReading(Cleaning):
     """Options that say how a corpus is read (:class:`bertine.tokenization.corpus.Corpus`)."""
 
     title = "reading"
@@ -251,13 +251,13 @@ class CorpusReading(Mending):
         flags=("text-column", "text-field"),
     )
     quotes: bool | None = like(
-        Mending,
+        Cleaning,
         "quotes",
         help='whether " quotes the cells of csv and tsv',
         otherwise="in csv, but not in tsv",
     )
     strict: bool = like(
-        Mending,
+        Cleaning,
         "strict",
         help="refuse invalid UTF-8 and NUL bytes instead of replacing and counting them",
     )

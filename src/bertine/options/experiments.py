@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bertine.core.names import FeatureTask, LabelledFormat
 from bertine.options.data import (
+    Cleaning,
     DocumentContext,
-    Mending,
     SplitSeed,
     TableColumns,
     TableReading,
@@ -366,7 +366,7 @@ class FeatureBasedOptions(
         title="reading",
     )
     strict: bool = like(
-        Mending,
+        Cleaning,
         "strict",
         help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
         title="reading",

@@ -277,7 +277,7 @@ class Layers(OptionGroup):
     )
 
 
-class LanguageModelBeside(OptionGroup):
+class AuxiliaryLMOptions(OptionGroup):
     """Options that say how much a language model counts beside a task."""
 
     title = "next tokens beside the task"
@@ -300,7 +300,7 @@ class LanguageModelBeside(OptionGroup):
     )
 
 
-class Judging(OptionGroup):
+class ValidationOptions(OptionGroup):
     """Options that say what the score is put beside."""
 
     title = "score"
@@ -351,7 +351,7 @@ class Calibrating(OptionGroup):
 OF_TRAINING = frozenset(
     entry.name
     for group in (
-        *(FinetuneRecipe, Rate, WarmUp, Updates, DropoutRate, LanguageModelBeside, Patience),
+        *(FinetuneRecipe, Rate, WarmUp, Updates, DropoutRate, AuxiliaryLMOptions, Patience),
         *(Sharding, Saving, FinetuneLoading),
     )
     for entry in declared(group)
@@ -375,10 +375,10 @@ class FinetuneOptions(
     Updates,
     DropoutRate,
     Layers,
-    LanguageModelBeside,
+    AuxiliaryLMOptions,
     Calibrating,
     Patience,
-    Judging,
+    ValidationOptions,
     Machine,
     Sharding,
     Seed,
@@ -445,7 +445,7 @@ class FewShotOptions(
     InputLength,
     Rate,
     Calibrating,
-    Judging,
+    ValidationOptions,
     Machine,
     Seed,
     Notes,

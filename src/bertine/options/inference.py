@@ -15,7 +15,7 @@ from bertine.core.names import (
     VectorType,
 )
 from bertine.options.data import (
-    Mending,
+    Cleaning,
     OwnTable,
     TableColumns,
     TableReading,
@@ -36,7 +36,7 @@ _AS_TRAINED = "as in training"
 _DETECTED = "detected from the name of the file and its first line"
 
 
-class KnownTexts(Mending):
+class KnownTexts(Cleaning):
     """Options that say how texts are read for a model that knows its columns."""
 
     text_columns: Sequence[str] | str | None = like(
@@ -58,7 +58,7 @@ class KnownExamples(TaggedColumns, KnownTexts):
     )
 
 
-class Deciding(OptionGroup):
+class DecisionOptions(OptionGroup):
     """Options that say how a label is chosen by its probability."""
 
     title = "probabilities"
@@ -85,7 +85,7 @@ class Deciding(OptionGroup):
     )
 
 
-class EvaluateOptions(KnownExamples, Deciding, ScoringMachine):
+class EvaluateOptions(KnownExamples, DecisionOptions, ScoringMachine):
     """All options of ``evaluate``."""
 
     dimensions: int | None = like(
@@ -189,7 +189,7 @@ class NearExamples(OptionGroup):
 
 
 class PredictOptions(
-    KnownTexts, Abstaining, Deciding, NearExamples, BatchInvariance, AnsweringMachine
+    KnownTexts, Abstaining, DecisionOptions, NearExamples, BatchInvariance, AnsweringMachine
 ):
     """Options of ``predict`` that say how it reads and where it computes."""
 
@@ -205,7 +205,7 @@ class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):
     format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")
 
 
-class PlainTexts(Mending):
+class PlainTexts(Cleaning):
     """Options that say how a table of single texts is read."""
 
     title = "reading"
@@ -255,7 +255,7 @@ class ExportOptions(KnownExamples, AnyVectors, Normalizing):
 # Options of writing texts.
 
 
-class Choosing(OptionGroup):
+class DecodingOptions(OptionGroup):
     """Options that say how tokens are chosen, one after the other."""
 
     title = "choosing"
@@ -317,7 +317,7 @@ class Choosing(OptionGroup):
     )
 
 
-class GenerateOptions(Choosing, PlainTexts, Device):
+class GenerateOptions(DecodingOptions, PlainTexts, Device):
     """All options of ``generate``."""
 
     end_token: str | None = declare(
@@ -412,6 +412,6 @@ class Bounds(OptionGroup):
 
 
 class ServeOptions(
-    Address, Abstaining, Deciding, NearExamples, BatchInvariance, AnsweringMachine, Bounds
+    Address, Abstaining, DecisionOptions, NearExamples, BatchInvariance, AnsweringMachine, Bounds
 ):
     """All options of ``serve``."""

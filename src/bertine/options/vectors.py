@@ -14,7 +14,7 @@ from bertine.core.names import (
     VectorPooling,
     WordVectorModel,
 )
-from bertine.options.data import CorpusReading, Mending, TableColumns
+from bertine.options.data import Cleaning, CorpusReading, TableColumns
 from bertine.options.declare import NOT_KNOWN, OptionGroup, declare, like
 from bertine.options.finetuning import InputLength
 from bertine.options.training import (
@@ -134,7 +134,7 @@ class IndexOptions(OptionGroup):
     )
 
 
-class PairTables(TableColumns, Mending):
+class PairTables(TableColumns, Cleaning):
     """Options that say which texts of a table are alike."""
 
     text_columns: Sequence[str] | str | None = like(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import FAMILIES, option
 from bertine.corpora.store import is_store
@@ -178,7 +178,7 @@ def elmo_size(row: TableRow, options: PaperOptions) -> str | None:
 def sizes_of(options: PaperOptions) -> str:
     """Say what stands for the sizes of the paper's base model."""
     config = architecture_of(options.model)
-    sizes = f"{counted(config.num_hidden_layers, 'layer')} of {config.hidden_size}"
+    sizes = f"{plural(config.num_hidden_layers, 'layer')} of {config.hidden_size}"
     return sizes if Path(options.model).exists() else f"sizes of {options.model} ({sizes})"
 
 

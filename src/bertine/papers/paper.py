@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.core import workers
-from bertine.core.console import Shown, aligned, counted, human_count, human_time, say, warn
+from bertine.core.console import Shown, aligned, human_count, human_time, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
@@ -197,12 +197,12 @@ class _Running:
             if record is not None:
                 self._records[step.name] = record
         total, known = len(self._plan.steps), len(self._records)
-        say(
-            f"{self._table.name}: {counted(total, 'step')}"
+        logger.info(
+            f"{self._table.name}: {plural(total, 'step')}"
             + (f", {known} of them done before" if known else "")
         )
         for name, why in self._plan.left_out.items():
-            warn(f"{name} is left out: {why}")
+            logger.warning(f"{name} is left out: {why}")
         for level in self._plan.levels():
             self._do([step for step in level if step.name not in self._records])
             self._result()
@@ -221,7 +221,7 @@ class _Running:
         self._run([step for step in ready if step.verb != "time"])
         for step in ready:
             if step.verb == "time":
-                say(f"--- {step.name}")
+                logger.info(f"--- {step.name}")
                 self._ended(step, do_step(step.job(self._out)))
 
     def _run(self, ready: list[Step]) -> None:
@@ -241,18 +241,18 @@ class _Running:
             workers.run_processes(jobs, ["bertine.papers.steps"], on_end, processes)
         else:
             for number, job in enumerate(jobs):
-                say(f"--- {ready[number].name}")
+                logger.info(f"--- {ready[number].name}")
                 on_end(number, do_step(job))
 
     def _ended(self, step: Step, message: dict[str, Any]) -> None:
         done = message.get("done")
         if done is None:
             self._failed[step.name] = message.get("error") or message["lost"]
-            warn(f"{step.name} failed: {self._failed[step.name]}")
+            logger.warning(f"{step.name} failed: {self._failed[step.name]}")
             return
         self._records[step.name] = done
         self._failed.pop(step.name, None)
-        say(f"{step.name}: done in {human_time(done['seconds'])}")
+        logger.info(f"{step.name}: done in {human_time(done['seconds'])}")
 
     def _result(self) -> PaperResult:
         """Return what is known so far, and write it."""
@@ -305,7 +305,7 @@ class _Running:
             text += f"{few if few == many else f'{few} to {many}'} tokens of pre-training a row, "
         verbs = {MEASURES[cell.column].verb for cell in self._plan.cells}
         if verbs & {"finetune", "feature_based"}:
-            text += f"{counted(options.seeds, 'seed')} of fine-tuning, "
+            text += f"{plural(options.seeds, 'seed')} of fine-tuning, "
         elif "time" in verbs:
             text += f"{options.seeds} times, "
         text = text.removesuffix(", ")

@@ -35,7 +35,7 @@ from bertine.inference.minimal_pairs.evaluate_pairs import (
     judge_pairs,
     open_log_probability,
 )
-from bertine.inference.predictor import Answering
+from bertine.inference.predictor import Pipeline
 from bertine.models.family import read_config
 from bertine.models.heads import Model
 from bertine.models.precision import seeded
@@ -157,7 +157,7 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     loaded = load_model(model, heads=task.heads(load_config(model_folder(model))))
     # In one precision for all models: a faster one is chosen by a check that some do not pass.
     engine = Engine(loaded.model, precision="fp32")
-    answering = Answering(engine, task, loaded.tokenizer)
+    answering = Pipeline(engine, task, loaded.tokenizer)
     singles = [replace(examples, items=[item]) for item in examples.items]
     for single in singles[:_WARM]:
         answering.answer(single)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.scores import is_share, score_name
 from bertine.core.terms import OF_TEACHERS, TERMS, TermTexts, guessing
 from bertine.reports.html import Figure
@@ -187,7 +187,7 @@ def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figu
     warmup = facts.get("warmup_steps")
     schedule = f"Schedule: {facts['schedule']}" if facts.get("schedule") else "As scheduled"
     if isinstance(warmup, int):
-        schedule += f", {counted(warmup, 'step')} of warm-up"
+        schedule += f", {plural(warmup, 'step')} of warm-up"
     rate = _curve(
         log, "Learning rate", "learning_rate", f"{schedule}.", from_zero=True, noisy=False
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import counted, visible, visible_list
+from bertine.core.console import plural, visible, visible_list
 from bertine.core.scores import better_baseline, enough_examples, exact_rate, score_name, score_text
 from bertine.options.finetuning import OF_TRAINING
 from bertine.reports.findings import Finding, Severity
@@ -132,7 +132,7 @@ def few_examples(evidence: Evidence, others: Sequence[Finding] = ()) -> list[Fin
         return []
     shown = ", ".join(f"{visible(name)}: {count}" for name, count in list(few.items())[:NAMES])
     text = (
-        f"{len(few)} of {counted(len(counts), 'label')} "
+        f"{len(few)} of {plural(len(counts), 'label')} "
         f"{'has' if len(few) == 1 else 'have'} fewer than {FEW_EXAMPLES} training examples "
         f"({shown}{', …' if len(few) > NAMES else ''}), too few to learn "
         f"{'it' if len(few) == 1 else 'them'} from. Label more"
@@ -244,7 +244,7 @@ def _cause(evidence: Evidence) -> Finding | None:
         return None
     if learned is not None and learned > _MUCH:
         return None  # its training examples it has learned
-    after = f"after {counted(evidence.updates, 'update')}"
+    after = f"after {plural(evidence.updates, 'update')}"
     losses = f"the training loss is {level:.2f}"
     if constant:
         what = "the mean" if "variance" in evidence.final else "the label frequencies"
@@ -316,7 +316,7 @@ def _beside(evidence: Evidence) -> str:
 def _missing(missing: Sequence[str], labels: int) -> str:
     names = visible_list(missing[:NAMES]) + (", …" if len(missing) > NAMES else "")
     verb = "is" if len(missing) == 1 else "are"
-    return f"{len(missing)} of {counted(labels, 'label')} {verb} never predicted ({names})"
+    return f"{len(missing)} of {plural(labels, 'label')} {verb} never predicted ({names})"
 
 
 def _unexplained(evidence: Evidence) -> list[Finding]:

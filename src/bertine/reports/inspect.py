@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertine.core.console import Shown, counted, human_bytes, visible_list
+from bertine.core.console import Shown, human_bytes, plural, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate, refuse_word_vectors
 from bertine.core.names import __version__
 from bertine.core.terms import TERMS
 from bertine.corpora.batch import Batch
-from bertine.corpora.corruption import PermutedTokens
+from bertine.corpora.corruption import PermutedLMCollator
 from bertine.corpora.formats import PAIR_FORMATS, Format
-from bertine.corpora.masking import FollowingTokens, MakeCorruption, TokenMasking
+from bertine.corpora.masking import CausalLMCollator, MakeCorruption, TokenMasking
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
@@ -31,7 +31,7 @@ from bertine.options.pretraining import InspectionOptions, InstanceForm, Instanc
 from bertine.options.verbs import takes_options
 from bertine.reports.html import Fact, FactList, Page, Section, Segment, TextCard, TextCards
 from bertine.tokenization.base import Frame, bare, goes_on
-from bertine.tokenization.sentences import close_up
+from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
 
 # Mark each token of a sequence, as the model sees it, with what was done to it.
@@ -149,7 +149,7 @@ def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
     spaces = [""]
     for last, token, inside in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
         meet = f"{last.was[-1:]} {token.was[:1]}"
-        chinese = "added" not in (last.kind, token.kind) and close_up(meet) != meet
+        chinese = "added" not in (last.kind, token.kind) and remove_cjk_spaces(meet) != meet
         spaces.append("" if inside or chinese else " ")
     return spaces[: len(tokens)]
 
@@ -170,8 +170,8 @@ def as_text(tokens: Sequence[MarkedToken]) -> str:
 
 #: What is guessed where nothing is masked.
 _GUESSED: dict[MakeCorruption, str] = {
-    FollowingTokens: "each token is guessed from those before it",
-    PermutedTokens: "a sixth of the tokens is guessed, in any order",
+    CausalLMCollator: "each token is guessed from those before it",
+    PermutedLMCollator: "a sixth of the tokens is guessed, in any order",
 }
 #: Documents whose length is looked at; in a larger store, as many evenly spaced ones.
 _SAMPLED_DOCUMENTS = 100_000
@@ -208,9 +208,9 @@ def inspect_store(
     settings = settings or InstanceSettings()
     corruption: MakeCorruption = TokenMasking
     if tokenizer.mask_token_id is None:  # for models that read forward
-        corruption, settings = FollowingTokens, replace(settings, input_format="running-text")
+        corruption, settings = CausalLMCollator, replace(settings, input_format="running-text")
     elif tokenizer.template.sums_up_at_end:  # for models that guess in any order
-        corruption = PermutedTokens
+        corruption = PermutedLMCollator
     if settings.input_format in PAIR_FORMATS and store.num_documents < 2:
         instances: list[_MarkedInstance] = []
         facts["no instances:"] = "next-sentence prediction needs at least two documents"
@@ -312,7 +312,7 @@ def _page(
 def _card(instance: _MarkedInstance) -> TextCard:
     kinds = [token.kind for _, tokens in instance.segments for token in tokens]
     counts = (f"{kinds.count(kind)} {kind}" for kind in ("masked", "replaced", "kept"))
-    about = f"{instance.heading}; {counted(len(kinds), 'token')}, {', '.join(counts)}"
+    about = f"{instance.heading}; {plural(len(kinds), 'token')}, {', '.join(counts)}"
     lines = [(name, _segments(tokens)) for name, tokens in instance.segments]
     return TextCard(lines, [(about, "", "")], title=instance.name)
 
@@ -353,7 +353,7 @@ def _facts(store: TokenStore) -> dict[str, str]:
         "sentence)",
         "sentences": f"{store.num_sentences:,}",
         "tokens": f"{store.num_tokens:,}",
-        "size": f"{human_bytes(size)} in {counted(len(facts['shards']), 'shard')}, "
+        "size": f"{human_bytes(size)} in {plural(len(facts['shards']), 'shard')}, "
         f"{size / store.num_tokens:.2f} bytes a token",
         "unigram entropy": f"{store.unigram_entropy:.3f} nats a token: the loss to beat",
         "dropped": f"{dropped['documents_without_tokens']:,} documents and "
@@ -422,8 +422,8 @@ def _preset_of(config: Config) -> str:
 def _architecture(settings: ConfigFile) -> str:
     c = settings.config
     return (
-        f"architecture: {c.title}{_preset_of(c)}, {counted(len(c.passes), 'layer')} of "
-        f"{c.hidden_size}, {counted(c.num_attention_heads, 'head')}, "
+        f"architecture: {c.title}{_preset_of(c)}, {plural(len(c.passes), 'layer')} of "
+        f"{c.hidden_size}, {plural(c.num_attention_heads, 'head')}, "
         f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
         f"{c.longest_input} positions, vocabulary {c.vocab_size:,}"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors, read_json
 from bertine.core.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
@@ -61,7 +61,7 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
             problem = f"{path}: line {number} {wrong}"
             if not mend:
                 raise BertineError(f"{problem}; remove the line or train again") from error
-            warn(f"{problem}; it is left out")
+            logger.warning(f"{problem}; it is left out")
             continue
         entries.append(entry)
     return entries

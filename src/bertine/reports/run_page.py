@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, counted, human_count, human_time
+from bertine.core.console import Shown, human_count, human_time, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import __version__
 from bertine.core.scores import score_name, score_text
@@ -99,7 +99,7 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
         sections += [make(files) for make in judging]
     lead = ""
     if figures and "log_every" in files.settings:
-        steps = counted(files.settings["log_every"], "step")
+        steps = plural(files.settings["log_every"], "step")
         lead = f"Each point is the mean of {steps}; many points are drawn faint, with their "
         lead += "running mean."
     training = Figures(figures) if figures else Note("Nothing logged yet.")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.names import WORDPIECE_MASK
 from bertine.core.scores import score_name, score_text
 from bertine.core.terms import TERMS, terms_among
@@ -27,7 +27,7 @@ from bertine.reports.html import (
     percent_text,
 )
 from bertine.reports.run_files import EXPLAINED, LogRow, RunFolder, naming_damage
-from bertine.tokenization.sentences import close_up, close_up_places
+from bertine.tokenization.sentences import cjk_space_places, remove_cjk_spaces
 
 #: Rows of a table of evaluations, about.
 _ROWS = 12
@@ -63,7 +63,7 @@ def nothing_found(lines: int) -> str:
     """Say that nothing stands out in a log of so many lines, if that is enough to tell."""
     if lines >= SHORT_LOG:
         return "nothing stands out"
-    return f"too little is logged to tell a stall or a divergence: {counted(lines, 'line')}"
+    return f"too little is logged to tell a stall or a divergence: {plural(lines, 'line')}"
 
 
 def sentence(text: str) -> str:
@@ -93,7 +93,7 @@ def held_out(run: RunFolder) -> Section | None:
         return None
     sizes = {f"{name}_count": term.targets for name, term in TERMS.items()} | {"tokens": "tokens"}
     last = evaluations[-1][1]
-    counted = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
+    plural = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
     # Of one term the loss of all is its own.
     left_out = {*sizes} if len(terms_among(last)) > 1 else {*sizes, "loss", "accuracy"}
     shown = [
@@ -104,7 +104,7 @@ def held_out(run: RunFolder) -> Section | None:
         "On held-out text",
         [scores_table(shown, {})],
         lead="Documents that the model is not trained on, the same instances and masks every "
-        "time" + (f": {', '.join(counted)}." if counted else "."),
+        "time" + (f": {', '.join(plural)}." if plural else "."),
     )
 
 
@@ -154,7 +154,7 @@ def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
     for line in lines:
         step = int(line["step"])
         for sample in line["samples"]:
-            text = close_up(str(sample["text"]))
+            text = remove_cjk_spaces(str(sample["text"]))
             # Older files do not say it, and are all of WordPiece.
             masks[text] = str(sample.get("mask", WORDPIECE_MASK))
             if step in times:
@@ -166,7 +166,7 @@ def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
                 rows.setdefault((text, str(sample["truth"])), []).append(
                     html.Guesses(f"step {step:,}", guesses, truth)
                 )
-    current = {(close_up(str(s["text"])), str(s["truth"])) for s in lines[-1]["samples"]}
+    current = {(remove_cjk_spaces(str(s["text"])), str(s["truth"])) for s in lines[-1]["samples"]}
     histories = []
     for (text, word), history in rows.items():
         if (text, word) in current:
@@ -387,7 +387,7 @@ def _marks(entries: Sequence[Mapping[str, Any]]) -> list[_Mark]:
 
 def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str], list[_Mark]]:
     """Take the spaces between Chinese characters out of sentences of words, and move the marks."""
-    shown, places = zip(*map(close_up_places, texts), strict=True)
+    shown, places = zip(*map(cjk_space_places, texts), strict=True)
     moved = [
         replace(mark, begin=places[mark.text][mark.begin], end=places[mark.text][mark.end])
         for mark in marks

@@ -2,7 +2,7 @@
 
 Every model has a queue and one thread. The thread takes the longest input of the request that is
 due first, and with it inputs of similar length of all that wait: as many as give the most tokens
-for the time, padding and what a batch costs by itself counted (:class:`Pace`), within a budget
+for the time, padding and what a batch costs by itself counted (:class:`CostModel`), within a budget
 of tokens and of time. To fill the budget instead would cost 64 clients a tenth of the
 throughput, in a simulation. A thread waits for company, by a bound in milliseconds, only when there
 was some just before: a client that is alone is answered at once.
@@ -44,7 +44,7 @@ _ALIKE = 0.01
 _MOST = 1e6
 
 
-class Pace:
+class CostModel:
     """The seconds of a batch as a fixed part and a part for each token, its padding among them: the
     line of least squares through the recent batches.
 
@@ -95,7 +95,7 @@ class Pace:
 Computed = TypeVar("Computed")
 
 
-class ComputingThread:
+class InferenceThread:
     """A thread that runs what others ask for, one after the other in the order in which they ask:
     several models share the machine without one of them keeping it.
 
@@ -229,7 +229,7 @@ class Batcher:
     max_tokens: int
     max_queue: int
     max_wait: float
-    computing: ComputingThread
+    computing: InferenceThread
     on_batch: Callable[[ComputedBatch], None] | None = None
     name: str = "model"
     unpadded: Collection[str] = ()
@@ -241,7 +241,7 @@ class Batcher:
         self._closed = self._company = False
         self._clock = 0  # tokens
         self._rate = 0.0  # tokens a second, the recent ones counting most
-        self._paces = {operation: Pace() for operation in self.operations}
+        self._paces = {operation: CostModel() for operation in self.operations}
         self._thread = threading.Thread(target=self._work, name=f"batcher-{self.name}", daemon=True)
         self._thread.start()
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from bertine.inference.embedding.embedder import empty_texts, unit
-from bertine.serving.models import PAIR_TASKS, AskedText, Embedded, Served
+from bertine.serving.models import PAIR_TASKS, AskedText, Embedded, ModelHandle
 from bertine.serving.requests import ApiError
 from bertine.serving.service import Service
 
@@ -20,7 +20,7 @@ from bertine.serving.service import Service
 
 async def vectors(
     service: Service,
-    served: Served,
+    served: ModelHandle,
     texts: Sequence[str],
     *,
     normalize: bool,
@@ -55,7 +55,7 @@ async def vectors(
 
 
 async def embedded_texts(
-    service: Service, served: Served, texts: Sequence[str], operation: str = "embed"
+    service: Service, served: ModelHandle, texts: Sequence[str], operation: str = "embed"
 ) -> list[Embedded]:
     """Compute the vectors of texts that have their prompts.
 
@@ -150,7 +150,7 @@ _ONE_OUTPUT = "LABEL_0"
 _MOST_WRITTEN = 1 << 24
 
 
-async def label_scores(service: Service, served: Served, body: Any) -> tuple[list[Any], bool]:
+async def label_scores(service: Service, served: ModelHandle, body: Any) -> tuple[list[Any], bool]:
     """Return the labels of each text of `body.inputs` with their probabilities, the best first; and
     whether it is one text (or pair) alone.
 
@@ -172,7 +172,7 @@ async def label_scores(service: Service, served: Served, body: Any) -> tuple[lis
 
 
 async def _answers(
-    service: Service, served: Served, texts: Sequence[AskedText], body: Any
+    service: Service, served: ModelHandle, texts: Sequence[AskedText], body: Any
 ) -> list[dict[str, Any]]:
     """Return the answers to the texts of `body.inputs`, with all their probabilities.
 
@@ -294,7 +294,7 @@ async def inference(service: Service, body: Any) -> Any:
     return await service.aside(table.size, short, table)
 
 
-def _answering_questions(service: Service, name: str | None) -> Served:
+def _answering_questions(service: Service, name: str | None) -> ModelHandle:
     """Return the model that a question is for.
 
     Raises:
@@ -345,7 +345,7 @@ def _words(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _filled(
-    service: Service, served: Served, texts: Sequence[str], top: int
+    service: Service, served: ModelHandle, texts: Sequence[str], top: int
 ) -> list[list[Any]]:
     """Return of each text the pieces for its mask; of several masks a list for each.
 

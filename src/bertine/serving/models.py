@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, option
 from bertine.hub.elmo_files import STATIC, word_model_of
@@ -27,7 +27,7 @@ from bertine.inference.static_vectors import StaticEmbedder
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
-from bertine.options.inference import Deciding, NearExamples
+from bertine.options.inference import DecisionOptions, NearExamples
 from bertine.serving.batcher import Operation
 from bertine.serving.page import AttentionReader, reads_chinese_only, sample_text
 from bertine.serving.requests import ApiError, Limits
@@ -59,7 +59,7 @@ class Embedded:
     unknown: float = 0.0
 
 
-def asked_of_labels(deciding: Deciding | None, near: NearExamples | None) -> list[str]:
+def asked_of_labels(deciding: DecisionOptions | None, near: NearExamples | None) -> list[str]:
     """Return the options, as a user writes them, that are for models which give labels."""
     asked = {
         name: getattr(deciding, name, None) for name in ("abstain_below", "cost_matrix", "coverage")
@@ -69,13 +69,15 @@ def asked_of_labels(deciding: Deciding | None, near: NearExamples | None) -> lis
     return [option(name, value) for name, value in asked.items() if value is not None]
 
 
-def say_no_labels(name: str, deciding: Deciding | None, near: NearExamples | None) -> None:
+def say_no_labels(name: str, deciding: DecisionOptions | None, near: NearExamples | None) -> None:
     """Say of a model without labels that options are not for it."""
     if asked := asked_of_labels(deciding, near):
-        say(f"{name}: gives no labels, so its answers are the same without {' and '.join(asked)}")
+        logger.info(
+            f"{name}: gives no labels, so its answers are the same without {' and '.join(asked)}"
+        )
 
 
-class Served:
+class ModelHandle:
     """One model.
 
     Args:
@@ -154,10 +156,10 @@ class Served:
         *,
         device: str | None,
         precision: AnswerPrecision,
-        deciding: Deciding | None = None,
+        deciding: DecisionOptions | None = None,
         near: NearExamples | None = None,
         batch_invariant: bool = False,
-    ) -> Served:
+    ) -> ModelHandle:
         """Read a model directory and say what was loaded; `deciding` says how labels are chosen,
         and `near` which examples are shown beside explanations.
 
@@ -166,7 +168,7 @@ class Served:
         """
         check_precision(precision)
         loaded = load_model(_weights(path))
-        say(f"{name}: {path}")
+        logger.info(f"{name}: {path}")
         predictor = None
         engine = None
         computes: list[str] = []
@@ -182,14 +184,14 @@ class Served:
                 except BertineError as error:
                     raise BertineError(f"{name}: {error}") from error
             for line in predictor.lines():
-                say(line)
+                logger.info(line)
             engine = predictor.engine
             where = resolve_device(device)
             chosen = engine.precision if engine else precision_name(precision, where)
             computes.append(f"predictions in {chosen}")
         else:
             for line in loaded.report.lines():
-                say(line)
+                logger.info(line)
             loaded.model.to(resolve_device(device))
         if "mlm" in loaded.model.heads:
             computes.append("masks in fp32")
@@ -207,7 +209,7 @@ class Served:
         except BertineError as error:
             if predictor is None and "mlm" not in loaded.model.heads:
                 raise  # there is nothing else to ask it
-            say(f"{name}: no vectors: {error}")
+            logger.info(f"{name}: no vectors: {error}")
         nearest = None
         if near is not None and predictor is not None:
             try:
@@ -215,7 +217,7 @@ class Served:
             except BertineError as error:
                 raise BertineError(f"{name}: {error}") from error
         served = cls(name, loaded, predictor, embedder, limits, nearest)
-        say(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
+        logger.info(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
         return served
 
     @property
@@ -431,7 +433,7 @@ def _masks(filled: FilledMasks, width: int) -> list[dict[str, Any]]:
 # A table of static vectors as the server uses it: it gives vectors, and nothing else.
 
 
-class ServedTable(Served):
+class TableHandle(ModelHandle):
     """A table of static vectors.
 
     Args:
@@ -484,17 +486,17 @@ class ServedTable(Served):
 _PIECES_OF_A_TOKEN = 20
 
 
-def load_served(
+def load_handle(
     name: str,
     path: Path,
     limits: Limits,
     *,
     device: str | None,
     precision: AnswerPrecision,
-    deciding: Deciding | None = None,
+    deciding: DecisionOptions | None = None,
     near: NearExamples | None = None,
     batch_invariant: bool = False,
-) -> Served:
+) -> ModelHandle:
     """Read a directory for the server, a table of static vectors or a model, and say what it is.
     The arguments are those of :meth:`bertine.serving.models.Served.load`.
 
@@ -502,7 +504,7 @@ def load_served(
         BertineError: what reading it raises.
     """
     if word_model_of(path) != STATIC:
-        return Served.load(
+        return ModelHandle.load(
             name,
             path,
             limits,
@@ -512,10 +514,10 @@ def load_served(
             near=near,
             batch_invariant=batch_invariant,
         )
-    say(f"{name}: {path}")
+    logger.info(f"{name}: {path}")
     say_no_labels(name, deciding, near)
     embedder = StaticEmbedder.load(path)
     for line in embedder.load_lines:
-        say(line)
-    say(f"{name}: does embed, rerank; vectors in fp32")
-    return ServedTable(name, embedder, limits)
+        logger.info(line)
+    logger.info(f"{name}: does embed, rerank; vectors in fp32")
+    return TableHandle(name, embedder, limits)

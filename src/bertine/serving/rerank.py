@@ -12,7 +12,7 @@ import numpy as np
 from bertine.core.scores import ranking
 from bertine.inference.embedding.embedder import empty_texts, unit
 from bertine.serving.compat import embedded_texts
-from bertine.serving.models import Served
+from bertine.serving.models import ModelHandle
 from bertine.serving.requests import ApiError
 from bertine.serving.service import Service
 
@@ -61,7 +61,7 @@ def _plain(label: str) -> str:
 
 async def rank(
     service: Service,
-    served: Served,
+    served: ModelHandle,
     query: str,
     texts: Sequence[str],
     *,
@@ -116,7 +116,7 @@ def _log_odds(probability: float) -> float:
 
 
 async def _by_pairs(
-    service: Service, served: Served, query: str, texts: Sequence[str], label: str | None
+    service: Service, served: ModelHandle, query: str, texts: Sequence[str], label: str | None
 ) -> tuple[list[float | None], list[int], int]:
     """Return the scores of `texts`, the pieces that were cut of each, and the tokens."""
     chosen = _label_of(served, label)
@@ -143,7 +143,7 @@ async def _by_pairs(
     return scores, cut, tokens
 
 
-def _label_of(served: Served, label: str | None) -> str | None:
+def _label_of(served: ModelHandle, label: str | None) -> str | None:
     """Return the label that counts; None: the model answers with a number.
 
     Raises:
@@ -168,7 +168,7 @@ def _label_of(served: Served, label: str | None) -> str | None:
 
 
 async def _by_vectors(
-    service: Service, served: Served, query: str, texts: Sequence[str]
+    service: Service, served: ModelHandle, query: str, texts: Sequence[str]
 ) -> tuple[list[float | None], list[int], int]:
     """Return the cosines of `texts` with the query, the pieces cut of each, and the tokens.
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from bertine.core.console import Shown, counted, human_time, say, warn
+from bertine.core.console import Shown, human_time, logger, plural
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.names import option
 from bertine.options.inference import ServeOptions
@@ -153,7 +153,7 @@ def affordable_connections(wanted: int) -> int:
             f"this process may open {limit} files (ulimit -n), which leaves none for connections; "
             "raise the limit"
         )
-    say(
+    logger.info(
         f"at most {room} connections at once ({option('max_connections')} is {wanted}): this "
         f"process may open {limit} files (ulimit -n)"
     )
@@ -185,7 +185,7 @@ class ServeReport(Shown):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         return [
-            f"answered {counted(self.requests, 'request')} in {human_time(self.seconds)}; "
+            f"answered {plural(self.requests, 'request')} in {human_time(self.seconds)}; "
             f"computed {self.inputs} inputs"
         ]
 
@@ -223,18 +223,18 @@ def _serve_at(
 ) -> ServeReport:
     """Load the models and answer at `listener` until a signal."""
     from bertine.core.process import bound_kernels, keep_freed_memory
-    from bertine.serving.batcher import ComputingThread
-    from bertine.serving.models import asked_of_labels, load_served
+    from bertine.serving.batcher import InferenceThread
+    from bertine.serving.models import asked_of_labels, load_handle
     from bertine.serving.service import Service
 
     limits = Limits.within(options)
     bound_kernels()
     keep_freed_memory()  # before there is another thread: each takes its heap at its start
-    computing = ComputingThread()
+    computing = InferenceThread()
     try:
         loaded = computing.run(
             lambda: [
-                load_served(
+                load_handle(
                     name,
                     path,
                     limits,
@@ -258,14 +258,14 @@ def _serve_at(
         where, number = listener.getsockname()[:2]
         shown = f"[{where}]" if ":" in where else where
         if key is None and not ipaddress.ip_address(where).is_loopback:
-            warn(
+            logger.warning(
                 f"other machines may reach {where}, and there is no key, so anybody there can use "
                 f"the models; set {API_KEY}"
             )
         server = Server(service, key, hosts)
         listen(listener)  # from here on nobody is turned away
         address = f"http://{shown}:{number}"
-        say(
+        logger.info(
             f"serving {', '.join(paths)}: page {address}/, API reference {address}/docs; "
             "Ctrl-C ends it"
         )

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from bertine.core.errors import BertineError
 from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
-from bertine.serving.batcher import Batcher, Closed, ComputingThread, QueueFull
+from bertine.serving.batcher import Batcher, Closed, InferenceThread, QueueFull
 from bertine.serving.guard import Metrics
-from bertine.serving.models import Served
+from bertine.serving.models import ModelHandle
 from bertine.serving.requests import ApiError, Limits, ending
 
 Result = TypeVar("Result")
@@ -42,7 +42,10 @@ class Service:
     """
 
     def __init__(
-        self, models: Sequence[Served], limits: Limits, computing: ComputingThread | None = None
+        self,
+        models: Sequence[ModelHandle],
+        limits: Limits,
+        computing: InferenceThread | None = None,
     ) -> None:
         self.models = {model.name: model for model in models}
         self.first = models[0].name
@@ -50,7 +53,7 @@ class Service:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
         self._short = ThreadPoolExecutor(1, thread_name_prefix="aside-short")
         self._long: set[Future[Any]] = set()  # what runs, or waits, in the first
-        self._computing = computing or ComputingThread()
+        self._computing = computing or InferenceThread()
         self.batchers = {
             model.name: Batcher(
                 model.operations,
@@ -72,11 +75,11 @@ class Service:
         """Whether every model answers."""
         return all(batcher.alive for batcher in self.batchers.values())
 
-    def able(self, operation: str) -> list[Served]:
+    def able(self, operation: str) -> list[ModelHandle]:
         """Return the models that do this."""
         return [model for model in self.models.values() if operation in model.operations]
 
-    def model(self, name: str | None, operation: str) -> Served:
+    def model(self, name: str | None, operation: str) -> ModelHandle:
         """Return the model that a request means; without a name the first that does this.
 
         Raises:
@@ -96,7 +99,7 @@ class Service:
             )
         return served
 
-    def named(self, name: str) -> Served:
+    def named(self, name: str) -> ModelHandle:
         """Return the model of this name.
 
         Raises:
@@ -111,7 +114,7 @@ class Service:
 
     async def compute(
         self,
-        served: Served,
+        served: ModelHandle,
         operation: str,
         inputs: Sequence[Any],
         costs: Sequence[int],
@@ -168,7 +171,7 @@ class Service:
 
     async def explain(
         self,
-        served: Served,
+        served: ModelHandle,
         parts: Sequence[str],
         method: str,
         label: str | None,
@@ -204,7 +207,7 @@ class Service:
         return await self._beside(served, parts, explanation)
 
     async def _beside(
-        self, served: Served, parts: Sequence[str], explanation: Explanation
+        self, served: ModelHandle, parts: Sequence[str], explanation: Explanation
     ) -> Explanation:
         """Add the nearest examples to an explanation, where the server shows any."""
         nearest = served.nearest

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bertine.core.console import Shown, ShownList, aligned, counted, printable, visible
+from bertine.core.console import Shown, ShownList, aligned, plural, printable, visible
 from bertine.core.scores import ranking
 from bertine.data.parquet import is_parquet
 
@@ -176,7 +176,7 @@ class Answers(ShownList[Any]):
         texts = (0, len(columns) - 1) if self._texts else (0,)
         lines = aligned(zip(*columns, strict=True), left=texts, head=True)
         rest = len(self) - len(rows)
-        return [*lines, f"and {counted(rest, 'more answer')}"] if rest else lines
+        return [*lines, f"and {plural(rest, 'more answer')}"] if rest else lines
 
 
 def json_value(value: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import aligned, counted
+from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.scores import ranking
 from bertine.core.taskinfo import TaskInfo
@@ -112,7 +112,7 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
 
 def cut_at(max_length: int, lost: int, what: str = "texts", unit: str = "piece") -> str:
     """Write "texts were cut at 128 pieces (31 pieces lost)"."""
-    return f"{what} were cut at {max_length} {unit}s ({counted(lost, unit)} lost)"
+    return f"{what} were cut at {max_length} {unit}s ({plural(lost, unit)} lost)"
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
@@ -288,7 +288,7 @@ def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Seque
 # What users give a task and what they get: examples of texts, answers as rows and lines.
 
 
-class UserSide:
+class TaskIO:
     """The side of a task that users meet: what texts it takes, and how its answers are shown.
 
     Attributes:
@@ -339,7 +339,7 @@ class UserSide:
             return list(strings)
         if len(strings) % step:
             raise BertineError(
-                f"{counted(len(strings), 'text')} given, but the model takes "
+                f"{plural(len(strings), 'text')} given, but the model takes "
                 f"{step} for each answer: {' and '.join(map(repr, columns))}"
             )
         return [tuple(strings[start : start + step]) for start in range(0, len(strings), step)]
@@ -430,10 +430,10 @@ def setting(default: Any, *, always: bool = False) -> Any:
     return dataclasses.field(default=default, metadata={_ALWAYS: always})
 
 
-class Task(UserSide, ABC, Generic[Prediction]):
+class Task(TaskIO, ABC, Generic[Prediction]):
     """Base of the fine-tuning tasks, which are frozen dataclasses; see the module's text.
 
-    Attributes, beside those of :class:`UserSide`:
+    Attributes, beside those of :class:`TaskIO`:
         name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
         primary_metric: the metric (higher is better) by which models are chosen, where no other
             is named for the data (`metric_names`).

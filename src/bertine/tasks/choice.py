@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import counted, visible
+from bertine.core.console import plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.taskinfo import TaskInfo
@@ -170,7 +170,7 @@ class ChoiceColumns(Task[Prediction]):
         if last:
             examples.note(
                 f"{examples.source}: the choices are numbered from 1 on: no label is 0, and "
-                f"{counted(len(last), 'row')} "
+                f"{plural(len(last), 'row')} "
                 f"({first_numbers(last, what='line' if len(last) == 1 else 'lines')}) "
                 f"{'has' if len(last) == 1 else 'have'} the number of choices there are"
             )
@@ -223,7 +223,7 @@ class ChoiceColumns(Task[Prediction]):
                 )
         if not 2 <= len(choices) <= len(self.choice_columns):
             raise BertineError(
-                f"{where}: has {counted(len(choices), 'choice')}, but must have from 2 to "
+                f"{where}: has {plural(len(choices), 'choice')}, but must have from 2 to "
                 f"{len(self.choice_columns)} ({', '.join(self.choice_columns)})"
             )
         return tuple(choices)
@@ -317,7 +317,7 @@ class ChoiceColumns(Task[Prediction]):
         """
         if len(strings) < len(self.prompt_columns) + 2:
             raise BertineError(
-                f"{counted(len(strings), 'text')} given, but the model chooses: give "
+                f"{plural(len(strings), 'text')} given, but the model chooses: give "
                 f"{' and '.join(map(repr, self.prompt_columns))}, then two choices or more"
             )
         return [tuple(strings)]

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import counted, visible
+from bertine.core.console import plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.corpora.batch import Batch
@@ -121,7 +121,7 @@ class MultiLabelReport(TaskReport):
     def lines(self) -> list[str]:
         """Return the scores, how far probabilities are off, the warning of a collapse, and the
         labels with their scores, the most frequent first."""
-        lines = [self.headline(counted(self.num_examples, "example"), self.metrics, ("loss",))]
+        lines = [self.headline(plural(self.num_examples, "example"), self.metrics, ("loss",))]
         if self.reliability.bins:
             lines.append(self.reliability.line())
         if self.collapsed:

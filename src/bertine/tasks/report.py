@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from bertine.core.console import Shown, aligned, counted, visible
+from bertine.core.console import Shown, aligned, plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import better_baseline, score_text, wilson_interval
@@ -314,7 +314,7 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
         )
     lines = aligned(rows, head=True)
     if len(order) > _REPORT_SHOWN:
-        lines.append(f"and {counted(len(order) - _SHOWN, 'label')} more")
+        lines.append(f"and {plural(len(order) - _REPORT_SHOWN, 'label')} more")
     return lines
 
 
@@ -433,7 +433,7 @@ class ClassificationReport(TaskReport):
         """Return scores with the interval of the accuracy, the majority class, the class that f1 is
         of, the warning of a collapse, the scores of each label, the confusion matrix."""
         where = " in training" if self.training_majority in self.labels else ""
-        size = counted(self.num_examples, "example")
+        size = plural(self.num_examples, "example")
         lines = [
             self.headline(size, self.metrics, _PLAIN),
             f"majority class{where} {self.majority_label!r}: {self.majority_share:.2%}",
@@ -459,7 +459,7 @@ class ClassificationReport(TaskReport):
     def _confusion_lines(self) -> list[str]:
         if len(self.labels) > _MATRIX_LIMIT:
             return [
-                f"{counted(count, 'time')} {true!r} was taken for {guess!r}"
+                f"{plural(count, 'time')} {true!r} was taken for {guess!r}"
                 for true, guess, count, _ in self.confused[:_WORST]
             ]
         names = [visible(label) for label in self.labels]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import counted, visible
+from bertine.core.console import plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.taskinfo import TaskInfo
@@ -28,7 +28,7 @@ from bertine.models.encoder import Encoded
 from bertine.models.generation import SearchSettings, search
 from bertine.models.heads import Model
 from bertine.objectives.losses import Term, count_targets, encode_and_decode, written_term
-from bertine.options.inference import Choosing
+from bertine.options.inference import DecodingOptions
 from bertine.tasks.answer import Answer, short, worst_lines
 from bertine.tasks.base import LEAST_LENGTH, NONE, Features, Task, check_room, pad_features, setting
 from bertine.tasks.report import TaskReport, require_some
@@ -127,7 +127,7 @@ class WrittenTextReport(TaskReport):
         """Return the scores, a few texts, and the warning of a collapse."""
         ours, wanted = self.mean_words
         lines = [
-            self.headline(counted(self.num_examples, "example"), self.metrics),
+            self.headline(plural(self.num_examples, "example"), self.metrics),
             f"{ours:.1f} words are written on average, {wanted:.1f} were to be",
         ]
         for written, target in self.examples:
@@ -294,7 +294,7 @@ class TextToText(Task[WrittenText]):
             for example in part:
                 if len(example.texts) != width:
                     raise BertineError(
-                        f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                        f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, "
                         f"but the model takes {width} ({', '.join(self.text_columns)})"
                     )
             read = tokenizer.encode_arrays(
@@ -329,7 +329,7 @@ class TextToText(Task[WrittenText]):
         if cut:
             more.append(
                 f"{len(cut)} of {len(features)} texts to write were cut at "
-                f"{self.max_target_length} pieces ({counted(sum(cut), 'piece')} lost); "
+                f"{self.max_target_length} pieces ({plural(sum(cut), 'piece')} lost); "
                 f"{option('max_target_length')} keeps more"
             )
         return [*super().notes(features), *more]
@@ -402,8 +402,8 @@ class TextToText(Task[WrittenText]):
             outputs[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.float32)
         return outputs
 
-    def _choosing(self) -> Choosing:
-        return Choosing(
+    def _choosing(self) -> DecodingOptions:
+        return DecodingOptions(
             max_new_tokens=self.max_target_length,
             beams=self.beams,
             length_penalty=self.length_penalty,

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.core.console import counted, visible
+from bertine.core.console import plural, visible
 from bertine.core.scores import ranking
 from bertine.data.squad import Gold
 from bertine.tasks.answer import Answer, json_value, worst_lines
@@ -460,7 +460,7 @@ class SpanReport(TaskReport):
     def lines(self) -> list[str]:
         """Return scores beside what always giving no answer would get, the threshold, how far
         probabilities are off, a collapse."""
-        lines = [self.headline(counted(self.num_examples, "question"), self.metrics)]
+        lines = [self.headline(plural(self.num_examples, "question"), self.metrics)]
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
             if self.null_threshold is None:

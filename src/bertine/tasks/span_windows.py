@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.examples import Examples
@@ -158,7 +158,7 @@ def encode_spans(
         for example in part:
             if len(example.texts) != 2:
                 raise BertineError(
-                    f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                    f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, "
                     "but the model takes 2, a question and its context"
                 )
         new = [text for text in dict.fromkeys(e.texts[1] for e in part) if text not in known]

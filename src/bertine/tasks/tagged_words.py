@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.core.console import aligned, counted, visible
+from bertine.core.console import aligned, plural, visible
 from bertine.data.entities import (
     OUTSIDE,
     Counts,
@@ -24,7 +24,7 @@ from bertine.tasks.answer import Answer, json_value, worst_lines
 from bertine.tasks.base import Features
 from bertine.tasks.calibration import Reliability
 from bertine.tasks.report import TaskReport
-from bertine.tokenization.sentences import close_up
+from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
 
 # The pieces of words: each word is tokenized by itself, so that nothing has to be aligned.
@@ -101,8 +101,8 @@ def met_notes(
         "predicted",
         "empty": f"of {met['empty']} of {met['words']} words normalization leaves nothing; "
         + ("read as unknown words" if keep else f"their tag is {OUTSIDE}"),
-        "long": f"{counted(met['long'], 'word', 'has', 'have')} more than {room} pieces; the last "
-        f"ones are left out ({counted(met['cut'], 'piece')} lost)",
+        "long": f"{plural(met['long'], 'word', 'has', 'have')} more than {room} pieces; the last "
+        f"ones are left out ({plural(met['cut'], 'piece')} lost)",
     }
     return [f"{source}: {note}" for name, note in notes.items() if met[name]]
 
@@ -389,7 +389,7 @@ class TaggedText(Answer):
                 parts += [self.text[done:begin], f"[{self.text[begin:end]}: {entity.type}]"]
                 done = end
         if self.text is None:
-            return close_up(" ".join([*parts, *self.words[done:]]))
+            return remove_cjk_spaces(" ".join([*parts, *self.words[done:]]))
         return "".join([*parts, self.text[done:]])
 
     def to_json(self, details: bool) -> dict[str, Any]:
@@ -410,7 +410,7 @@ class TaggedText(Answer):
             for a, b in zip(ours, theirs, strict=True)
             for one, other in zip(a.tags, b.tags, strict=True)
         ]
-        words = counted(len(tags), "word")
+        words = plural(len(tags), "word")
         return f"the same tag as in fp32 for {sum(tags):,} of {words} of sample texts"
 
     def shown_lines(self) -> list[str]:
@@ -421,7 +421,7 @@ class TaggedText(Answer):
     def _mention(self, kind: str, first: int, end_word: int) -> Mention:
         chance = entity_probability(self.probabilities[first:end_word])
         if self.text is None or self.offsets is None:
-            named = close_up(" ".join(self.words[first:end_word]))
+            named = remove_cjk_spaces(" ".join(self.words[first:end_word]))
             return Mention(kind, named, chance, first, end_word)
         start, end = self.offsets[first][0], self.offsets[end_word - 1][1]
         return Mention(kind, self.text[start:end], chance, first, end_word, start, end)
@@ -533,7 +533,7 @@ class TaggingReport(TaskReport):
         """Return scores, how far probabilities are off, the warning of a collapse, notes, and a
         table of the types."""
         whole = sum(self.types.values(), Counts())
-        size = f"{counted(self.num_sentences, 'sentence')}, {counted(self.num_words, 'word')}"
+        size = f"{plural(self.num_sentences, 'sentence')}, {plural(self.num_words, 'word')}"
         lines = [self.headline(size, self.metrics)]
         if self.entities:
             lines.append(f"{whole.true} entities; found {whole.predicted}; correct {whole.correct}")

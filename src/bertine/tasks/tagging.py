@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import aligned, counted, visible
+from bertine.core.console import aligned, plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.taskinfo import TaskInfo
 from bertine.corpora.batch import Batch
@@ -271,8 +271,8 @@ class Tagging(Task[Tags]):
             return None
         if len(item.tags) != len(item.words):
             raise BertineError(
-                f"{sentences.source}:{item.line}: {counted(len(item.words), 'word')}, but "
-                f"{counted(len(item.tags), 'tag')}; each word needs one"
+                f"{sentences.source}:{item.line}: {plural(len(item.words), 'word')}, but "
+                f"{plural(len(item.tags), 'tag')}; each word needs one"
             )
         pairs = zip(item.tags, item.words, strict=True)
         ids = [
@@ -412,8 +412,8 @@ class Tagging(Task[Tags]):
         for number, (answer, true) in enumerate(zip(predictions, labels, strict=True), 1):
             if len(answer.tags) != len(true):
                 raise BertineError(
-                    f"sentence {number}: {counted(len(true), 'tag')} for "
-                    f"{counted(len(answer.tags), 'word')}; each word needs one"
+                    f"sentence {number}: {plural(len(true), 'tag')} for "
+                    f"{plural(len(answer.tags), 'word')}; each word needs one"
                 )
         guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
         if self.has_entities and not self._in_iob2:  # as the true ones are, to be compared

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import counted, visible
+from bertine.core.console import plural, visible
 from bertine.data.examples import Examples
 from bertine.data.lines import first_numbers
 from bertine.tasks.answer import Answer
@@ -222,7 +222,7 @@ class UnknownText:
         if self._lines:
             where = f" ({first_numbers(self._lines, self.mostly, 'line' if one else 'lines')})"
         return [
-            f"{self.mostly:,} of {counted(self.texts, 'text')} {'is' if one else 'are'} mostly "
+            f"{self.mostly:,} of {plural(self.texts, 'text')} {'is' if one else 'are'} mostly "
             f"unknown to the vocabulary{where}; what is computed of "
             f"{'it' if one else 'them'} says next to nothing"
         ]

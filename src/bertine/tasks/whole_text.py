@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.taskinfo import TaskInfo
 from bertine.corpora.batch import Batch
@@ -162,7 +162,7 @@ class WholeTextTask(Task[Prediction]):
             for example in part:
                 if len(example.texts) != width:
                     raise BertineError(
-                        f"{examples.source}:{example.line}: {counted(len(example.texts), 'text')}, "
+                        f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, "
                         f"but the model takes {width} ({', '.join(self.text_columns)})"
                     )
             encodings = tokenizer.encode_arrays(
@@ -289,7 +289,7 @@ class RegressionReport(TaskReport):
         """Return the scores beside what always answering the mean would get, and the warning of a
         collapse."""
         lines = [
-            self.headline(counted(self.num_examples, "example"), self.metrics, self.metrics),
+            self.headline(plural(self.num_examples, "example"), self.metrics, self.metrics),
             f"always answering the mean, {self.mean:.4g}: mean_squared_error {self.variance:.4f}",
         ]
         if self.collapsed:

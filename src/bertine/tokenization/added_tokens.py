@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import briefly, visible_list, warn
+from bertine.core.console import briefly, logger, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.tokenization.base import Kind
@@ -146,7 +146,7 @@ def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[NamedToken]) 
     decisive = {token.content for token in tokens if token.decisive}
     more = [content for content in held if content not in ids and content not in decisive]
     if decisive and more:
-        warn(
+        logger.warning(
             f"{file}: adds {visible_list(more[:_SHOWN])}, which {_DECODER} in {SETTINGS} lacks; "
             "they are read here, but transformers may ignore them"
         )

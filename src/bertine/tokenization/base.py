@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
-from bertine.core.console import briefly, shortened, warn
+from bertine.core.console import briefly, logger, shortened
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_bounded
 from bertine.core.names import TokenizerKind
@@ -566,7 +566,7 @@ def override(file: Path, part: dict[str, Any], key: str, name: str, value: Any) 
     """Put what tokenizer_config.json has under `name` into a part of a tokenizer.json, with a
     warning where the two differ."""
     if value != part.get(key):
-        warn(
+        logger.warning(
             f"{file.parent}: tokenizer_config.json has {name} {value}, "
             f"tokenizer.json {briefly(part.get(key))}; the former is used"
         )

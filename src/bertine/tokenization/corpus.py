@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import counted, human_bytes
+from bertine.core.console import human_bytes, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
@@ -29,9 +29,10 @@ from bertine.data.lines import MAX_JSON_BYTES
 from bertine.data.streams import (
     COMPRESSIONS,
     EncodingCheck,
+    Fixes,
     Place,
-    Repairs,
     Stream,
+    ambiguous_column_error,
     blocks,
     clean,
     decode,
@@ -42,7 +43,6 @@ from bertine.data.streams import (
     reading,
     require_columns,
     text_begin,
-    untold,
 )
 from bertine.data.tables import Table
 
@@ -70,11 +70,11 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
     for usual in (*USUAL_TEXT_COLUMNS, *(columns if len(columns) == 1 else ())):
         if usual in columns:
             return usual
-    raise untold(where, columns, "text", option("text_column"))
+    raise ambiguous_column_error(where, columns, "text", option("text_column"))
 
 
 def table_texts(
-    path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Repairs
+    path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Fixes
 ) -> Iterator[tuple[str, int, int]]:
     r"""Read the text of each row; memory holds one row.
 
@@ -112,7 +112,7 @@ _ROWS = 128
 
 
 def parquet_texts(
-    path: Path, column: str | None, *, strict: bool, repairs: Repairs
+    path: Path, column: str | None, *, strict: bool, repairs: Fixes
 ) -> Iterator[tuple[str, int, int]]:
     r"""Read the text of each row; memory holds some rows.
 
@@ -219,8 +219,8 @@ class Document:
 
 
 @dataclass
-class CorpusStats(Repairs):
-    """The counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Repairs`.)
+class CorpusStats(Fixes):
+    """The counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Fixes`.)
 
     Attributes:
         files: files read to their end.
@@ -245,11 +245,11 @@ class CorpusStats(Repairs):
     def lines(self) -> list[str]:
         """Return a summary for people; a line for each thing that was mended or skipped."""
         lines = [
-            f"{counted(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
-            f"from {counted(self.files, 'file')}"
+            f"{plural(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
+            f"from {plural(self.files, 'file')}"
         ]
         if self.empty_documents:
-            lines.append(counted(self.empty_documents, "document") + " without text skipped")
+            lines.append(plural(self.empty_documents, "document") + " without text skipped")
         if self.split_documents:
             lines.append(f"{self.split_documents:,} very large documents split into parts")
         if self.invalid_utf8:

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly, say
+from bertine.core.console import briefly, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import TokenizerKind
@@ -360,7 +360,7 @@ def _is_exact(file: Path, ids: Mapping[str, int], config: Mapping[str, Any]) -> 
         )
     wanted = _LINE_END in ids if division is None else division == EXACT
     if wanted and not has_exact_words():
-        say(
+        logger.info(
             f"{file.parent}: words are divided as BERT does, which is not quite what this "
             "vocabulary was made with; for that: pip install ftfy spacy"
         )

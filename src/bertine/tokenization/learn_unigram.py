@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.core.console import warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.options.data import Vocabulary
 from bertine.tokenization.learners import COVERAGE, LEAST_COVERAGE, WORD, VocabLearner
@@ -497,7 +497,7 @@ def _count_words(lines: Iterator[list[str]]) -> Counter[str]:
             forgotten += sum(words[word] for word in ranked[_MOST_WORDS // 2 :])
             words = Counter({word: words[word] for word in ranked[: _MOST_WORDS // 2]})
     if forgotten:
-        warn(
+        logger.warning(
             f"{forgotten:,} rare words are not counted: there are more than {_MOST_WORDS:,} "
             "different ones"
         )
@@ -565,7 +565,7 @@ def _as_many_as_fit(chosen: list[str], counts: Counter[str]) -> list[str]:
         size += len(text)
         if size > _MOST_CHARACTERS:
             held = sum(counts[word] for word in chosen[:number])
-            warn(
+            logger.warning(
                 f"pieces are learnt from the {number:,} most frequent of {len(chosen):,} "
                 f"different words, {held / counts.total():.2%} of the text"
             )

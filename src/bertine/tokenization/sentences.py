@@ -43,7 +43,7 @@ _EXTRA_SPACE = re.compile(
 )
 
 
-def close_up(text: str) -> str:
+def remove_cjk_spaces(text: str) -> str:
     """Join the Chinese and Japanese characters of a text made of pieces or words.
 
     Args:
@@ -53,7 +53,7 @@ def close_up(text: str) -> str:
     return _EXTRA_SPACE.sub("", text)
 
 
-def close_up_places(text: str) -> tuple[str, list[int]]:
+def cjk_space_places(text: str) -> tuple[str, list[int]]:
     """Do the same, and find each character again.
 
     Returns:
@@ -67,7 +67,7 @@ def close_up_places(text: str) -> tuple[str, list[int]]:
         gone += space.end() - space.start()
         passed = space.end()
     places += range(passed - gone, len(text) - gone + 1)
-    return close_up(text), places
+    return remove_cjk_spaces(text), places
 
 
 # Find the words of Chinese text, which is written without spaces, with `jieba`.

@@ -1,8 +1,8 @@
 """Text to ids and back, for every kind of vocabulary.
 
-Each kind has its own file, such as :mod:`bertine.tokenization.wordpiece`; where special tokens go is
-in its :class:`~bertine.tokenization.base.Template`. Hugging Face's `tokenizers` does the work, so ids
-equal those of `transformers`.
+Each kind has its own file, such as :mod:`bertine.tokenization.wordpiece`; where special tokens
+go is in its :class:`~bertine.tokenization.base.Template`. Hugging Face's `tokenizers` does the
+work, so ids equal those of `transformers`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bertine.tokenization.base import Kind, Template, bare, check_added_tokens, 
 from bertine.tokenization.byte_bpe import ByteBpe
 from bertine.tokenization.gpt_bpe import WordBpe
 from bertine.tokenization.unigram import Unigram
-from bertine.tokenization.word_cache import BoundedEncoder, Pieces, RememberedWords
+from bertine.tokenization.word_cache import ChunkedEncoder, Pieces, WordCache
 from bertine.tokenization.wordpiece import SPECIAL_TOKENS, WordPiece
 
 # The kinds of tokenizers by name, and which of them a folder holds.
@@ -202,7 +202,7 @@ class Tokenizer:
         self.strip_accents = kind.strip_accents
         self.split_chinese = kind.split_chinese
         self.keeps_spaces = kind.keeps_spaces
-        self._bounded = BoundedEncoder(kind)
+        self._bounded = ChunkedEncoder(kind)
         self._lock = threading.Lock()
 
         ids = backend.get_vocab(with_added_tokens=True)
@@ -234,8 +234,8 @@ class Tokenizer:
         self._lock = threading.Lock()
         self._remembered = self._new_memory()
 
-    def _new_memory(self) -> RememberedWords:
-        return RememberedWords(self._plain, self._kind.special.sep, self.sep_token_id)
+    def _new_memory(self) -> WordCache:
+        return WordCache(self._plain, self._kind.special.sep, self.sep_token_id)
 
     @classmethod
     def from_vocab(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly, shortened, warn
+from bertine.core.console import briefly, logger, shortened
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import TokenizerKind
@@ -331,7 +331,7 @@ class Unigram(Kind):
         kind = cls(backend_of(file, value), layout, tokens, falls_back=falls_back)
         lowercase = config.get("do_lower_case")
         if lowercase is not None and layout in (ALBERT, XLNET) and lowercase != kind.lowercase:
-            warn(
+            logger.warning(
                 f"{file.parent}: tokenizer_config.json has do_lower_case {lowercase}, the "
                 f"normalizer of tokenizer.json has {kind.lowercase}; the latter is used"
             )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_bounded
 from bertine.core.foreign_files import fields
@@ -168,7 +168,9 @@ def read_model_file(file: Path) -> ModelFile:
         raise BertineError(f"{file}: not a sentencepiece model (it has no pieces)")
     count = learnt.get(4, 0)
     if isinstance(count, int) and len(pieces) < count and learnt.get(33, 1):
-        warn(f"{file}: has {len(pieces):,} pieces, but {count:,} were learnt; is it whole?")
+        logger.warning(
+            f"{file}: has {len(pieces):,} pieces, but {count:,} were learnt; is it whole?"
+        )
     model = learnt.get(3, 1)
     if model != 1:
         name = _MODELS.get(model if isinstance(model, int) else 0, "another model")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertine.core.console import Shown, counted, human_time, progress
+from bertine.core.console import Shown, human_time, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable
 from bertine.core.names import TokenizerKind, option
@@ -99,7 +99,7 @@ class VocabReport(Shown):
         lines = [
             *self.corpus.lines(),
             f"vocabulary: {self.size:,} tokens, {case}, of {of}",
-            f"on {counted(self.held_out_words, 'word')} of {where}: {self.fertility:.3f} "
+            f"on {plural(self.held_out_words, 'word')} of {where}: {self.fertility:.3f} "
             f"pieces per word, {self.unknown_share:.4%} unknown, "
             f"{self.single_character_share:.2%} single letters",
             f"{self.out}: written after {human_time(self.seconds)}",

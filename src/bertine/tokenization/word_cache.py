@@ -34,7 +34,7 @@ _CHARS_OF_A_PART = 1 << 16
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
-class BoundedEncoder:
+class ChunkedEncoder:
     """The library `tokenizers` for texts of any number and length, in bounded memory.
 
     Args:
@@ -165,7 +165,7 @@ class _Growing:
         self.size = end
 
 
-class RememberedWords:
+class WordCache:
     """The pieces of words, each tokenized once. Not for several threads at a time.
 
     When there are too many, those that came seldom are forgotten. Memory is bounded: about 40 MB,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly, warn
+from bertine.core.console import briefly, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import WORDPIECE_MASK, TokenizerKind
 from bertine.tokenization.base import (
@@ -189,7 +189,7 @@ class WordPiece(Kind):
                 override(file, value["normalizer"], key, switch, config[switch])
         _check_model(file, value["model"])
         if name in _OF_ANY_KIND and not _puts_cls_and_sep(value.get("post_processor")):
-            warn(
+            logger.warning(
                 f"{file}: its post_processor does not put [CLS] before a text and [SEP] behind it, "
                 "as is done here; make sure that the model was trained so"
             )
@@ -198,7 +198,7 @@ class WordPiece(Kind):
         if not name and file.with_name("config.json").is_file():
             name = "BertTokenizer"
         if name and name not in _OF_ANY_KIND and (other := kind._unlike_class(name, config)):
-            warn(
+            logger.warning(
                 f"{file}: {other}; here the file is followed. If the model was trained with it, "
                 "name PreTrainedTokenizerFast as tokenizer_class in tokenizer_config.json; else "
                 "correct tokenizer.json"
@@ -222,7 +222,7 @@ class WordPiece(Kind):
         if lowercase is None:
             lowercase = _looks_uncased(tokens)
             if not lowercase and file.with_name("config.json").is_file():
-                warn(
+                logger.warning(
                     f"{file}: has capitals, so texts keep theirs, though transformers' "
                     "BertTokenizer would lower-case them; say do_lower_case in a "
                     "tokenizer_config.json"

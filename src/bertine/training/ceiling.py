@@ -287,7 +287,7 @@ def share_of(targets: Mapping[str, int], part: int, whole: int) -> dict[str, int
     return {name: -(-count * part // whole) for name, count in targets.items()}
 
 
-class Gauge:
+class MfuMeter:
     """Adds up the useful arithmetic of a run and compares it with what the machine could do.
 
     The rate is measured when a line of the log is due and the run has long enough to go to be

@@ -35,7 +35,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_regular, read_json
 from bertine.core.names import option
 from bertine.core.process import raise_terminated
-from bertine.training.distributed import World, gathered, put
+from bertine.training.distributed import DistContext, gathered, put
 
 _FORMAT = 2
 
@@ -63,7 +63,7 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     state: dict[str, Any],
     keep: int,
-    world: World | None = None,
+    world: DistContext | None = None,
 ) -> Path:
     """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep` and
     those that they name as the best (``state["best"]``).
@@ -74,7 +74,7 @@ def save_checkpoint(
         world: all its processes must call this; the first one writes. The files are the same
             however many there are, and whether `model` is sharded or not.
     """
-    world = world or World()
+    world = world or DistContext()
     path = checkpoint_path(folder, state["step"])
     weights = gathered(_weights(model), world)
     moments = gathered(_moments(model, optimizer), world)
@@ -199,7 +199,7 @@ class DamagedCheckpoint(BertineError):
 
 @torch.no_grad()
 def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World | None = None
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: DistContext | None = None
 ) -> dict[str, Any]:
     """Restore `model` and `optimizer` in place from the folder `path`. Returns its state.
 
@@ -209,7 +209,7 @@ def load_checkpoint(
     Raises:
         BertineError: a file is damaged, or the checkpoint is of another model.
     """
-    world = world or World()
+    world = world or DistContext()
     state: dict[str, Any] = world.alone(lambda: read_state(path))
     for file, current in ((_WEIGHTS, _weights(model)), (_MOMENTS, _moments(model, optimizer))):
         stored: dict[str, Tensor] = {}
@@ -370,7 +370,7 @@ _ASKED: ContextVar[Callable[[int], bool] | None] = ContextVar("ends_runs", defau
 
 
 @contextmanager
-def ending_when(over: Callable[[int], bool]) -> Iterator[None]:
+def stop_when(over: Callable[[int], bool]) -> Iterator[None]:
     """End runs that are trained in this context when `over` says so: the model is written as it is
     then, with a learning rate that has not come down.
 
@@ -385,7 +385,7 @@ def ending_when(over: Callable[[int], bool]) -> Iterator[None]:
         _ASKED.reset(token)
 
 
-def end_is_asked(done: int, in_any: Callable[[bool], bool] = bool) -> bool:
+def stop_requested(done: int, in_any: Callable[[bool], bool] = bool) -> bool:
     """Tell whether a run is to end after so many steps.
 
     Args:

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from bertine.core.console import counted, say, warn
+from bertine.core.console import logger, plural
 from bertine.core.names import Precision, option
-from bertine.core.spin_count import OtherPrograms
+from bertine.core.spin_count import CpuContention
 from bertine.core.terms import TERMS
-from bertine.datasets.readers import Reading
+from bertine.datasets.readers import DataConfig
 from bertine.models.precision import (
     cpu_has_bf16,
     fastest_threads,
@@ -34,7 +34,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import check_types, resolved_signature
 from bertine.tasks.labels import TableOptions
 from bertine.tasks.spans import SpanLimits
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.run import Run
 
 # What several verbs do with their arguments.
@@ -71,14 +71,14 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
     return wrap
 
 
-def reading_of(options: FinetuneOptions) -> Reading:
+def reading_of(options: FinetuneOptions) -> DataConfig:
     """Return how data are read, from the options of a verb.
 
     Raises:
         BertineError: an option of tables is not known or out of range.
     """
     limits = SpanLimits.given(**SpanReading.of(options).values())
-    return Reading.of(
+    return DataConfig.of(
         options, options=TableOptions.of(options), limits=limits, whole=False, known=frozenset()
     )
 
@@ -117,7 +117,7 @@ def computing_of_run(
     model: nn.Module,
     *,
     resume: bool,
-    world: World,
+    world: DistContext,
     tokens: int = TOKENS,
     words: int = 0,
 ) -> Computing:
@@ -148,7 +148,7 @@ def measured_computing(
     precision = precision_name(asked, device, rates)
     facts: dict[str, Any] = {}
     if rates is not None:
-        say(rates.line())
+        logger.info(rates.line())
         facts["bf16_speedup"] = rates.speedup
     products = products_of(model, tokens, words) if device.type == "cpu" else ()
     usual = torch.get_num_threads()
@@ -157,7 +157,7 @@ def measured_computing(
         threads = fastest_threads(seconds, _WORTH)
         if threads < max(seconds):
             ratio = seconds[max(seconds)] / seconds[threads]
-            say(f"{counted(threads, 'thread')}: {ratio:.1f} times as fast as {usual} here")
+            logger.info(f"{plural(threads, 'thread')}: {ratio:.1f} times as fast as {usual} here")
             facts["threads"] = threads
     return Computing(precision, facts)
 
@@ -169,7 +169,7 @@ def _seconds_by_threads(
     """Measure once a process; `usual` are the threads of PyTorch now. Where other programs hold
     cores, say nothing of fewer threads: they are faster then, but the others may be gone soon."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    others = OtherPrograms(least=0.0)
+    others = CpuContention(least=0.0)
     seconds = seconds_by_threads(functools.partial(seconds_of, products, dtype))
     return seconds if others.cores_used() is None else {usual: seconds[usual]}
 
@@ -181,7 +181,7 @@ def _as_begun(asked: str, begun: Mapping[str, Any], device: torch.device) -> Com
     if asked != "auto":
         return Computing(precision_name(asked), facts)
     if begun["precision"] == "bf16" and device.type == "cpu" and not cpu_has_bf16():
-        warn(
+        logger.warning(
             "the run was started in bf16, for which this processor has no instructions: it goes "
             f"on more slowly; {option('precision', 'fp32')} is for another run, in another folder"
         )

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import counted, say
+from bertine.core.console import logger, plural
 from bertine.core.names import FewShotWeights
 from bertine.core.rng import generator
 from bertine.core.scores import exact_rate
@@ -65,7 +65,7 @@ class PairCounts:
     def line(self) -> str:
         """Return the numbers in words."""
         return (
-            f"{counted(self.total, 'possible pair')}: {self.alike:,} with a label in common, "
+            f"{plural(self.total, 'possible pair')}: {self.alike:,} with a label in common, "
             f"{self.different:,} without; drawn as they are needed"
         )
 
@@ -389,10 +389,10 @@ def plan_contrast(
         trained_weights=trained,
         pooling=pooling_of(prepared.start.model),
     )
-    say(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
-    say(
-        f"contrastive training of {_WORDS[trained]}: {counted(contrast.steps, 'step')} with up to "
-        f"{counted(size, 'text')} each, learning rate {exact_rate(contrast.learning_rate)}"
+    logger.info(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
+    logger.info(
+        f"contrastive training of {_WORDS[trained]}: {plural(contrast.steps, 'step')} with up to "
+        f"{plural(size, 'text')} each, learning rate {exact_rate(contrast.learning_rate)}"
     )
     return contrast
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from bertine.core.console import human_count, human_time, progress, say, shows_bars
+from bertine.core.console import human_count, human_time, logger, progress, shows_bars
 from bertine.core.errors import require_packages
 from bertine.core.files import os_errors, write_text
 from bertine.core.names import option
@@ -88,7 +88,7 @@ class Display:
             return
         self._last_line = now
         left = "" if ends is None else f"  left {human_time(max(0.0, ends - now))}"
-        say(f"{self.title} {step}/{self.steps}  {'  '.join(texts)}{left}")
+        logger.info(f"{self.title} {step}/{self.steps}  {'  '.join(texts)}{left}")
 
     def _ends(self, now: float, step: int) -> float | None:
         """Return when the run will be done, as far as its steps so far tell."""
@@ -128,7 +128,7 @@ class Display:
 
     def note(self, message: str) -> None:
         """Print a line above the bar."""
-        say(message)
+        logger.info(message)
 
 
 def facts_of(entry: dict[str, float]) -> dict[str, str]:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bertine.core import cpu
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.models.precision import resolve_device
@@ -41,7 +41,7 @@ _made = False
 
 
 @dataclass
-class World:
+class DistContext:
     """One process's view of the run's processes.
 
     Attributes:
@@ -145,7 +145,7 @@ class World:
                     )
 
 
-def join(device: str | None) -> World:
+def join(device: str | None) -> DistContext:
     """Return the world that this process is in: joined if ``torchrun`` started several, else its
     own.
 
@@ -161,7 +161,7 @@ def join(device: str | None) -> World:
     global _made
     where = resolve_device(device)
     if not cpu.launched():
-        return World(device=where)
+        return DistContext(device=where)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local, beside = int(os.environ["LOCAL_RANK"]), cpu.beside()
     if where.type == "cuda":
@@ -173,7 +173,7 @@ def join(device: str | None) -> World:
         if beside > torch.cuda.device_count():
             raise BertineError(
                 f"{beside} processes on a machine with "
-                f"{counted(torch.cuda.device_count(), 'GPU')}; start "
+                f"{plural(torch.cuda.device_count(), 'GPU')}; start "
                 f"torchrun with --nproc-per-node {torch.cuda.device_count()}"
             )
         where = torch.device("cuda", local)
@@ -192,7 +192,7 @@ def join(device: str | None) -> World:
             world_size=size,
         )
         _made = True
-    return World(rank, size, where)
+    return DistContext(rank, size, where)
 
 
 def _check_group(device: torch.device) -> None:
@@ -230,7 +230,7 @@ def _set_by_user() -> bool:
     return any(entry.startswith(b"OMP_NUM_THREADS=") for entry in launcher.split(b"\0"))
 
 
-def together(verb: Callable[P, R]) -> Callable[P, R]:
+def all_ranks(verb: Callable[P, R]) -> Callable[P, R]:
     """Let a verb run in several processes: what a process meets when another one ended becomes a
     :class:`BertineError`, and the group is left at the end, if it was made here."""
 
@@ -300,7 +300,7 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def gathered(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
+def gathered(tensors: dict[str, Tensor], world: DistContext) -> dict[str, Tensor]:
     """Return `tensors` whole in the first process, the sharded ones in the memory of its CPU;
     nothing in the others. One tensor after the other, so that no device holds more than one
     whole."""
@@ -315,7 +315,7 @@ def gathered(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def put(tensor: Tensor, value: Tensor | None, world: World) -> None:
+def put(tensor: Tensor, value: Tensor | None, world: DistContext) -> None:
     """Fill `tensor` in all processes with `value`, whole, which the first one has."""
     if world.size == 1:
         assert value is not None

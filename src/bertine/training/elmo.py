@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.core import rng
-from bertine.core.console import Shown, human_count, human_time, say, warn
+from bertine.core.console import Shown, human_count, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.process import check_memory, keep_freed_memory
@@ -50,10 +50,10 @@ from bertine.options.verbs import takes_options
 from bertine.reports.run_files import read_log
 from bertine.tokenization.corpus import Corpus
 from bertine.tokenization.sentences import check_language
-from bertine.training.checkpoint import Interrupt, end_is_asked, load_checkpoint, save_checkpoint
+from bertine.training.checkpoint import Interrupt, load_checkpoint, save_checkpoint, stop_requested
 from bertine.training.computing import computing_of_run
 from bertine.training.display import Display, Tracker
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.run import Run
 
 # Windows over a corpus for both directions, from which ELMo learns.
@@ -303,13 +303,13 @@ def pretrain_elmo(
     began = time.monotonic()
     Run.check(out, options.resume)
     if note := check_language(options.language):
-        warn(note)
+        logger.warning(note)
     device = resolve_device(options.device)
     reading = CorpusReading.of(options).values()
     found = _read(corpus, options, reading)
     config, start, vocabulary = _start(model, found, options)
     for note in found.notes:
-        warn(note)
+        logger.warning(note)
     data = BothWays(
         found, vocabulary, rows=options.batch_size, window=options.window, seed=options.seed
     )
@@ -323,7 +323,7 @@ def pretrain_elmo(
         options.precision,
         lm,
         resume=options.resume,
-        world=World(device=device),
+        world=DistContext(device=device),
         tokens=options.batch_size,  # an LSTM multiplies one place of each row at a time
     )
     steps = options.steps or max(1, math.ceil(options.epochs * data.steps_of_epoch))
@@ -346,7 +346,7 @@ def pretrain_elmo(
         "held_out_fingerprint": None if held is None else held.fingerprint(),
     }
     with Run.open(out, settings, options.resume) as run:
-        say(
+        logger.info(
             f"{human_count(total)} parameters, {human_count(len(found.words))} words "
             f"({len(found.types):,} different, {data.unknown_share:.1%} not in the softmax of "
             f"{len(vocabulary):,}); {steps:,} steps of {options.batch_size} x {options.window} "
@@ -355,7 +355,7 @@ def pretrain_elmo(
         )
         learner = ElmoLearner(lm, softmax, found.types, options.batch_size)
         if run.finished:
-            say(f"{run.folder}: the run was finished already")
+            logger.info(f"{run.folder}: the run was finished already")
             loaded = load_elmo(run.model)
             assert loaded.softmax is not None
             lm, softmax = loaded.model.to(device), loaded.softmax.to(device)
@@ -488,7 +488,7 @@ class _Training:
                     norm = self._step()
                     self.elapsed += time.perf_counter() - began
                     self.done += 1
-                    over = self.done >= self.steps or end_is_asked(self.done)
+                    over = self.done >= self.steps or stop_requested(self.done)
                     if self.done % options.log_every == 0 or over:
                         entry = self._entry(norm, words)
                         tracker.log(entry)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision, option
-from bertine.core.spin_count import OtherPrograms
+from bertine.core.spin_count import CpuContention
 from bertine.corpora.batch import Batch, check_batch
 from bertine.corpora.loader import batches_ahead
 from bertine.models.heads import Model
@@ -27,23 +27,23 @@ from bertine.models.precision import precision_name, rates_for, resolve_precisio
 from bertine.objectives.losses import Loss
 from bertine.options.declare import declare, declared
 from bertine.options.training import Patience, RunOutput, Seed, Updates
-from bertine.training.ceiling import Gauge
+from bertine.training.ceiling import MfuMeter
 from bertine.training.checkpoint import (
     Best,
     Choice,
     Interrupt,
-    end_is_asked,
     load_checkpoint,
     restored,
     save_checkpoint,
+    stop_requested,
 )
 from bertine.training.display import Display, NoTracker, Tracker, facts_of, require_tensorboard
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.optim import momentum, schedule
 from bertine.training.optimizers import optimizer_for
 from bertine.training.parallel import Norms, wait_for
 from bertine.training.run import Run
-from bertine.training.step import Meter, Stepper
+from bertine.training.step import Meter, TrainStep
 
 # Where a run stands, and how much of it the next step is: by its steps, or by its time.
 #
@@ -211,7 +211,7 @@ def fit(
     facts: dict[str, float] | None = None,
     evaluate: Callable[[Display, int], dict[str, float]] | None = None,
     evaluate_every: int | None = None,
-    world: World | None = None,
+    world: DistContext | None = None,
     shard: bool = False,
     choose: Choice | None = None,
     open_end: bool = False,
@@ -246,8 +246,8 @@ def fit(
         KeyboardInterrupt: after the step has been ended and a checkpoint written, if the run
             writes any.
     """
-    world = world or World(device=next(model.parameters()).device)
-    stepper = Stepper(
+    world = world or DistContext(device=next(model.parameters()).device)
+    stepper = TrainStep(
         model,
         objective,
         batch,
@@ -308,10 +308,10 @@ class _Fitting:
 
     def __init__(
         self,
-        stepper: Stepper,
+        stepper: TrainStep,
         config: FitConfig,
         run: Run,
-        world: World,
+        world: DistContext,
         facts: dict[str, float],
         evaluation: _Evaluation,
         *,
@@ -324,7 +324,7 @@ class _Fitting:
         self.evaluation = evaluation
         self.optimizer = optimizer_for(self.model, config, stepper.dtype)
         self.rate, self.swing = schedule(config.schedule), momentum(config.schedule)
-        self.norms, self.others = Norms(config.learning_rate), OtherPrograms()
+        self.norms, self.others = Norms(config.learning_rate), CpuContention()
         self.done, self.tokens, self.elapsed, used, position = 0, 0, 0.0, 0.0, None
         self.over, self.meter = False, Meter()
         self.best: Best | None = None
@@ -336,7 +336,7 @@ class _Fitting:
             self.meter = Meter.resumed(state, world, world.device)
         self.weights: dict[str, float] = {}
         self.scores: list[dict[str, Any]] = []
-        self.gauge = Gauge(
+        self.gauge = MfuMeter(
             stepper.plain,
             stepper.objective.counts,
             dtype=stepper.dtype,
@@ -369,7 +369,7 @@ class _Fitting:
             at = self.progress.begin(self._now())
             learning_rate = self._step(next_batch, at)
             self.progress.end(self._now())
-            self.over = self.progress.over or end_is_asked(self.done, self.world.any)
+            self.over = self.progress.over or stop_requested(self.done, self.world.any)
             if self.done % config.log_every == 0 or self.over:
                 self._log(display, learning_rate)
             else:

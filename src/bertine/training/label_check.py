@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, aligned, counted, say, visible, warn
+from bertine.core.console import Shown, aligned, logger, plural, visible
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import (
@@ -33,7 +33,7 @@ from bertine.core.names import __version__, option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking
 from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
-from bertine.data.in_memory import GivenTable, Source, TableLike, as_data
+from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.lines import TableLayout
 from bertine.data.writer import open_writer
 from bertine.hub.modeldir import load_model
@@ -241,7 +241,7 @@ class LabelCheck(Shown):
         """Return what the command prints."""
         total = len(self.examples)
         lines = [
-            f"{len(self.suspects):,} of {counted(total, 'label')} look wrong "
+            f"{len(self.suspects):,} of {plural(total, 'label')} look wrong "
             f"({len(self.suspects) / total:.1%}); estimated share of wrong ones "
             f"{self.noise.share:.1%}",
             f"models trained without an example give its label to {self.accuracy:.1%} of them",
@@ -267,7 +267,7 @@ class LabelCheck(Shown):
                 [["", "label", "suggested", "its probability", "text"], *rows], left=(0, 1, 2, 4)
             )
         lines += [
-            f"given {label!r}, suggested {other!r}: {counted(number, 'time')}"
+            f"given {label!r}, suggested {other!r}: {plural(number, 'time')}"
             for label, other, number in self.confusions[:_CONFUSIONS]
         ]
         return [
@@ -433,12 +433,12 @@ def check_labels(
     names = ("text_columns", "label_column", "format", "quotes", "strict")
     examples = read_examples(source, **{name: getattr(options, name) for name in names})
     for note in examples.notes:
-        say(note)
+        logger.info(note)
     loaded = load_model(model, heads={})
     unknown = UnknownText(loaded.tokenizer)
     unknown.read([item.texts for item in examples.items])
     if line := unknown.note():
-        warn(f"{examples.source}: {line}")
+        logger.warning(f"{examples.source}: {line}")
     check = _Check(examples, Path(out).absolute(), options)
     if seen := count_known(check.examples.items, rows_known_by(model)):
         check.notes.append(
@@ -446,7 +446,7 @@ def check_labels(
             "labels and all, so it gives wrong labels back as they are: few look wrong, and the "
             "share is too low; start from a model that has not seen them"
         )
-        warn(check.notes[-1].removeprefix("note: "))
+        logger.warning(check.notes[-1].removeprefix("note: "))
     settings = {
         "examples_fingerprint": examples.fingerprint(),
         "weights_fingerprint": loaded.model.fingerprint(),
@@ -460,7 +460,7 @@ def check_labels(
 def _training_part(data: Path | str | TableLike) -> Source:
     """Return the file or table of the training examples."""
     source = as_data(data)
-    if isinstance(source, GivenTable):
+    if isinstance(source, InMemoryTable):
         return source
     part = find_splits(source).train
     if part is None:
@@ -477,8 +477,8 @@ def _judged(examples: Examples[Example]) -> Examples[Example]:
     counts = Counter(item.label for item in examples.items)
     rare = sorted(str(label) for label, count in counts.items() if count < 2)
     if rare:
-        occurring = counted(len(rare), "label", "that occurs once is", "that occur once are")
-        warn(
+        occurring = plural(len(rare), "label", "that occurs once is", "that occur once are")
+        logger.warning(
             f"{examples.source}: {occurring} not checked: {', '.join(rare[:10])}"
             f"{', …' if len(rare) > 10 else ''}"
         )
@@ -508,7 +508,7 @@ class _Check:
         if options.folds > len(self.examples):
             raise BertineError(
                 f"{option('folds')} is {options.folds}, but there are only "
-                f"{counted(len(self.examples), 'example')}"
+                f"{plural(len(self.examples), 'example')}"
             )
         self.labels = sorted({str(item.label) for item in self.examples.items})
         self.folds = _folds([str(item.label) for item in self.examples.items], options)
@@ -559,8 +559,8 @@ class _Check:
         """Train a model without each part that is not judged yet, and judge it."""
         waiting = [fold for fold in range(self._options.folds) if not self._answers(fold).exists()]
         done = self._options.folds - len(waiting)
-        say(
-            f"{counted(len(self.examples), 'example')} with {counted(len(self.labels), 'label')}, "
+        logger.info(
+            f"{plural(len(self.examples), 'example')} with {plural(len(self.labels), 'label')}, "
             f"in {self._options.folds} parts" + (f", {done} judged before" if done else "")
         )
         jobs = [self._job(fold, model) for fold in waiting]
@@ -575,9 +575,11 @@ class _Check:
                     reason = f"{message['lost']} (more in {jobs[number]['log']})"
                 raise BertineError(f"{part}: {reason}")
             if message["done"].get("collapsed"):
-                warn(f"{part}: its model gives the same label to every text, so it says nothing")
+                logger.warning(
+                    f"{part}: its model gives the same label to every text, so it says nothing"
+                )
             self._judge(waiting[number])
-            say(f"{part}: judged")
+            logger.info(f"{part}: judged")
 
         do = run_here
         if self._options.processes > 1 and len(jobs) > 1:
@@ -605,7 +607,7 @@ class _Check:
             notes=self.notes,
         )
         if (self.out / CHECKED).exists():
-            say(f"{self.out / CHECKED}: is there already, and stays as it is")
+            logger.info(f"{self.out / CHECKED}: is there already, and stays as it is")
         else:
             result.write()
         write_json(self.out / CHECK, {"settings": settings, **result.to_dict()})

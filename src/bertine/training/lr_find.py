@@ -31,8 +31,8 @@ from bertine.core.names import TaskName, __version__, option
 from bertine.core.scores import exact_rate, rate_text
 from bertine.corpora.batch import check_batch
 from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import Labelled
-from bertine.inference.training_rows import seen_in_training_line
+from bertine.datasets.readers import DatasetSplits
+from bertine.inference.training_rows import overlap_in_training_line
 from bertine.models.precision import resolve_device, resolve_precision, using_threads
 from bertine.models.products import TOKENS
 from bertine.options.declare import names_of
@@ -54,11 +54,11 @@ from bertine.reports.run_sections import sentence, setting_facts
 from bertine.reports.svg import ACCENT, INK, REFERENCE, Axis, Plot, Stroke, log_ticks, number_axis
 from bertine.training.computing import measured_computing, names_one_task, reading_of
 from bertine.training.display import Display
-from bertine.training.distributed import World
-from bertine.training.finetuning.setup import Prepared, Start, Wishes, prepare
+from bertine.training.distributed import DistContext
+from bertine.training.finetuning.setup import ModelInit, Overrides, Prepared, prepare
 from bertine.training.fit import FitConfig
 from bertine.training.optimizers import optimizer_for
-from bertine.training.step import Meter, Stepper, frozen
+from bertine.training.step import Meter, TrainStep, frozen
 
 # Smooth the curve of a learning-rate range test, and choose a rate by it.
 #
@@ -297,7 +297,7 @@ class LrFindReport(Shown):
                 "the loss did not rise up to the highest rate: raise "
                 f"{option('max_rate')} to see where it does"
             )
-        if line := seen_in_training_line(self.seen, self.num_examples):
+        if line := overlap_in_training_line(self.seen, self.num_examples):
             notes.append(f"{line}: the curve is of what it has learned already")
         if self.passes > 1:
             notes.append(
@@ -489,7 +489,7 @@ def lr_find(
     task: TaskName,
     *,
     model: Path | str,
-    data: Path | str | Labelled | TableLike,
+    data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     test: RisingRates,
     **options: Any,
@@ -511,7 +511,7 @@ def lr_find(
         BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
             is named; it is one of several processes; what `finetune` raises of model and data.
     """
-    if not isinstance(data, Labelled):
+    if not isinstance(data, DatasetSplits):
         data = as_data(data)
     tuning = FinetuneOptions(**options)
     min_rate, max_rate = test.min_rate, test.max_rate
@@ -531,13 +531,13 @@ def lr_find(
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose a folder for the curve")
-    start = Start.of(tuning, model=model)
+    start = ModelInit.of(tuning, model=model)
     prepared = prepare(
         task,
         data,
         start=start,
         reading=reading_of(tuning),
-        wishes=Wishes.of(tuning),
+        wishes=Overrides.of(tuning),
         max_length=tuning.max_length,
         seed=tuning.seed,
         where=where,
@@ -596,11 +596,11 @@ def _climb(
     """Take a step at each of `rates` until the loss diverges; return the curve and the seconds it
     took. The loss of a step is that before its update."""
     model = prepared.loaded.model
-    stepper = Stepper(
+    stepper = TrainStep(
         model,
         prepared.loss or prepared.task,
         prepared.batches.batch,
-        world=World(device=device),
+        world=DistContext(device=device),
         dtype=resolve_precision(config.precision, device),
         max_tokens=config.max_tokens_per_micro_batch,
     )

@@ -30,7 +30,7 @@ from bertine.models.heads import Model
 from bertine.models.layers import has_flash_attention
 from bertine.models.precision import autocast
 from bertine.objectives.losses import Loss, Term
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.distributed import whole as whole_tensor
 
 # What a GPU needs that a CPU does not: batches sent while it computes, and no looking at its
@@ -134,7 +134,7 @@ class _Terms(nn.Module):
         }
 
 
-class Team:
+class DataParallel:
     """The processes of `world` as they train `model` on `objective` together.
 
     Args:
@@ -154,7 +154,7 @@ class Team:
         self,
         model: Model,
         objective: Loss,
-        world: World,
+        world: DistContext,
         *,
         max_tokens: int,
         dtype: torch.dtype,
@@ -266,7 +266,7 @@ def _nothing(term: Term) -> Term:
     return Term(torch.zeros_like(term.total), 0, correct, term.weight, shares)
 
 
-def _sharded(terms: _Terms, world: World, dtype: torch.dtype) -> nn.Module:
+def _sharded(terms: _Terms, world: DistContext, dtype: torch.dtype) -> nn.Module:
     """Shard the parameters of `terms` in place: each layer by itself, the rest together, and with
     it layers whose weights are used more than once for a token.
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import briefly, say, warn
+from bertine.core.console import briefly, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, write_json
 from bertine.core.names import __version__, option
@@ -33,7 +33,7 @@ from bertine.options.pretraining import PretrainOptions
 from bertine.options.vectors import SimilarityOptions
 from bertine.reports.run_files import read_begun
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 
 #: The file in a run's folder that makes it one.
 _SETTINGS = "run.json"
@@ -96,7 +96,7 @@ class Run:
         settings: dict[str, Any],
         resume: bool,
         *,
-        world: World | None = None,
+        world: DistContext | None = None,
         shard: bool = False,
     ) -> Iterator[Run]:
         """Start a run in `folder`, or find where it stopped, and keep all other processes that
@@ -116,9 +116,9 @@ class Run:
                 settings than these; or not all processes have the same; or another process is at
                 it.
         """
-        folder, world = Path(folder), world or World()
+        folder, world = Path(folder), world or DistContext()
         if shard and world.size == 1:
-            warn("shard: this is one process, which has nothing to divide; see torchrun")
+            logger.warning("shard: this is one process, which has nothing to divide; see torchrun")
         world.same({k: v for k, v in settings.items() if k not in _OWN}, "setting")
         with contextlib.ExitStack() as hold:
             hold.enter_context(using_threads(settings.get("threads", torch.get_num_threads())))
@@ -154,7 +154,9 @@ class Run:
         steps = checkpoints(folder / "checkpoints")
         finished = (folder / "model").exists()
         if known and not steps and not finished:
-            say(f"{folder}: has no checkpoint yet, so the run begins again from its first step")
+            logger.info(
+                f"{folder}: has no checkpoint yet, so the run begins again from its first step"
+            )
         return (str(steps[-1]) if steps else None, finished)
 
     @staticmethod
@@ -201,9 +203,9 @@ class Run:
     def say_finished(self, save_best: bool) -> None:
         """Say that the run was finished already, and of `save_best` if it was without it that this
         comes too late."""
-        say(f"{self.folder}: the run was finished already")
+        logger.info(f"{self.folder}: the run was finished already")
         if save_best and not TaskInfo.read(self.model / TASK).training.get("save_best"):
-            warn(
+            logger.warning(
                 f"{self.folder}: {option('save_best', True)} comes too late: the model is that of "
                 "the last step; to get the best one, run it again in another folder"
             )
@@ -298,7 +300,7 @@ def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -
     old, new = usual | old, usual | new
     for key, value in new.items():
         if key != "python" and old.get(key) != value:
-            warn(
+            logger.warning(
                 f"{file}: the run was started with {key} {old.get(key)}, not {value}; it goes on, "
                 "but not bit for bit as it would have"
             )

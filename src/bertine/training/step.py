@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import counted, say
+from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.process import keep_freed_memory
-from bertine.core.spin_count import adapt_waiting
+from bertine.core.spin_count import adapt_spin_count
 from bertine.corpora.batch import Batch, check_batch, split
 from bertine.families.gpt import RecurrentLayer
 from bertine.models import losses
@@ -24,9 +24,9 @@ from bertine.models.heads import GuessesWords, Model
 from bertine.models.precision import autocast
 from bertine.models.torch_private import allow_recompilations
 from bertine.objectives.losses import Loss, Term
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.optim import row_gradients
-from bertine.training.parallel import Team, send
+from bertine.training.parallel import DataParallel, send
 
 # torch.compile for training on a GPU: of the parts that come again, not of the whole.
 #
@@ -44,7 +44,9 @@ def compile_parts(model: Model) -> None:
     cross-entropy; each when it is first called. State dicts and copies of the model stay as they
     are. Without a C compiler, which torch.compile calls, say so and compile nothing."""
     if not any(map(shutil.which, (os.environ.get("CC", ""), "clang", "gcc"))):
-        say("no C compiler (gcc or clang): the model is not compiled, and trains more slowly")
+        logger.info(
+            "no C compiler (gcc or clang): the model is not compiled, and trains more slowly"
+        )
         return
     allow_recompilations(_WAYS)
     for layer in model.backbone.layers:
@@ -69,7 +71,7 @@ def check_freezing(model: Model, layers: int) -> None:
     if not 0 <= layers <= len(model.backbone.layers):
         raise BertineError(
             f"freeze_layers is {layers}, but the model has "
-            f"{counted(len(model.backbone.layers), 'layer')}"
+            f"{plural(len(model.backbone.layers), 'layer')}"
             + (" with weights of their own" if model.config.shares_layers else "")
         )
 
@@ -92,7 +94,7 @@ def frozen(model: Model, *, layers: int, embeddings: bool) -> Iterator[None]:
         still = every - sum(p.numel() for p in held)
         names = ["embeddings"] if embeddings else []
         names += [f"the lowest {layers} of {len(model.backbone.layers)} layers"] if layers else []
-        say(f"frozen: {' and '.join(names)}; {still:,} of {every:,} parameters are trained")
+        logger.info(f"frozen: {' and '.join(names)}; {still:,} of {every:,} parameters are trained")
     with _without_gradients(held):
         yield
 
@@ -187,7 +189,7 @@ class Meter:
         )
 
     @classmethod
-    def resumed(cls, state: dict[str, Any], world: World, device: torch.device) -> Meter:
+    def resumed(cls, state: dict[str, Any], world: DistContext, device: torch.device) -> Meter:
         """Return this process's part of a checkpoint's sums: its own where the world is the same,
         so that they go on being added in the same order; else the first process has it all."""
         parts = state.get("meters", [state["meter"]])
@@ -243,7 +245,7 @@ def accumulate(
     Args:
         seeds: (seed, step) of the dropout; the part's index is added.
     """
-    adapt_waiting()
+    adapt_spin_count()
     whole: dict[str, int] = {}
     for part in parts:
         for name, count in objective.counts(part).items():
@@ -261,7 +263,7 @@ def accumulate(
     return computed
 
 
-class Stepper:
+class TrainStep:
     """Computes the steps of a run: this process by itself, or as one of a team.
 
     Args:
@@ -289,7 +291,7 @@ class Stepper:
         objective: Loss,
         batch: Callable[[int], Batch],
         *,
-        world: World,
+        world: DistContext,
         dtype: torch.dtype,
         max_tokens: int | None = None,
         shard: bool = False,
@@ -302,11 +304,11 @@ class Stepper:
             CPU_MICRO_BATCH if device.type == "cpu" else GPU_MICRO_BATCH
         )
         keep_freed_memory()
-        self._team: Team | None = None
+        self._team: DataParallel | None = None
         if world.size > 1:
             sample = batch(0)
             check_batch(sample, model.config)
-            self._team = Team(
+            self._team = DataParallel(
                 model,
                 objective,
                 world,

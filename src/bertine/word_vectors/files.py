@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bertine.core.console import briefly, counted
+from bertine.core.console import briefly, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.process import check_memory
@@ -256,12 +256,12 @@ class _Table:
             whole = (word.encode() for word in self._words if "\ufffd" not in word)
             lines = (word + b"\n" for word in chain(whole, self._damaged))
             EncodingCheck(self._path, lambda: lines).damaged(self._path)
-            count = counted(len(self._damaged), "word")
+            count = plural(len(self._damaged), "word")
             notes.append(f"{count} with invalid UTF-8, replaced by U+FFFD")
         if self._twice:
-            notes.append(f"{counted(self._twice, 'word')} came twice; the first vector is kept")
+            notes.append(f"{plural(self._twice, 'word')} came twice; the first vector is kept")
         if self._left_out:
-            notes.append(f"{counted(self._left_out, 'word')} with a blank inside, left out")
+            notes.append(f"{plural(self._left_out, 'word')} with a blank inside, left out")
         if not self._words:
             raise BertineError(
                 f"{self._path}: has no words without blanks ({', '.join(notes)}); are there more "

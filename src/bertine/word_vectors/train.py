@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from bertine.core.console import Shown, briefly, counted, human_count, human_time, progress, say
+from bertine.core.console import Shown, briefly, human_count, human_time, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.foreign_files import open_tensors
@@ -112,7 +112,7 @@ def count_words(
 
 def write_ids(
     corpus: Corpus,
-    counted: CountedWords,
+    plural: CountedWords,
     handle: IO[bytes],
     folder: Path,
     *,
@@ -133,7 +133,7 @@ def write_ids(
     Returns:
         The numbers, mapped from the file.
     """
-    ids = {word: number for number, word in enumerate(counted.words)}
+    ids = {word: number for number, word in enumerate(plural.words)}
     waiting: list[int] = []
     with os_errors(folder, "writing the numbers of the words"):
         for document in corpus:
@@ -254,7 +254,7 @@ class Word2VecReport(Shown):
         """Return the report for people."""
         lines = [
             *self.corpus.lines(),
-            f"{counted(self.words, 'word')} with vectors of {self.dimensions} numbers, which are "
+            f"{plural(self.words, 'word')} with vectors of {self.dimensions} numbers, which are "
             f"{self.covered / self.total:.2%} of the text's {self.total:,}; "
             f"{self.different - self.words:,} rarer ones have none",
             f"{self.out}: written after {human_time(self.seconds)}, "
@@ -380,10 +380,12 @@ def _begun(
     if not path.exists():
         return 0, 0.0
     if not resume:
-        say(f"{path}: a run that was stopped; beginning anew ({option('resume', True)} goes on)")
+        logger.info(
+            f"{path}: a run that was stopped; beginning anew ({option('resume', True)} goes on)"
+        )
         return 0, 0.0
     blocks, seconds = load_checkpoint(path, weights, settings)
-    say(f"{path}: going on after {human_time(seconds)} of training")
+    logger.info(f"{path}: going on after {human_time(seconds)} of training")
     return blocks, seconds
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from bertine.core.console import Shown, counted
+from bertine.core.console import Shown, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     atomic_dir,
@@ -151,7 +151,7 @@ class WordVectors(Shown):
     def lines(self) -> list[str]:
         """Return what they are."""
         case = ", of texts in lower case" if self.lowercase else ""
-        return [f"{counted(len(self), 'word')}, vectors of {self.dimensions} numbers{case}"]
+        return [f"{plural(len(self), 'word')}, vectors of {self.dimensions} numbers{case}"]
 
     @property
     def dimensions(self) -> int:
@@ -207,7 +207,7 @@ class WordVectors(Shown):
             scores[start : start + _ROWS] = part @ asked / np.where(norms > 0, norms, 1.0)
         scores[rows] = -np.inf
         order = ranking(scores, min(top, len(self) - len(set(rows.tolist()))))
-        notes = [f"{counted(unknown, 'word')} of the query without a vector"] if unknown else []
+        notes = [f"{plural(unknown, 'word')} of the query without a vector"] if unknown else []
         near = [WordNeighbour(self.words[at], min(1.0, float(scores[at]))) for at in order.tolist()]
         return NearestWords(query, near, notes)
 

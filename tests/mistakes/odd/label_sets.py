@@ -13,7 +13,7 @@ import numpy as np
 
 from bertine.data.examples import Examples
 from bertine.data.label_sets import labels_in, read_label_sets
-from bertine.datasets.check import look_at
+from bertine.datasets.check import check_data
 from bertine.datasets.own_data import read_for
 from bertine.tasks.multi_label import MultiLabel
 from mistakes.odd.containers import CONTAINERS
@@ -134,7 +134,10 @@ def draw_several(draw: Random, folder: Path) -> Case:
         source = CONTAINERS[container](folder, columns())
         named: dict[str, Any] = {"label_columns": ALL} if own_columns else {}
         examples, separator = read_label_sets(source, **named)
-        notes = [*look_at(MultiLabel, examples, Examples("", (), None)).findings, *examples.notes]
+        notes = [
+            *check_data(MultiLabel, examples, Examples("", (), None)).findings,
+            *examples.notes,
+        ]
         trained = [(item.texts[0], frozenset(labels_in(item.label))) for item in examples.items]
         judged: Any
         hot = bool(examples.class_names)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from bertine.data.examples import Examples, read_examples
-from bertine.datasets.check import look_at
+from bertine.datasets.check import check_data
 from bertine.datasets.own_data import read_for
 from bertine.tasks.classification import TextClassification
 from mistakes.odd.containers import CONTAINERS
@@ -58,7 +58,7 @@ def _one(draw: Random, folder: Path) -> Case:
     def read() -> Answer:
         source = CONTAINERS[container](folder, {"text": texts, "label": labels})
         examples = read_examples(source)
-        notes = [*look_at(TextClassification, examples, Examples("", (), None)).findings]
+        notes = [*check_data(TextClassification, examples, Examples("", (), None)).findings]
         task = TextClassification.from_examples(examples)
         notes += examples.notes
         trained = [(item.texts[0], item.label) for item in examples.items]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.data.entities import Sentence, Sentences
@@ -39,7 +39,7 @@ from bertine.inference.baselines.texts import (
     ngrams,
     pooling_of,
 )
-from bertine.inference.training_rows import training_examples_again
+from bertine.inference.training_rows import reload_training_examples
 from bertine.models.losses import Pooling
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
@@ -316,7 +316,7 @@ def measure_baselines(
             try:
                 answers = fit()
             except BertineError as error:
-                say(f"baseline {name}: left out: {error}")
+                logger.info(f"baseline {name}: left out: {error}")
                 continue
             metrics: dict[str, float] = {}
             for word, judged in sets.items():
@@ -326,7 +326,7 @@ def measure_baselines(
         seconds = time.perf_counter() - begun
         scored.append(BaselineScore(name, metrics, round(seconds, 3), len(examples), count))
         if len(examples) < len(train):
-            say(f"baseline {name}: fitted on {len(examples):,} of {len(train):,} examples")
+            logger.info(f"baseline {name}: fitted on {len(examples):,} of {len(train):,} examples")
     return scored
 
 
@@ -397,7 +397,7 @@ def _part(examples: Examples[Any], most: int) -> Examples[Any]:
 # is still there and unchanged.
 
 
-def baselines_again(
+def refit_baselines(
     task: Task[Any],
     facts: Mapping[str, Any],
     sets: Sets,
@@ -417,7 +417,7 @@ def baselines_again(
         BertineError: the training examples are not available: they were given in memory, their
             file is gone or has changed since, or the model was trained elsewhere.
     """
-    train = training_examples_again(task.name, facts)
+    train = reload_training_examples(task.name, facts)
     return measure_baselines(task, train, sets, _encoder(task, facts, dtype, device))
 
 

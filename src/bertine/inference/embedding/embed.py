@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.files import os_errors
 from bertine.core.names import option
 from bertine.data.in_memory import TableLike, as_source
@@ -21,14 +21,14 @@ from bertine.inference.embedding.embedder import Embedder, empty_texts, unknown_
 from bertine.inference.embedding.other_embedders import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
-    VectorOrigin,
+    VectorMetadata,
     VectorPart,
     VectorWriter,
     as_dtype,
     check_vector_file,
     hashed,
+    metadata_path,
     open_vector_writer,
-    origin_path,
 )
 from bertine.inference.embedding.vectors import Cosines
 from bertine.inference.rows import (
@@ -73,14 +73,14 @@ class EmbedReport(TextReport):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         lines = [
-            f"embedded {counted(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
+            f"embedded {plural(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
             f"{self.dimensions} numbers each, {self.dtype}"
         ]
         if self.agreement is not None:
             tokens = "" if self.agreement.count == self.compared else " (their tokens' vectors)"
             lines.append(
                 f"computed in {self.precision}; cosine with fp32 over "
-                f"{counted(self.compared, 'sample text')}{tokens}: {self.agreement.text()} "
+                f"{plural(self.compared, 'sample text')}{tokens}: {self.agreement.text()} "
                 f"({option('precision', 'fp32')} computes in that)"
             )
         return lines + self.warnings()
@@ -102,7 +102,7 @@ def embed(
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
     beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
     ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
-    (:class:`~bertine.inference.embedding.vector_files.VectorOrigin`), which ``similar`` compares.
+    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`), which ``similar`` compares.
 
     Args:
         model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
@@ -155,8 +155,10 @@ def embed(
                 advance(len(rows))
             # What an earlier file was made with must not stand beside this one.
             with os_errors(output, "writing it"):
-                origin_path(output).unlink(missing_ok=True)
-        origin = VectorOrigin.of(embedder, dtype=dtype, rows=report.rows, texts=digest.hexdigest())
+                metadata_path(output).unlink(missing_ok=True)
+        origin = VectorMetadata.of(
+            embedder, dtype=dtype, rows=report.rows, texts=digest.hexdigest()
+        )
         origin.write(output)
         report.notes = embedder.notes() + table.stats.notes(table.name)
     report.seconds = time.monotonic() - started

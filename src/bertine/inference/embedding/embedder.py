@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from bertine.core.console import Shown, say, visible, warn
+from bertine.core.console import Shown, logger, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import WORD_MODELS, AnswerPrecision, PoolingName, option
 from bertine.hub.elmo_files import word_model_of
@@ -254,7 +254,7 @@ class Embedder(Shown):
             return model
         embedder = cls.load(model, **options)
         for line in embedder.load_lines:
-            say(line)
+            logger.info(line)
         return embedder
 
     def with_prompt(self, name: str) -> Embedder:
@@ -358,7 +358,7 @@ class Embedder(Shown):
         for, unless its directory says that they are."""
         if not self.trained_shorter:
             self.trained_shorter = True
-            warn(
+            logger.warning(
                 f"{self.name or 'the model'}: nothing in its directory says that it was trained "
                 f"for shorter vectors; the first {dimensions} numbers say no more than any others"
             )

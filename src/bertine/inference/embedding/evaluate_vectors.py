@@ -11,13 +11,13 @@ from typing import BinaryIO, ClassVar
 
 import numpy as np
 
-from bertine.core.console import counted, say
+from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import PairKind, option
 from bertine.core.scores import correlation_interval
 from bertine.data.examples import find_splits
-from bertine.data.in_memory import Data, GivenTable, Source
+from bertine.data.in_memory import Data, InMemoryTable, Source
 from bertine.data.text_pairs import KINDS, USUAL_PAIRS, PairRows
 from bertine.hub.elmo_files import static_folder
 from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
@@ -59,9 +59,9 @@ class SimilarityReport(TaskReport):
 
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
-        size = counted(self.num_examples, "pair")
+        size = plural(self.num_examples, "pair")
         if self.num_texts:
-            size = f"{self.num_examples:,} queries, {counted(self.num_texts, 'text')} to find"
+            size = f"{self.num_examples:,} queries, {plural(self.num_texts, 'text')} to find"
         lines = [self.headline(size, self.metrics, _PLAIN)]
         if "spearman" in self.metrics and self.num_examples > 3:
             low, high = correlation_interval(self.metrics["spearman"], self.num_examples)
@@ -267,7 +267,7 @@ def holds_text_pairs(data: Data, options: EvaluateOptions) -> bool:
 
 def evaluated_part(data: Data) -> Source:
     """Return the validation (else test) file of a folder; a file or a table as it is."""
-    if isinstance(data, GivenTable):
+    if isinstance(data, InMemoryTable):
         return data
     parts = find_splits(data)
     part = parts.validation or parts.test or parts.train
@@ -290,7 +290,7 @@ def score_rows(
             f"{source}: vectors are scored on pairs of texts, with a score or without; these are "
             f"{KINDS[columns.kind]}"
         )
-    say(columns.line(source))
+    logger.info(columns.line(source))
     cut, unknown = 0, unknown_text(embedder)
     with text_progress("evaluate", rows.source, show=show_progress) as advance:
 
@@ -319,5 +319,5 @@ def score_rows(
         report.notes.append(line)
     if cut:
         cut_at = f"cut at {embedder.max_length} pieces"
-        report.notes.append(f"{counted(cut, 'text', 'was', 'were')} {cut_at}")
+        report.notes.append(f"{plural(cut, 'text', 'was', 'were')} {cut_at}")
     return report

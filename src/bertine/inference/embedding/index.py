@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bertine.core.console import Shown, counted, human_time, progress
+from bertine.core.console import Shown, human_time, plural, progress
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
@@ -711,7 +711,7 @@ class IndexReport(Shown):
         """Return what a person reads in the terminal."""
         index = self.description
         lines = [
-            f"indexed {counted(index.rows, 'vector')} of {index.dimensions} numbers in "
+            f"indexed {plural(index.rows, 'vector')} of {index.dimensions} numbers in "
             f"{human_time(self.seconds)}; {self.megabytes:,.0f} MB",
             f"a search reads {index.read:,} of {index.lists:,} lists, and finds "
             f"{100 * index.recall:.1f}% of the ten nearest rows (measured with rows of the "

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import counted, say
+from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import WORD_MODELS, AnswerPrecision, PoolingName, option
 from bertine.data.entities import split_words
@@ -218,7 +218,7 @@ class ElmoEmbedder(Embedder):
     def notes(self) -> list[str]:
         if not self._shortened:
             return []
-        return [f"of {counted(self._shortened, 'word')} only the beginning was read"]
+        return [f"of {plural(self._shortened, 'word')} only the beginning was read"]
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """Compute the vector of each text, fp32 [N, D]; of one string fp32 [D].
@@ -456,7 +456,7 @@ class MeanWordEmbedder(Embedder):
     def notes(self) -> list[str]:
         if not self.empty:
             return []
-        return [f"{counted(self.empty, 'text')} without any word that has a vector: zeros"]
+        return [f"{plural(self.empty, 'text')} without any word that has a vector: zeros"]
 
 
 # What turns texts into vectors, whatever model it is of.
@@ -483,7 +483,7 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     else:
         return Embedder.opened(model, **options)
     for line in embedder.load_lines:
-        say(line)
+        logger.info(line)
     return embedder
 
 

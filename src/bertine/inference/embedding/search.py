@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bertine.core.console import counted, progress, say
+from bertine.core.console import logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import COARSE_ROUNDING, ROUNDING
-from bertine.data.in_memory import GivenTable, Source, reads_again
+from bertine.data.in_memory import InMemoryTable, Source, reads_again
 from bertine.data.tables import Table, TableRow
 from bertine.inference.answer_files import TextReport
 from bertine.inference.embedding.embedder import Embedder, empty_texts, unit, unknown_text
@@ -26,10 +26,10 @@ from bertine.inference.embedding.index import (
 )
 from bertine.inference.embedding.other_embedders import MeanWordEmbedder, open_embedder
 from bertine.inference.embedding.vector_files import (
-    VectorOrigin,
+    VectorMetadata,
     hashed,
+    metadata_path,
     open_vectors,
-    origin_path,
     vector_column,
     vectors_of,
 )
@@ -84,10 +84,10 @@ class Search:
         #: What a person should know, in its order and each once; and what was cut of the queries.
         self._notes: dict[str, None] = {}
         self._cut = self._lost = 0
-        self._origin: VectorOrigin | None = None
+        self._origin: VectorMetadata | None = None
         #: In which the rows of the table have vectors; None: nowhere.
         self._column: str | None = None
-        self._ready = not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy"
+        self._ready = not isinstance(input, InMemoryTable) and Path(input).suffix.lower() == ".npy"
         if texts is not None and not self._ready:
             raise BertineError(f"{input}: has its texts in it; texts is for a .npy of vectors")
         if index is not None and not self._ready:
@@ -165,7 +165,7 @@ class Search:
         if asked is not None:
             self.asking = embedder.with_prompt(asked)
         if self.asking is not embedder:
-            say(f"before the queries: {self.asking.prompt!r}")
+            logger.info(f"before the queries: {self.asking.prompt!r}")
 
     def _check_origin(self) -> None:
         """Compare what made the vectors with the model, or say that nothing tells.
@@ -174,11 +174,11 @@ class Search:
             BertineError: another model, pooling or layer.
         """
         source = self._input
-        if isinstance(source, GivenTable):
+        if isinstance(source, InMemoryTable):
             why = "is in memory"
         else:
-            self._origin = VectorOrigin.read(source)
-            why = f"its description {origin_path(source).name} is missing"
+            self._origin = VectorMetadata.read(source)
+            why = f"its description {metadata_path(source).name} is missing"
         if self._origin is None:
             self._note(
                 [
@@ -198,8 +198,8 @@ class Search:
         """Return what a person should know of the searches so far."""
         embedder = self.embedder
         cut = [
-            f"{counted(self._cut, 'long query', 'was', 'were')} cut at {embedder.max_length} "
-            f"{embedder.unit}s ({counted(self._lost, embedder.unit)} lost)"
+            f"{plural(self._cut, 'long query', 'was', 'were')} cut at {embedder.max_length} "
+            f"{embedder.unit}s ({plural(self._lost, embedder.unit)} lost)"
         ]
         unknown = self._unknown and self._unknown.note("queries")
         return [*([unknown] if unknown else []), *(cut if self._cut else []), *self._notes]
@@ -345,8 +345,8 @@ class Search:
             report.notes = table.stats.notes(table.name)
         if report.rows != nearest.seen:
             raise BertineError(
-                f"{path}: has {counted(report.rows, 'text')}, but {self._input} has "
-                f"{counted(nearest.seen, 'vector')}; name the table that they were made of"
+                f"{path}: has {plural(report.rows, 'text')}, but {self._input} has "
+                f"{plural(nearest.seen, 'vector')}; name the table that they were made of"
             )
         self._check_texts(str(path), report.rows, digest.hexdigest())
         self._note(report.warnings())

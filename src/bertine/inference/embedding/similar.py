@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, counted
+from bertine.core.console import Shown, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.data.in_memory import GivenTable, Source, TableLike, as_source
+from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
 from bertine.data.lines import LINE_COLUMN, TableLayout, first_numbers, named_kind
-from bertine.data.streams import untold
+from bertine.data.streams import ambiguous_column_error
 from bertine.data.tables import Table
 from bertine.data.writer import TableWriter, check_output, json_text, open_writer
 from bertine.inference.embedding.embedder import Embedder, unit
@@ -59,7 +59,7 @@ QUERY_COLUMN = "query"
 
 
 @dataclass(repr=False)
-class Searches(Shown):
+class BatchSearch(Shown):
     """The nearest rows of several queries.
 
     Attributes:
@@ -92,7 +92,7 @@ class Searches(Shown):
         """Return the queries, each with its rows below."""
         if self.output is not None:
             where = "" if str(self.output) == "-" else f": {self.output}"
-            return [f"answered {counted(self.queries, 'query')}{where}", *self.notes]
+            return [f"answered {plural(self.queries, 'query')}{where}", *self.notes]
         lines: list[str] = []
         for each in self.items:
             query = id_before(each.columns, f"  {' '.join(each.query.split())}")
@@ -151,7 +151,9 @@ def _query_column(table: Table) -> str:
     for usual in (QUERY_COLUMN, *USUAL_TEXT_COLUMNS, *single):
         if usual in table.columns:
             return usual
-    raise untold(table.name, table.columns, "queries", f"the name {QUERY_COLUMN!r} in its header")
+    raise ambiguous_column_error(
+        table.name, table.columns, "queries", f"the name {QUERY_COLUMN!r} in its header"
+    )
 
 
 def check_search_output(output: Path | str, read: Mapping[str, object]) -> None:
@@ -211,7 +213,7 @@ class SearchWriter:
     def notes(self) -> list[str]:
         """Return what is to be said of columns that were left out."""
         return [
-            f"the column {name!r} of {counted(rows, 'row')} is left out, as the first row of its "
+            f"the column {name!r} of {plural(rows, 'row')} is left out, as the first row of its "
             "table has none; write .jsonl"
             for name, rows in sorted(self.lost.items())
         ]
@@ -223,7 +225,7 @@ def _cell(value: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def open_searches(
+def open_batch_search(
     output: Path | str, *, texts: Sequence[str] | None, queries: Sequence[str]
 ) -> Iterator[SearchWriter]:
     """Open a file of nearest rows.
@@ -259,7 +261,7 @@ def similar(
     top: int = 10,
     show_progress: bool = True,
     options: SimilarOptions,
-) -> Neighbours | NearestWords | Searches:
+) -> Neighbours | NearestWords | BatchSearch:
     """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
     memory. With vectors of words and no file, find the nearest words.
 
@@ -293,7 +295,7 @@ def similar(
 
     Returns:
         The nearest rows of the query, or the nearest words; of several queries, or where they are
-        written to a file, :class:`~bertine.inference.embedding.similar.Searches`.
+        written to a file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
 
     Raises:
         BertineError: no such model; what reading the tables raises; an array of another width than
@@ -361,7 +363,7 @@ def similar(
             nearest = search.nearest([row.text for _, row in part])
             if output is not None and writer is None:
                 of_queries = [*dict.fromkeys(name for row in asked for name in row.columns)]
-                opened = open_searches(output, texts=search.columns, queries=of_queries)
+                opened = open_batch_search(output, texts=search.columns, queries=of_queries)
                 writer = stack.enter_context(opened)
             for place, (number, (text, columns)) in enumerate(part):
                 rows = nearest.neighbours(place)
@@ -376,7 +378,7 @@ def similar(
             none = Neighbours(text, nearest.seen, [], columns=columns)
             items.append(found.get(number, none))
     notes += [*search.notes(), *([] if writer is None else writer.notes())]
-    return Searches(items, len(asked), notes, output)
+    return BatchSearch(items, len(asked), notes, output)
 
 
 def _similar_uses(
@@ -393,7 +395,7 @@ def _similar_uses(
         BertineError: the query, or every text, is without the word; a ``.npy``; a pooling.
     """
     word = options.word or ""
-    if not isinstance(input, GivenTable) and Path(input).suffix.lower() == ".npy":
+    if not isinstance(input, InMemoryTable) and Path(input).suffix.lower() == ".npy":
         raise BertineError(f"{input}: is vectors of whole texts; {option('word')} is for texts")
     if options.pooling is not None:
         raise BertineError(f"{option('pooling')} is for whole texts; leave out {option('word')}")
@@ -433,7 +435,7 @@ def _similar_uses(
     if without == best.seen:
         raise BertineError(f"{table.name}: no text has the word {word!r}")
     if without:
-        notes.append(f"{counted(without, 'text')} without the word {word!r}, left out")
+        notes.append(f"{plural(without, 'text')} without the word {word!r}, left out")
     return Neighbours(query, best.seen, best.neighbours(0), notes)
 
 

@@ -41,7 +41,7 @@ def hashed(texts: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True)
-class VectorOrigin:
+class VectorMetadata:
     """The origin of a file of vectors: how it was made.
 
     Attributes:
@@ -77,7 +77,7 @@ class VectorOrigin:
     texts: str = ""
 
     @classmethod
-    def of(cls, embedder: Embedder, *, dtype: str, rows: int, texts: str = "") -> VectorOrigin:
+    def of(cls, embedder: Embedder, *, dtype: str, rows: int, texts: str = "") -> VectorMetadata:
         """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
         takes about a third of a second for bert-base."""
         pooling = embedder.pooling
@@ -101,17 +101,17 @@ class VectorOrigin:
 
     def write(self, vectors: Path | str) -> None:
         """Write the file beside `vectors`."""
-        write_json(origin_path(vectors), {"format": _FORMAT} | dataclasses.asdict(self))
+        write_json(metadata_path(vectors), {"format": _FORMAT} | dataclasses.asdict(self))
 
     @classmethod
-    def read(cls, vectors: Path | str) -> VectorOrigin | None:
+    def read(cls, vectors: Path | str) -> VectorMetadata | None:
         """Read the file beside `vectors`; None where there is none: another program, or an older
         version, has made them.
 
         Raises:
             BertineError: the file is broken, or of another version.
         """
-        path = origin_path(vectors)
+        path = metadata_path(vectors)
         if not path.exists():
             return None
         values = read_json_object(path)
@@ -146,11 +146,11 @@ class VectorOrigin:
         """
         if shape is not None and tuple(shape) != (self.rows, self.dimensions):
             raise BertineError(
-                f"{origin_path(vectors)}: describes {self.rows:,} vectors of {self.dimensions}, "
+                f"{metadata_path(vectors)}: describes {self.rows:,} vectors of {self.dimensions}, "
                 f"but {vectors} has the shape {list(shape)}; embed the texts again, or remove the "
                 "description"
             )
-        asked = VectorOrigin.of(embedder, dtype=self.dtype, rows=self.rows)
+        asked = VectorMetadata.of(embedder, dtype=self.dtype, rows=self.rows)
         if (asked.weights, asked.tokenizer) != (self.weights, self.tokenizer):
             raise BertineError(
                 f"{vectors}: was made with another model ({self.model or 'without a name'}); give "
@@ -172,13 +172,13 @@ class VectorOrigin:
         return []
 
 
-def origin_path(vectors: Path | str) -> Path:
+def metadata_path(vectors: Path | str) -> Path:
     """Return the JSON file beside `vectors`: ``vectors.npy.json``."""
     return Path(f"{vectors}.json")
 
 
 def _fits(values: dict[str, Any]) -> bool:
-    """Return whether `values` are those of a :class:`VectorOrigin`, of the right types."""
+    """Return whether `values` are those of a :class:`VectorMetadata`, of the right types."""
     kinds: dict[str, tuple[type, ...]] = {
         **dict.fromkeys(("model", "weights", "tokenizer", "prompt", "precision", "dtype"), (str,)),
         "texts": (str,),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, counted, html_of, shortened, visible
+from bertine.core.console import Shown, html_of, plural, shortened, visible
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
 from bertine.core.names import ExplanationMethod, option
@@ -22,7 +22,7 @@ from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.explaining.words import NoWords
 from bertine.inference.predict_texts import grouped
-from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.rows import (
     TaskTable,
     TextOrDict,
@@ -81,17 +81,17 @@ class Explanations(Shown):
             lines += [visible(shortened(text, _HEAD)) for text in item.texts]
             lines += [*item.lines(), ""]
         if self.written:
-            lines.append(f"explained {counted(self.written, 'text')}")
+            lines.append(f"explained {plural(self.written, 'text')}")
         if self.empty:
             what = "nothing that could be explained"
-            lines.append(f"{counted(self.empty, 'text', 'has', 'have')} {what}")
+            lines.append(f"{plural(self.empty, 'text', 'has', 'have')} {what}")
         return [*lines, *self.notes]
 
     def _repr_html_(self) -> str:
         """Return the texts with coloured words, for notebooks; 20 of them."""
         shown = "".join(item._repr_html_() for item in self.items[:_IN_NOTEBOOK])
         more = len(self.items) - _IN_NOTEBOOK
-        rest = [f"and {counted(more, 'more text')}"] if more > 0 else []
+        rest = [f"and {plural(more, 'more text')}"] if more > 0 else []
         return shown + html_of([*rest, *replace(self, items=[]).lines()])
 
 
@@ -246,7 +246,7 @@ _NEAREST = 2
 def write_explained(
     folder: Path,
     explainer: Explainer,
-    answering: Answering,
+    answering: Pipeline,
     worst: Sequence[WorstExample],
     validation: Sequence[Features],
     training: tuple[Examples[Any], Sequence[Features]],

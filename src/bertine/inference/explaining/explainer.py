@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import aligned, counted, visible
+from bertine.core.console import aligned, plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
@@ -182,9 +182,9 @@ class Explanation:
         rest = len(self.words) - len(shown)
         if rest:
             weakest = abs(shown[-1].contribution)
-            lines.append(f"  {counted(rest, 'more word')} within +-{weakest:.2f}")
+            lines.append(f"  {plural(rest, 'more word')} within +-{weakest:.2f}")
         if self.pieces_cut:
-            lines.append(f"  {counted(self.pieces_cut, 'piece')} at the end of the text not read")
+            lines.append(f"  {plural(self.pieces_cut, 'piece')} at the end of the text not read")
         if self.nearest:
             lines.append("nearest examples: similarity, label, text")
             near = [("", *example.cells()) for example in self.nearest]

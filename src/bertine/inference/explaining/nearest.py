@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.core.console import counted, progress
+from bertine.core.console import plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.foreign_files import open_array
@@ -33,13 +33,13 @@ from bertine.core.scores import COARSE_ROUNDING, ROUNDING
 from bertine.corpora.batch import Batch
 from bertine.data.entities import Sentence
 from bertine.data.examples import Examples
-from bertine.datasets.readers import Reading, read_evaluation
+from bertine.datasets.readers import DataConfig, read_evaluation
 from bertine.inference.compute import run_batch, run_features
 from bertine.inference.embedding.index import NearestRows
 from bertine.inference.explaining.explainer import NearExample
-from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import label_text
-from bertine.inference.training_rows import training_examples_again
+from bertine.inference.training_rows import reload_training_examples
 from bertine.models.heads import PairHead, VectorHead, texts_apart
 from bertine.models.losses import Pooling
 from bertine.options.inference import NearExamples
@@ -83,7 +83,7 @@ class _HeadInputs:
 
 
 def head_vectors(
-    answering: Answering, features: Sequence[Features], *, one_batch: bool = False
+    answering: Pipeline, features: Sequence[Features], *, one_batch: bool = False
 ) -> np.ndarray:
     """Compute the vector of each example: what the head reads, the mean over the example's windows
     or choices, of length 1.
@@ -131,7 +131,7 @@ class NearestExamples:
     """
 
     def __init__(
-        self, answering: Answering, examples: Examples[Any], vectors: np.ndarray, count: int
+        self, answering: Pipeline, examples: Examples[Any], vectors: np.ndarray, count: int
     ) -> None:
         self.answering, self.examples = answering, examples
         self.vectors, self.count = vectors, count
@@ -168,12 +168,12 @@ class NearestExamples:
             raise BertineError(f"the task {task.name!r} has no labels to show; leave out examples")
         if examples is None:
             try:
-                found = training_examples_again(task.name, predictor.training)
+                found = reload_training_examples(task.name, predictor.training)
             except BertineError as error:
                 hint = option("examples", "FILE")
                 raise BertineError(f"{error}; name a labelled file: {hint}") from error
         else:
-            found = next(iter(read_evaluation(task, examples, Reading()).values()))
+            found = next(iter(read_evaluation(task, examples, DataConfig()).values()))
         if not len(found):
             raise BertineError(f"{found.source}: there are no labelled examples")
         return cls(predictor.answering, found, _vectors(predictor, found, show_progress), count)
@@ -181,7 +181,7 @@ class NearestExamples:
     @classmethod
     def among_some(
         cls,
-        answering: Answering,
+        answering: Pipeline,
         examples: Examples[Any],
         features: Sequence[Features],
         count: int,
@@ -313,7 +313,7 @@ def _write(path: Path, predictor: Predictor, examples: Examples[Any], show: bool
             vectors = head_vectors(predictor.answering, prepared.features)
             if len(vectors) != len(part):
                 raise BertineError(
-                    f"{examples.source}: {counted(len(part) - len(vectors), 'example')} without "
+                    f"{examples.source}: {plural(len(part) - len(vectors), 'example')} without "
                     "text; leave them out"
                 )
             if width is None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.data.entities import split_words
 from bertine.data.examples import Example, Examples
@@ -113,7 +113,7 @@ def _check_parts(task: Task[Any] | None, parts: tuple[str, ...]) -> None:
         least = len(prompts) + 2
         if len(parts) < least:
             raise BertineError(
-                f"{counted(len(parts), 'text')} given, but the model takes {least} or more: "
+                f"{plural(len(parts), 'text')} given, but the model takes {least} or more: "
                 f"{', '.join(prompts)}, then the choices"
             )
         return

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertine.core.console import Shown, aligned, counted, progress, say
+from bertine.core.console import Shown, aligned, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json
 from bertine.core.names import MaskedPieces, option
@@ -125,7 +125,7 @@ def read_pairs(path: Path | str) -> MinimalPairs:
     for file in chosen:
         _read(file, pairs)
     if others := len(files) - len(chosen):
-        pairs.notes.append(f"{path}: {counted(others, 'file')} of other columns left out")
+        pairs.notes.append(f"{path}: {plural(others, 'file')} of other columns left out")
     return pairs
 
 
@@ -229,9 +229,9 @@ class MinimalPairsReport(Shown):
         ties = "; no ties"
         if self.ties:
             share = self.ties / self.pairs
-            ties = f"; {counted(self.ties, 'tie')} ({share:.2%}), counted as wrong"
+            ties = f"; {plural(self.ties, 'tie')} ({share:.2%}), counted as wrong"
         lines = [
-            f"{counted(self.pairs, 'pair')} of {self.source}: accuracy {accuracy:.2%} "
+            f"{plural(self.pairs, 'pair')} of {self.source}: accuracy {accuracy:.2%} "
             f"({low:.1%} to {high:.1%}; guessing gives 50%){ties}",
             self.method,
         ]
@@ -310,7 +310,7 @@ def open_log_probability(
         )
     loaded = load_model(model)
     for line in loaded.report.lines():
-        say(line)
+        logger.info(line)
     loaded.model.to(where)
     way = next((way for fits, way in _WAYS if fits(loaded.model)), None)
     if way is None:
@@ -329,7 +329,7 @@ def _resolved(precision: str, model: nn.Module) -> torch.dtype:
     """Return the type to compute `model` in, where it is; say so where that was measured."""
     rates = rates_for(precision, model)
     if rates is not None:
-        say(rates.line())
+        logger.info(rates.line())
     return resolve_precision(precision, next(model.parameters()).device, rates)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bertine.core.errors import BertineError
 from bertine.core.names import MaskedPieces
-from bertine.core.spin_count import adapt_waiting
+from bertine.core.spin_count import adapt_spin_count
 from bertine.corpora.batch import token_budget_batches
 from bertine.data.entities import split_words
 from bertine.families.bart_layers import BartBackbone
@@ -232,7 +232,7 @@ def places_of(sequences: Sequence[ScoredSequence]) -> Tensor:
 
 def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
     for batch in token_budget_batches(lengths, batch_tokens(device, None)):
-        adapt_waiting()
+        adapt_spin_count()
         yield batch
 
 
@@ -474,7 +474,7 @@ class BothWaysProbability:
         totals = np.zeros(len(texts))
         lengths = [len(words) + 2 for words in sentences]
         for batch in token_budget_batches(lengths, _BATCH_WORDS):
-            adapt_waiting()
+            adapt_spin_count()
             totals[batch] = self._scores([sentences[at] for at in batch])
             if on_batch is not None:
                 on_batch(len(batch))

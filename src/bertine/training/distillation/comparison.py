@@ -15,9 +15,9 @@ from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, Precision
 from bertine.core.scores import score_name, score_text
 from bertine.data.examples import Examples
-from bertine.datasets.transfer_set import PartlyLabelled
-from bertine.inference.predictor import Answering, Predictor
-from bertine.inference.training_rows import seen_line
+from bertine.datasets.transfer_set import TransferSet
+from bertine.inference.predictor import Pipeline, Predictor
+from bertine.inference.training_rows import overlap_line
 from bertine.tasks.base import Task
 from bertine.training.distillation.teachers import ModelTeacher, Teacher
 from bertine.training.finetuning.learner import Learner
@@ -116,14 +116,14 @@ def seen_by_teacher(seen: int, judged: int) -> str:
     """Say that a teacher, or what its student begins as, was trained on so many of the validation
     examples."""
     whose = "the teacher, or what the student begins as,"
-    line = seen_line(seen, judged, whose, "validation examples")
+    line = overlap_line(seen, judged, whose, "validation examples")
     return f"{str(line).removeprefix('note: ')}, and the student's share of it as little"
 
 
 def compare(
     teacher: Teacher,
     model: Path,
-    data: PartlyLabelled,
+    data: TransferSet,
     *,
     judged_by_teacher: bool,
     seen: int,
@@ -181,9 +181,7 @@ def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> fl
     return sum(task.as_label(a) == task.as_label(b) for a, b in pairs) / len(ours)
 
 
-def speed_ratio(
-    teacher: Answering, student: Answering, examples: Examples[Any]
-) -> tuple[float, int]:
+def speed_ratio(teacher: Pipeline, student: Pipeline, examples: Examples[Any]) -> tuple[float, int]:
     """Measure how many times as fast a student is, on the same texts in turns: the median of the
     ratios, and how many texts were timed."""
     items = examples.items[:_TEXTS]
@@ -203,7 +201,7 @@ def speed_ratio(
     return statistics.median(ratios), rows
 
 
-def _seconds(answering: Answering, features: list[Any]) -> float:
+def _seconds(answering: Pipeline, features: list[Any]) -> float:
     began = time.perf_counter()
     answering.compute(features)
     return time.perf_counter() - began

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import human_count, say
+from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat, option
 from bertine.corpora.batch import Batch
@@ -52,12 +52,12 @@ from bertine.training.distillation.teachers import (
     part_of,
     refuse_for_table,
     refuse_other_kind,
-    warn_of_unused,
+    warn_ignored_options,
 )
-from bertine.training.distributed import World, join, together
+from bertine.training.distributed import DistContext, all_ranks, join
 from bertine.training.pretraining.pretrain import check_options
 from bertine.training.pretraining.result import PretrainResult
-from bertine.training.pretraining.run import Beginning, train_on_store
+from bertine.training.pretraining.run import PretrainSetup, train_on_store
 from bertine.training.run import Run
 
 #: The usual format of the sequences: the published code cuts running text.
@@ -65,7 +65,7 @@ _FORMAT: InputFormat = "full-sentences"
 
 
 def distill_on_store(
-    store: Path | str, out: Path | str, options: DistillOptions, world: World
+    store: Path | str, out: Path | str, options: DistillOptions, world: DistContext
 ) -> PretrainResult:
     """Train a student on a token store beside its teacher; see :func:`bertine.distill`.
 
@@ -103,12 +103,12 @@ def distill_on_store(
     check_format(inner, input_format)
     distillation = _StoreDistillation(options, loaded, plan, inner)
 
-    def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
+    def begin(opened: TokenStore, tokenizer: Tokenizer) -> PretrainSetup:
         distillation.check(opened, tokenizer)
         odds = None
         if options.mask_smoothing:
             odds = rarer_first(opened.unigram_counts, options.mask_smoothing)
-        return Beginning(
+        return PretrainSetup(
             inner,
             input_format,
             partial(_masking, odds=odds),
@@ -160,14 +160,14 @@ class _StoreDistillation:
         self.cosine_weight = options.cosine_weight
         same = ours.hidden_size == theirs.hidden_size
         if self.cosine_weight and not same and not options.cosine_projection:
-            say(
+            logger.info(
                 f"the cosine of the last states is left out: the student's have "
                 f"{ours.hidden_size} numbers, the teacher's {theirs.hidden_size} "
                 f"({option('cosine_projection', True)} learns a layer between them)"
             )
             self.cosine_weight = 0.0
         self.maps = map_losses(options, self.plan, theirs)
-        warn_of_unused(options, self.plan, theirs, self._unused(same))
+        warn_ignored_options(options, self.plan, theirs, self._unused(same))
         weights = (options.soft_weight, options.mlm_weight, self.cosine_weight)
         if not any(weights) and self.maps is None:
             raise BertineError("all weights are 0, so there is nothing to learn")
@@ -201,7 +201,7 @@ class _StoreDistillation:
     def student(self) -> Model:
         """Build the student, with the projections that its terms need."""
         options, plan, teacher = self.options, self.plan, self.loaded_teacher.model
-        say(plan.line(self.loaded_teacher.config))
+        logger.info(plan.line(self.loaded_teacher.config))
         if plan.folder is not None:
             heads = self.inner.heads(plan.config.with_dropout(options.dropout))
             loaded = load_model(
@@ -213,7 +213,7 @@ class _StoreDistillation:
                     f"{options.teacher}; both must have the same"
                 )
             for line in loaded.report.lines():
-                say(line)
+                logger.info(line)
             built = loaded.model
         else:
             built, _ = make_student(
@@ -274,7 +274,7 @@ class _StoreDistillation:
         """Return what the run's settings say of the teacher and its distillation."""
         options = self.options
         teacher = self.loaded_teacher.model
-        say(
+        logger.info(
             f"teacher: {self.loaded_teacher.config.title}, {human_count(teacher.num_parameters())} "
             f"parameters; it is not in the checkpoints, and must be there to resume"
         )
@@ -305,7 +305,7 @@ _OF_TASKS = ("probabilities", *OF_FILES, "split_seed")
 
 
 @takes_options()
-@together
+@all_ranks
 def distill(
     data: Path | str | TableLike | None = None,
     *,

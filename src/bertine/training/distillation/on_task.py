@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from safetensors.numpy import save_file
 
-from bertine.core.console import say, warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, read_json_object, write_json
 from bertine.core.foreign_files import open_tensors
@@ -22,9 +22,9 @@ from bertine.core.names import option
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, count_known
 from bertine.data.in_memory import Data
-from bertine.datasets.check import look_at
-from bertine.datasets.readers import Labelled
-from bertine.datasets.transfer_set import PartlyLabelled, read_partly_labelled
+from bertine.datasets.check import check_data
+from bertine.datasets.readers import DatasetSplits
+from bertine.datasets.transfer_set import TransferSet, read_transfer_set
 from bertine.inference.training_rows import rows_known_by
 from bertine.objectives.distillation import MapLosses, check_stages, teacher_of
 from bertine.options.distillation import DistillOptions
@@ -59,20 +59,20 @@ from bertine.training.distillation.teachers import (
     Teacher,
     maps_facts,
     part_of,
-    warn_of_unused,
+    warn_ignored_options,
 )
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.finetuning.finetune import as_json, finetuning_computing, fit_config
-from bertine.training.finetuning.learner import Origin
+from bertine.training.finetuning.learner import Provenance
 from bertine.training.finetuning.run import SCORES, Outcome, read_outcome, train
 from bertine.training.finetuning.setup import (
     FeaturedExamples,
+    ModelInit,
+    Overrides,
     Prepared,
-    Start,
-    Wishes,
     fitting,
+    log_data_summary,
     say_plan,
-    say_what,
 )
 from bertine.training.run import Run
 
@@ -83,7 +83,7 @@ from bertine.training.run import Run
 TEACHER_PARTS = "teacher.safetensors"
 
 
-def kept_answers(
+def cached_answers(
     folder: Path, fingerprint: str, count: int, compute: Callable[[], list[np.ndarray]]
 ) -> list[np.ndarray]:
     """Return the answers in the `folder` of a run; computed, and written there, where they are not.
@@ -140,7 +140,7 @@ TEACHER = "teacher"
 
 
 def distill_on_task(
-    data: Data, out: Path | str, options: DistillOptions, world: World
+    data: Data, out: Path | str, options: DistillOptions, world: DistContext
 ) -> Distilled:
     """Train a student on texts of its teacher's task; see :func:`bertine.distill`.
 
@@ -196,10 +196,10 @@ class _TaskDistillation:
     options: DistillOptions
     tuning: FinetuneOptions
     computing: Computing
-    world: World
+    world: DistContext
     teacher: Teacher
     plan: StudentPlan
-    data: PartlyLabelled
+    data: TransferSet
     data_path: str
     prepared: Prepared
     features: Sequence[Any]
@@ -213,7 +213,7 @@ class _TaskDistillation:
 
     @classmethod
     def begin(
-        cls, data: Data, out: Path | str, options: DistillOptions, world: World
+        cls, data: Data, out: Path | str, options: DistillOptions, world: DistContext
     ) -> _TaskDistillation:
         """Read teacher, student and examples; print what they are."""
         where = world.device
@@ -224,7 +224,7 @@ class _TaskDistillation:
         tuning = part_of(FinetuneOptions, options, baselines=False, frozen=False)
         reading = reading_of(tuning)
         teacher = open_teacher(data, options, reading)
-        say(teacher.line())
+        logger.info(teacher.line())
         plan = plan_for(teacher, options)
         seed = options.seed
         if isinstance(teacher, ModelTeacher):
@@ -236,7 +236,7 @@ class _TaskDistillation:
         begun = Run.begun(out) if options.resume else None
         if begun is None or KNOWN in begun:
             reading = dataclasses.replace(reading, known=known)
-        read = read_partly_labelled(teacher.task, data, reading, seed=seed)
+        read = read_transfer_set(teacher.task, data, reading, seed=seed)
         if isinstance(teacher, FileTeacher):
             teacher = teacher.fit(read)
         label_weight = options.label_weight
@@ -253,7 +253,7 @@ class _TaskDistillation:
             label_weight = 0.0
         elif num_labelled < len(read.train):
             alone = "are learned from the teacher alone" if label_weight < 1 else "are not used"
-            say(
+            logger.info(
                 f"{len(read.train) - num_labelled:,} of {len(read.train):,} training examples have "
                 f"no label, and {alone}"
             )
@@ -263,7 +263,7 @@ class _TaskDistillation:
         task = student_task(teacher.task, read.train, length)
         loaded = load_student(plan, teacher, task, options)
         loaded.model.to(where)
-        say(plan.line(config_of(teacher)))
+        logger.info(plan.line(config_of(teacher)))
         features = task.featurize(read.train, loaded.tokenizer)
         held = task.featurize(read.validation, loaded.tokenizer)
         others = {
@@ -278,27 +278,27 @@ class _TaskDistillation:
             reasons["temperature"] = "scores are compared as they are"
         elif label_weight == 1:
             reasons["temperature"] = f"{option('label_weight', 1)} learns from labels alone"
-        warn_of_unused(options, plan, config_of(teacher), reasons)
+        warn_ignored_options(options, plan, config_of(teacher), reasons)
         labelled, own = with_labels(read.train, features)
         unknown = [
             UnknownText.of(part, made, loaded.tokenizer)
             for part, made in ((read.train, features), (read.validation, held))
         ]
-        look = look_at(type(task), labelled, read.validation, own, held, unknown=unknown)
-        tuned = Wishes.of(tuning).plan(loaded.config, len(read.train), task)
-        say_what(loaded, read.train, read.validation, task.notes(features), look)
+        look = check_data(type(task), labelled, read.validation, own, held, unknown=unknown)
+        tuned = Overrides.of(tuning).plan(loaded.config, len(read.train), task)
+        log_data_summary(loaded, read.train, read.validation, task.notes(features), look)
         seen = 0 if judged_by_teacher else count_known(read.validation.items, known)
         if seen:
-            warn(seen_by_teacher(seen, len(read.validation)))
+            logger.warning(seen_by_teacher(seen, len(read.validation)))
         if judged_by_teacher:
-            say(why_teacher_judges(read, num_labelled))
+            logger.info(why_teacher_judges(read, num_labelled))
         say_plan(tuned, len(read.train))
         if tuned.save_best and not held:
             raise BertineError("without validation examples there is no best epoch to save")
         prepared = Prepared(
             task,
             loaded,
-            Start.of(tuning, model=str(student or options.teacher)),
+            ModelInit.of(tuning, model=str(student or options.teacher)),
             FeaturedExamples(labelled, own),
             FeaturedExamples(read.validation, held),
             others,
@@ -380,7 +380,9 @@ class _TaskDistillation:
 
     def start(self) -> dict[str, Any]:
         """Return what ``start.json`` has: the arguments as they were given."""
-        usual = Wishes().plan(self.prepared.loaded.config, len(self.data.train), self.prepared.task)
+        usual = Overrides().plan(
+            self.prepared.loaded.config, len(self.data.train), self.prepared.task
+        )
         arguments = {
             name: as_json(value)
             for name, value in self.options.changed().items()
@@ -406,7 +408,7 @@ class _TaskDistillation:
         what.update(f"{prepared.task.max_length} {tokenizer.fingerprint}".encode())
 
         def answers() -> list[Any]:
-            return kept_answers(
+            return cached_answers(
                 folder,
                 what.hexdigest(),
                 len(self.features),
@@ -468,7 +470,7 @@ class _TaskDistillation:
     def result(self, run: Run, outcome: Outcome, comparison: TeacherComparison) -> Distilled:
         """Return what the run ended with."""
         prepared, read = self.prepared, self.data
-        kept = Labelled(
+        kept = DatasetSplits(
             lambda _: prepared.task, prepared.train.examples, read.validation, read.others
         )
         return Distilled(
@@ -479,7 +481,7 @@ class _TaskDistillation:
             prepared.metric_names,
             final=outcome.final,
             saved=outcome.saved,
-            origin=Origin(
+            origin=Provenance(
                 read=lambda: kept,
                 fingerprint=read.validation.fingerprint(),
                 train_fingerprint=prepared.train.examples.fingerprint(),

@@ -20,12 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import Shown, counted, human_bytes, human_time, progress, say
+from bertine.core.console import Shown, human_bytes, human_time, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable
 from bertine.core.names import PlainFormat, StaticPrecision, option
 from bertine.data.entities import split_words
-from bertine.data.in_memory import GivenTable, Source, TableLike, as_source, reads_again
+from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source, reads_again
 from bertine.data.streams import COMPRESSIONS
 from bertine.hub.elmo_files import static_folder, word_model_of
 from bertine.inference.embedding.embedder import Embedder
@@ -298,7 +298,7 @@ def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
     chosen: PlainFormat | None = next((each for each in formats if each == options.format), None)
     if options.format is not None and chosen is None:
         raise BertineError(f"{option('format', options.format)} is not for plain texts")
-    if chosen is None and column is None and not isinstance(source, GivenTable):
+    if chosen is None and column is None and not isinstance(source, InMemoryTable):
         name = Path(source)
         name = name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name
         chosen = "text" if name.suffix.lower() == ".txt" else None
@@ -542,17 +542,17 @@ class StaticResult(Shown):
         table = self.embedder.table
         size = sum(each.stat().st_size for each in self.out.iterdir() if each.is_file())
         lines = [
-            f"{counted(table.pieces, 'piece')}, vectors of {table.dimensions} numbers, which keep "
+            f"{plural(table.pieces, 'piece')}, vectors of {table.dimensions} numbers, which keep "
             f"{self.explained:.1%} of the variance of the teacher's vectors of "
             f"{self.explained_of}; {self.weights}"
         ]
         if self.words_added:
-            lines.append(f"{counted(self.words_added, 'word')} with a vector of their own")
+            lines.append(f"{plural(self.words_added, 'word')} with a vector of their own")
         if self.fitted is not None:
             lines.append(
-                f"cosine with the teacher's vectors of {counted(self.fitted.held_out, 'text')} "
+                f"cosine with the teacher's vectors of {plural(self.fitted.held_out, 'text')} "
                 f"held out: {self.fitted.before:.3f}, and {self.fitted.after:.3f} after learning "
-                f"({counted(self.fitted.epochs, 'epoch')})"
+                f"({plural(self.fitted.epochs, 'epoch')})"
             )
         lines += self.notes
         if self.times_as_fast is not None:
@@ -610,7 +610,7 @@ def distill_static(
         counts, found = count_texts(source, reading, tokenizer, words=options.add_words > 0)
         if options.learn and found.texts < _LEAST_TEXTS:
             raise BertineError(
-                f"{data}: has {counted(found.texts, 'text')}, but learning needs {_LEAST_TEXTS}; "
+                f"{data}: has {plural(found.texts, 'text')}, but learning needs {_LEAST_TEXTS}; "
                 f"give more, or {option('learn', False)}"
             )
         if options.add_words:
@@ -742,7 +742,7 @@ def _fit(
     known = np.bincount(text_of, minlength=len(texts))
     if (count := int((known > 0).sum())) < _LEAST_TEXTS:
         raise BertineError(
-            f"{counted(count, 'text', 'has', 'have')} a piece that the teacher knows, but learning "
+            f"{plural(count, 'text', 'has', 'have')} a piece that the teacher knows, but learning "
             f"needs {_LEAST_TEXTS}; give texts in its language, or {option('learn', False)}"
         )
     return fit_table(
@@ -770,13 +770,13 @@ def _write(
     )
     with atomic_dir(out) as temporary:
         save_static(model, temporary, options.table_precision)
-    say(f"wrote {out}")
+    logger.info(f"wrote {out}")
 
 
 def _notes(found: TextCounts, components: Components, options: DistillOptions) -> list[str]:
     notes = list(found.notes)
     if found.empty:
-        notes.append(f"{counted(found.empty, 'text')} without a piece, left out")
+        notes.append(f"{plural(found.empty, 'text')} without a piece, left out")
     width = components.directions.shape[1]
     if width < options.dimensions:
         notes.append(f"the teacher's vectors have {width} numbers, so these have no more")

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import counted
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import FAMILIES, TokenTypesOfTeacher, option
 from bertine.hub.modeldir import load_config
@@ -53,7 +53,7 @@ class StudentPlan:
     def line(self, teacher: Config | None) -> str:
         """Say what the student begins as."""
         config = self.config
-        size = f"{config.title}, {counted(config.num_hidden_layers, 'layer')} of "
+        size = f"{config.title}, {plural(config.num_hidden_layers, 'layer')} of "
         size += f"{config.hidden_size}"
         if self.folder is not None:
             return f"student: {size}, begins as {self.folder}"
@@ -135,7 +135,7 @@ def plan_student(
         count = config.num_hidden_layers
         if layers is not None and len(layers) != count:
             raise BertineError(
-                f"{option('layers')} names {counted(len(layers), 'layer')}, but {student} has "
+                f"{option('layers')} names {plural(len(layers), 'layer')}, but {student} has "
                 f"{count}"
             )
         even = every_other(teacher.num_hidden_layers, count)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from bertine.core.console import counted, say
+from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import TeacherTask, option
 from bertine.corpora.batch import Batch, FeatureBatches
@@ -19,8 +19,8 @@ from bertine.data.in_memory import Data
 from bertine.data.label_sets import SEPARATORS
 from bertine.data.soft_labels import Probabilities, read_probabilities, read_scores
 from bertine.data.tables import Table
-from bertine.datasets.readers import Reading
-from bertine.datasets.transfer_set import PartlyLabelled
+from bertine.datasets.readers import DataConfig
+from bertine.datasets.transfer_set import TransferSet
 from bertine.hub.modeldir import LoadedModel, load_config, load_model
 from bertine.hub.weights import LoadReport
 from bertine.models.config import Config
@@ -44,10 +44,10 @@ from bertine.training.distillation.teachers import (
     Teacher,
     map_losses,
 )
-from bertine.training.finetuning.setup import Start, load_with_heads
+from bertine.training.finetuning.setup import ModelInit, load_with_heads
 
 
-def open_teacher(data: Data, options: DistillOptions, reading: Reading) -> Teacher:
+def open_teacher(data: Data, options: DistillOptions, reading: DataConfig) -> Teacher:
     """Read the teacher, a model or a file.
 
     Raises:
@@ -107,7 +107,7 @@ _READERS: dict[TeacherTask, Callable[..., Probabilities]] = {
 }
 
 
-def _columns(data: Data, reading: Reading) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _columns(data: Data, reading: DataConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of the texts of a table, named or usual, and all that it has."""
     splits = find_splits(data)
     if splits.train is None:
@@ -184,7 +184,7 @@ def load_student(
 ) -> LoadedModel:
     """Return the student with the heads of its task."""
     if plan.folder is not None:
-        start = Start(model=plan.folder, dropout=options.dropout, frozen=False)
+        start = ModelInit(model=plan.folder, dropout=options.dropout, frozen=False)
         config = load_config(plan.folder, dropout=options.dropout)
         return load_with_heads(start, task, config, options.seed)
     config = plan.config.with_dropout(options.dropout)
@@ -196,7 +196,7 @@ def load_student(
         origin, tokenizer = loaded.model, loaded.tokenizer
     alone = isinstance(teacher, ModelTeacher) and teacher.head_alone
     if alone and plan.layers is not None:
-        say(
+        logger.info(
             "the head of the teacher was fitted alone, over layers that were not trained; the "
             "student begins with the layers and a new head"
         )
@@ -257,7 +257,7 @@ def task_maps(
     return maps
 
 
-def labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
+def labelled_by(teacher: Teacher, data: TransferSet) -> TransferSet:
     """Return the examples, those for validation with the teacher's answers for labels.
 
     Raises:
@@ -278,14 +278,14 @@ def labelled_by(teacher: Teacher, data: PartlyLabelled) -> PartlyLabelled:
     return dataclasses.replace(data, validation=held)
 
 
-def why_teacher_judges(read: PartlyLabelled, labelled: int) -> str:
+def why_teacher_judges(read: TransferSet, labelled: int) -> str:
     """Say why validation examples are judged by the teacher's answers, where so many training
     examples have a label."""
     why = "no example has a label"
     if labelled and read.held_out:
         why = (
             f"all {labelled:,} labels are learned from, as a tenth of so few says little of a "
-            f"student; {counted(len(read.validation), 'row')} without a label "
+            f"student; {plural(len(read.validation), 'row')} without a label "
             f"{'is' if len(read.validation) == 1 else 'are'} held out"
         )
     elif labelled:

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertine.core.console import counted, human_count, progress, warn
+from bertine.core.console import human_count, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision, option
 from bertine.data.examples import Examples
 from bertine.data.soft_labels import Probabilities
-from bertine.datasets.transfer_set import PartlyLabelled
+from bertine.datasets.transfer_set import TransferSet
 from bertine.families.fitted_heads import has_mean_layer
 from bertine.hub.modeldir import LoadedModel
-from bertine.inference.predictor import Answering, Predictor
+from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.training_rows import rows_known
 from bertine.models.config import Config
 from bertine.models.heads import Model
@@ -143,7 +143,7 @@ def maps_facts(maps: MapLosses) -> dict[str, Any]:
 MAP_WEIGHTS = ("hidden_weight", "hidden_mean_weight", "hidden_variance_weight", "attention_weight")
 
 
-def warn_of_unused(
+def warn_ignored_options(
     options: DistillOptions, plan: StudentPlan, teacher: Config | None, reasons: dict[str, str]
 ) -> None:
     """Print a line for each option that is given and changes nothing.
@@ -157,7 +157,7 @@ def warn_of_unused(
     changed = options.changed()
     for name, why in reasons.items():
         if name in changed:
-            warn(f"{option(name, changed[name])} does nothing: {why}")
+            logger.warning(f"{option(name, changed[name])} does nothing: {why}")
 
 
 def _reasons(
@@ -218,7 +218,7 @@ class Teacher(ABC):
         return frozenset()
 
     @abstractmethod
-    def answers(self, data: PartlyLabelled) -> list[Any] | None:
+    def answers(self, data: TransferSet) -> list[Any] | None:
         """Answer the validation examples; None: it cannot."""
 
 
@@ -275,7 +275,7 @@ class ModelTeacher(Teacher):
     def line(self) -> str:
         size = human_count(self.model.num_parameters())
         return (
-            f"teacher: {self.config.title}, {counted(self.config.num_hidden_layers, 'layer')} of "
+            f"teacher: {self.config.title}, {plural(self.config.num_hidden_layers, 'layer')} of "
             f"{self.config.hidden_size}, {size} parameters, for the task {self.task.name}"
         )
 
@@ -290,7 +290,7 @@ class ModelTeacher(Teacher):
     def known(self) -> frozenset[int]:
         return rows_known(self.task.name, self.predictor.training)
 
-    def answering(self, columns: Sequence[str]) -> Answering:
+    def answering(self, columns: Sequence[str]) -> Pipeline:
         """Return the teacher over a table with these text columns."""
         return self.predictor.over(columns).answering
 
@@ -314,7 +314,7 @@ class ModelTeacher(Teacher):
 
     def _features(
         self,
-        answering: Answering,
+        answering: Pipeline,
         student_task: Task[Any],
         examples: Examples[Any],
         features: Sequence[Any],
@@ -367,7 +367,7 @@ class ModelTeacher(Teacher):
             )
         return ""
 
-    def answers(self, data: PartlyLabelled) -> list[Any] | None:
+    def answers(self, data: TransferSet) -> list[Any] | None:
         answering = self.answering(data.validation.text_columns)
         # Without labels, of which the teacher may not know all.
         prepared = answering.prepare(data.validation)
@@ -392,7 +392,7 @@ class FileTeacher(Teacher):
     def line(self) -> str:
         labels = self.probabilities.labels
         what = f"probabilities of {len(labels)} labels" if labels else "scores"
-        rows = counted(len(self.probabilities.values), "row")
+        rows = plural(len(self.probabilities.values), "row")
         return f"teacher: {rows} of {what} in {self.name}"
 
     @cached_property
@@ -400,7 +400,7 @@ class FileTeacher(Teacher):
         """The outputs of a model that answers so, fp32 [N, K]; of scores [N]."""
         return self.task.as_outputs(self.probabilities.values)
 
-    def fit(self, data: PartlyLabelled) -> FileTeacher:
+    def fit(self, data: TransferSet) -> FileTeacher:
         """Return the teacher for data of which some rows may be held out.
 
         Raises:
@@ -411,8 +411,8 @@ class FileTeacher(Teacher):
         count, rows = len(data.train) + len(held), len(self.probabilities.values)
         if rows != count:
             raise BertineError(
-                f"{self.name}: has {counted(rows, 'row')}, but "
-                f"{data.train.source} has {counted(count, 'row')}; both must have the same texts "
+                f"{self.name}: has {plural(rows, 'row')}, but "
+                f"{data.train.source} has {plural(count, 'row')}; both must have the same texts "
                 "in the same order"
             )
         numbers = tuple(n for n in range(count) if n not in held)
@@ -437,7 +437,7 @@ class FileTeacher(Teacher):
     ) -> list[np.ndarray]:
         return [self.rows_put_out[self.numbers[feature.row]] for feature in features]
 
-    def answers(self, data: PartlyLabelled) -> list[Any] | None:
+    def answers(self, data: TransferSet) -> list[Any] | None:
         if not data.held_out:
             return None
         outputs = list(self.rows_put_out[list(data.held_out)])

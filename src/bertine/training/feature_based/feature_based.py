@@ -17,18 +17,18 @@ from typing import Any, cast
 
 import torch
 
-from bertine.core.console import say, warn
+from bertine.core.console import logger
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json, write_text
 from bertine.core.names import Precision, option
 from bertine.data.examples import Examples
-from bertine.data.in_memory import GivenTable
+from bertine.data.in_memory import InMemoryTable
 from bertine.hub.elmo_files import word_model_of
 from bertine.hub.modeldir import LoadedModel, load_config, load_model
 from bertine.inference.embedding.other_embedders import ElmoEmbedder, holds_word_vectors
 from bertine.inference.evaluate import evaluate
-from bertine.inference.training_rows import rows_known_by, seen_notes
+from bertine.inference.training_rows import overlap_notes, rows_known_by
 from bertine.models.precision import (
     precision_name,
     rates_for,
@@ -159,7 +159,7 @@ def feature_based(
                 f"{static_path}; choose another folder"
             )
     report = FeatureBasedReport({}, problem.metric, folder)
-    report.notes += seen_notes(sets["train"].items, sets["validation"].items, known)
+    report.notes += overlap_notes(sets["train"].items, sets["validation"].items, known)
     if kind == "encoder" and source.num_layers < 4:
         report.notes.append(
             f"the encoder has {source.num_layers} layers: the last four are all of them"
@@ -185,16 +185,16 @@ def feature_based(
         states_of(source)
     for part in sets.values():
         for note in part.notes:
-            warn(note)
+            logger.warning(note)
     for name in wanted:
         if name in results:
-            say(f"{name}: done before")
+            logger.info(f"{name}: done before")
             report.rows[name] = results[name]
             continue
-        say(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
+        logger.info(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
         answers: dict[str, list[Any]] = {}
         if name == FINE_TUNING:
-            assert not isinstance(test_file, GivenTable)
+            assert not isinstance(test_file, InMemoryTable)
             results[name] = _finetuned(
                 model,
                 folder / FINE_TUNING,
@@ -285,7 +285,7 @@ def _precision(
             return cast(Precision, begun)
     rates = None if loaded is None else rates_for(options.precision, loaded.model)
     if rates is not None:
-        say(rates.line())
+        logger.info(rates.line())
     return precision_name(options.precision, where, rates)
 
 

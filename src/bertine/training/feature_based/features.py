@@ -10,12 +10,12 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from bertine.core.console import Shown, human_time, say, warn
+from bertine.core.console import Shown, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.data.conll import WordColumns, find_tagged, read_sentences
 from bertine.data.entities import Sentences, split_words
 from bertine.data.examples import Examples, find_splits
-from bertine.datasets.readers import Labelled, Reading, read_evaluation, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
 from bertine.hub.modeldir import LoadedModel
 from bertine.inference.elmo import elmo_states
 from bertine.inference.embedding.other_embedders import ElmoEmbedder
@@ -269,7 +269,7 @@ class StaticSource:
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
         """Return the vectors; say how many words have none."""
         states = StaticStates.of(self._vectors, sentences)
-        say(
+        logger.info(
             f"{sentences.source}: {states.unknown:,} of {states.starts[-1]:,} words have no "
             "vector: zeros"
         )
@@ -278,7 +278,7 @@ class StaticSource:
 
 def _say_time(sentences: Sentences, states: WordStates, began: float) -> None:
     took = "found" if states.found else f"computed in {human_time(time.monotonic() - began)}"
-    say(f"{sentences.source}: the states of {states.starts[-1]} words: {took}")
+    logger.info(f"{sentences.source}: the states of {states.starts[-1]} words: {took}")
 
 
 # The examples of a table of features: what is learned, and on what it is judged.
@@ -296,7 +296,7 @@ def read_sets(
     Raises:
         BertineError: what reading the data raises.
     """
-    reading = Reading.of(
+    reading = DataConfig.of(
         options,
         quotes=None,
         split_seed=None,
@@ -323,13 +323,13 @@ def read_sets(
     try:
         sets["test"] = read_evaluation(task, test_file, reading)[""]
     except BertineError as error:  # often it has no labels
-        warn(f"the test file is left out: {error}")
+        logger.warning(f"the test file is left out: {error}")
         return task, sets, None
     return task, sets, cast(Path, test_file)
 
 
 def _tagged_test(
-    path: Path, labelled: Labelled, task: Tagging, options: FeatureBasedOptions
+    path: Path, labelled: DatasetSplits, task: Tagging, options: FeatureBasedOptions
 ) -> Sentences:
     train = labelled.train
     return read_sentences(

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import Shown, briefly, counted, say
+from bertine.core.console import Shown, briefly, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
@@ -20,7 +20,7 @@ from bertine.core.names import TaskName
 from bertine.data.examples import KNOWN, Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.glue import AVERAGED, glue_tasks_in
-from bertine.datasets.readers import Labelled, Reading
+from bertine.datasets.readers import DataConfig, DatasetSplits
 from bertine.models.products import TOKENS
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
@@ -28,17 +28,17 @@ from bertine.reports.run_files import START
 from bertine.tasks.answer import WorstExample
 from bertine.training.computing import Computing, computing_of_run, reading_of
 from bertine.training.contrastive import Contrast, config_of, facts_of, plan_contrast
-from bertine.training.distributed import World, join, together
-from bertine.training.finetuning.learner import Learner, Origin, final_of
+from bertine.training.distributed import DistContext, all_ranks, join
+from bertine.training.finetuning.learner import Learner, Provenance, final_of
 from bertine.training.finetuning.linear_probe import check_frozen
 from bertine.training.finetuning.run import kept_baselines, read_outcome, train
 from bertine.training.finetuning.setup import (
+    ModelInit,
+    Overrides,
     Prepared,
-    Start,
     TrainingPlan,
-    Wishes,
+    load_splits,
     prepare,
-    read_or_given,
 )
 from bertine.training.fit import FitConfig
 from bertine.training.optim import WARMUP_RATIO, warmup
@@ -128,7 +128,7 @@ def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) ->
         Run.check(out / task.name, arguments["resume"])
     results: dict[str, Learner] = {}
     for number, task in enumerate(tasks, 1):
-        say(f"{task.name} ({number} of {len(tasks)})")
+        logger.info(f"{task.name} ({number} of {len(tasks)})")
         results[task.name] = finetune(
             **{**arguments, "glue_task": task.name, "out": out / task.name, "baselines": False}
         )
@@ -158,12 +158,12 @@ _LEFT_OUT = ("out", "resume")
 
 
 @takes_options()
-@together
+@all_ranks
 def finetune(
     task: TaskName,
     *,
     model: Path | str,
-    data: Path | str | Labelled | TableLike,
+    data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     options: FinetuneOptions,
 ) -> Learner:
@@ -180,7 +180,7 @@ def finetune(
             (:mod:`~bertine.data.in_memory`): a pandas or polars frame, an Arrow table, a
             ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
             such tables has the parts ``train`` and ``validation``. Or
-            :class:`~bertine.datasets.readers.Labelled` examples, read already; how to read them
+            :class:`~bertine.datasets.readers.DatasetSplits`, read already; how to read them
             (columns, format, and the options of tables, spans and tags) must then not be said.
             Where they have none for validation, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
@@ -196,10 +196,10 @@ def finetune(
             (:class:`~bertine.training.fit.FitConfig`).
     """
     check_whole(options, options.shard)
-    if not isinstance(data, Labelled):
+    if not isinstance(data, DatasetSplits):
         data = as_data(data)
     arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
-    start, reading = Start.of(options, model=model), reading_of(options)
+    start, reading = ModelInit.of(options, model=model), reading_of(options)
     if task == "glue" and (options.glue_task or "").lower() == "all":
         return finetune_all(finetune, arguments)
     return run_finetuning(finetune, arguments, options, start, reading)
@@ -209,8 +209,8 @@ def run_finetuning(
     verb: Callable[..., Any],
     arguments: Mapping[str, Any],
     options: FinetuneOptions,
-    start: Start,
-    reading: Reading,
+    start: ModelInit,
+    reading: DataConfig,
     *,
     contrast: Callable[[Prepared], Contrast] | None = None,
 ) -> Learner:
@@ -238,7 +238,7 @@ def run_finetuning(
         data,
         start=start,
         reading=reading,
-        wishes=Wishes.of(options),
+        wishes=Overrides.of(options),
         max_length=options.max_length,
         seed=seed,
         where=where,
@@ -302,8 +302,8 @@ def run_finetuning(
         final=outcome.final,
         baselines=kept_baselines(run.folder),
         saved=outcome.saved,
-        origin=Origin(
-            read=lambda: read_or_given(task, data, seed=seed, reading=prepared.reading),
+        origin=Provenance(
+            read=lambda: load_splits(task, data, seed=seed, reading=prepared.reading),
             fingerprint=prepared.validation.examples.fingerprint(),
             train_fingerprint=prepared.train.examples.fingerprint(),
             device=str(where),
@@ -313,7 +313,7 @@ def run_finetuning(
 
 
 def finetuning_computing(
-    out: Path | str, options: FinetuneOptions, prepared: Prepared, world: World
+    out: Path | str, options: FinetuneOptions, prepared: Prepared, world: DistContext
 ) -> Computing:
     """Return how a run of fine-tuning in `out` computes."""
     return computing_of_run(
@@ -378,7 +378,7 @@ def _write_start(
     }
     if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
-    usual = Wishes(optimizer=values.get("optimizer", "adamw")).plan(
+    usual = Overrides(optimizer=values.get("optimizer", "adamw")).plan(
         prepared.loaded.config, len(prepared.train.examples), prepared.task
     )
     start: dict[str, Any] = {
@@ -415,7 +415,7 @@ _LEAST = 2
 def few_shot(
     *,
     model: Path | str,
-    data: Path | str | Labelled | TableLike,
+    data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     options: FewShotOptions,
 ) -> Learner:
@@ -444,7 +444,7 @@ def few_shot(
         **{name: value for name, value in given.items() if name in known}, frozen=True
     )
     reading = reading_of(of_finetune)
-    if not isinstance(data, Labelled):
+    if not isinstance(data, DatasetSplits):
         data, reading = as_data(data), replace(reading, whole=True)
     arguments = {"model": model, "data": data, "out": out, **given}
 
@@ -462,7 +462,7 @@ def few_shot(
         few_shot,
         arguments,
         of_finetune,
-        Start.of(of_finetune, model=model),
+        ModelInit.of(of_finetune, model=model),
         reading,
         contrast=contrast,
     )
@@ -479,7 +479,7 @@ def _check_counts(examples: Examples[Any], task: Any) -> None:
     if few:
         raise BertineError(
             f"{examples.source}: the label {briefly(few[0])} has "
-            f"{counted(counts[few[0]], 'example')}, but few-shot compares examples of a label and "
+            f"{plural(counts[few[0]], 'example')}, but few-shot compares examples of a label and "
             f"needs {_LEAST} of each"
             + (f" ({len(few)} labels have fewer)" if len(few) > 1 else "")
             + "; label more of them, or leave it out"

@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, human_time, warn
+from bertine.core.console import Shown, human_time, logger
 from bertine.core.cpu import is_main
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import Precision
 from bertine.core.taskinfo import TaskInfo
 from bertine.data.in_memory import TableLike
-from bertine.datasets.readers import Labelled
+from bertine.datasets.readers import DatasetSplits
 from bertine.hub.modeldir import TASK
 from bertine.inference.evaluate import evaluate, evaluate_sets, worst_examples
 from bertine.inference.predictor import Predictor
@@ -73,7 +73,7 @@ def write_pages(out: Path | str) -> None:
         try:
             report(folder)
         except BertineError as error:
-            warn(f"no report was written: {error}")
+            logger.warning(f"no report was written: {error}")
 
 
 def next_lines(out: Path | str) -> list[str]:
@@ -127,7 +127,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """The origin of a run: how its examples are read again, and where its model computes.
 
     Attributes:
@@ -138,7 +138,7 @@ class Origin:
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
     """
 
-    read: Callable[[], Labelled]
+    read: Callable[[], DatasetSplits]
     fingerprint: str
     train_fingerprint: str
     device: str
@@ -176,7 +176,7 @@ class Learner(Shown):
     final: dict[str, float] = field(default_factory=dict)
     baselines: tuple[BaselineScore, ...] = ()
     saved: str = ""
-    origin: Origin | None = field(default=None, repr=False, compare=False)
+    origin: Provenance | None = field(default=None, repr=False, compare=False)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -317,7 +317,7 @@ class Learner(Shown):
         )
         return WorstExamples(worst)
 
-    def _one(self) -> Origin:
+    def _one(self) -> Provenance:
         if self.origin is None:
             names = ", ".join(self.runs)
             raise BertineError(
@@ -327,7 +327,7 @@ class Learner(Shown):
         return self.origin
 
     @cached_property
-    def _labelled(self) -> Labelled:
+    def _labelled(self) -> DatasetSplits:
         origin = self._one()
         labelled = origin.read()
         if labelled.validation.fingerprint() != origin.fingerprint:

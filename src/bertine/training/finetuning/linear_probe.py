@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from bertine.core.console import human_time, say, warn
+from bertine.core.console import human_time, logger
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.names import option
@@ -70,7 +70,7 @@ from bertine.tasks.tagged_words import WordFeatures
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.finetuning.setup import FEW_CLASSES, Prepared, classes_of, frozen_beside
+from bertine.training.finetuning.setup import FEW_CLASSES, Prepared, classes_of, probe_variant
 
 #: Penalties that are tried.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -133,7 +133,7 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
 
 
 @dataclass(frozen=True)
-class FittedHead:
+class LinearProbe:
     """The result of fitting the head alone.
 
     Attributes:
@@ -149,13 +149,13 @@ class FittedHead:
     count: int
 
 
-def fit_head(
+def fit_linear_probe(
     prepared: Prepared,
     dtype: torch.dtype,
     strengths: Sequence[float] = STRENGTHS,
     *,
     evenly: bool = False,
-) -> FittedHead:
+) -> LinearProbe:
     """Fit the head of the prepared model, in place; the encoder stays as it is, but for a layer on
     top that makes the mean of all states, where the head reads [CLS].
 
@@ -183,10 +183,12 @@ def fit_head(
     if read != Pooling(pooling.modes):
         shared = model.config.shares_layers
         add_mean_layer(model)
-        say("frozen: a layer on top of the encoder makes the mean of all states")
+        logger.info("frozen: a layer on top of the encoder makes the mean of all states")
         if shared:
             count = model.num_parameters()
-            say(f"frozen: so that it can be, layers no longer share weights: {count:,} parameters")
+            logger.info(
+                f"frozen: so that it can be, layers no longer share weights: {count:,} parameters"
+            )
     encoder = FrozenEncoder(model, prepared.loaded.tokenizer, task.max_length, dtype=dtype)
     if pairs:
         states, scaling = _pairs(encoder, task, features)
@@ -204,13 +206,13 @@ def fit_head(
     metrics, count = _cross_validated(prepared, fitted)
     known = [name for name in prepared.metric_names if name in metrics]
     judged = ", ".join(f"{name} {metrics[name]:.4f}" for name in known)
-    say(
+    logger.info(
         f"frozen: a head of {parts:,} parameters fitted on {len(states):,} "
         f"{'words' if by_token else 'inputs'} in {human_time(seconds)} (penalty 1/C with C = "
         f"{fitted.strength:g}{', chosen by cross-validation' if len(strengths) > 1 else ''}"
         f"{': ' if judged else ''}{judged})"
     )
-    return FittedHead(seconds, metrics, count)
+    return LinearProbe(seconds, metrics, count)
 
 
 def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str, float], int]:
@@ -405,7 +407,7 @@ _FEW_PAIRS = 10_000
 
 
 @dataclass(frozen=True)
-class HeadAlone:
+class ProbeFallback:
     """The head alone, as it was fitted beside the trained model.
 
     Attributes:
@@ -417,11 +419,11 @@ class HeadAlone:
 
     prepared: Prepared
     report: EvaluationReport
-    fitted: FittedHead
+    fitted: LinearProbe
     better: bool
 
 
-def head_alone_instead(
+def probe_fallback(
     prepared: Prepared,
     trained: EvaluationReport,
     baselines: Sequence[Mapping[str, Any]],
@@ -429,7 +431,7 @@ def head_alone_instead(
     *,
     dtype: torch.dtype,
     seed: int,
-) -> HeadAlone | None:
+) -> ProbeFallback | None:
     """Fit the head alone where it may be better than the trained model.
 
     Args:
@@ -463,11 +465,11 @@ def head_alone_instead(
         if not alone_is_better(names[0], promised, own, count, expected=expected):
             return None
     try:
-        other = frozen_beside(prepared, seed)
+        other = probe_variant(prepared, seed)
     except BertineError as error:
-        warn(f"the head alone was not tried, as the model cannot be read again: {error}")
+        logger.warning(f"the head alone was not tried, as the model cannot be read again: {error}")
         return None
-    fitted = fit_head(other, dtype)
+    fitted = fit_linear_probe(other, dtype)
     report = judge(other)
     # Many classes with few examples each are known far worse without a fifth of these.
     # Of examples that the encoder was trained on before, those left out are none that are new.
@@ -475,20 +477,20 @@ def head_alone_instead(
     left_out = 0 if prepared.seen_in_training else left_out
     score = score_of_head(report.metrics, count, fitted.cross_validated, left_out, names)
     if not alone_is_better(names[0], score, own, count, expected=expected):
-        say(
+        logger.info(
             f"the head alone is no better: {score_text(names[0], score)} against "
             f"{score_text(names[0], own)}; the trained model is saved"
         )
-        return HeadAlone(other, report, fitted, better=False)
+        return ProbeFallback(other, report, fitted, better=False)
     more = " and on training examples that were left out" if left_out else ""
     better = "better" if score > own else "as good, within chance, and mostly the better one"
-    say(
+    logger.info(
         "the head alone, on the model's vectors as they were before training, is "
         f"{better}: {score_text(names[0], score)} on the validation examples{more}, against "
         f"{score_text(names[0], own)} on the validation examples; it is saved in place of the "
         f"trained model ({option('frozen', False)} saves that one)"
     )
-    return HeadAlone(other, report, fitted, better=True)
+    return ProbeFallback(other, report, fitted, better=True)
 
 
 def score_of_head(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.core.console import human_time, say
+from bertine.core.console import human_time, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json, write_text
 from bertine.core.scores import clearly_better, score_name, score_text
@@ -23,7 +23,7 @@ from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import add_metrics, evaluate_examples, write_worst
 from bertine.inference.explaining.explain import TOKENS, write_explained
 from bertine.inference.explaining.explainer import Explainer
-from bertine.inference.predictor import Answering
+from bertine.inference.predictor import Pipeline
 from bertine.models.precision import resolve_precision
 from bertine.reports.run_files import DATA, read_log
 from bertine.tasks.base import Task
@@ -44,9 +44,9 @@ from bertine.tasks.report import (
 from bertine.training.checkpoint import Best, Choice, checkpoints, load_best, recorded_best
 from bertine.training.contrastive import strengths_after, train_encoder
 from bertine.training.display import Display
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.finetuning.learner import SAVED, SEEN, final_of, saved_of
-from bertine.training.finetuning.linear_probe import FittedHead, fit_head, head_alone_instead
+from bertine.training.finetuning.linear_probe import LinearProbe, fit_linear_probe, probe_fallback
 from bertine.training.finetuning.setup import Prepared
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
@@ -195,7 +195,7 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
     sets |= {word: part.examples for word, part in prepared.others.items()}
     measured = measure_baselines(prepared.task, prepared.train.examples, sets, encoder)
     if measured:
-        say(_measured_line(measured, prepared.metric_names))
+        logger.info(_measured_line(measured, prepared.metric_names))
     values = [score.to_dict() for score in measured]
     write_json(file, {BASELINES: values})
     return values
@@ -240,7 +240,7 @@ class Outcome:
     saved: str
 
 
-def read_outcome(run: Run, world: World, *, save_best: bool) -> Outcome:
+def read_outcome(run: Run, world: DistContext, *, save_best: bool) -> Outcome:
     """Read what a run that had finished before ended with, and remove its checkpoints.
 
     `save_best`: as given in this call; a warning says so if the run saved other weights.
@@ -264,7 +264,7 @@ def train(
     *,
     save_best: bool | None,
     baselines: bool,
-    world: World,
+    world: DistContext,
     shard: bool,
     calibrated: bool = False,
 ) -> Outcome:
@@ -321,7 +321,7 @@ class _Finetuning:
         prepared: Prepared,
         config: FitConfig,
         run: Run,
-        world: World,
+        world: DistContext,
         dtype: torch.dtype,
         baselines: list[dict[str, Any]],
     ) -> None:
@@ -333,7 +333,7 @@ class _Finetuning:
         some = any(item.label is not None for item in train.items)
         self.majority = prepared.task.majority(train) if some else None
         self.report: EvaluationReport | None = None
-        self.head: FittedHead | None = None
+        self.head: LinearProbe | None = None
         self.lines = EpochLines(
             prepared.metric_names, epoch=self.epoch, steps=config.steps, earlier=_scores(run)
         )
@@ -344,7 +344,7 @@ class _Finetuning:
         prepared, start = self.prepared, self.prepared.start
         model = prepared.loaded.model
         if prepared.task.reads_apart and not checkpoints(self.run.checkpoints):
-            fit_head(prepared, self.dtype)
+            fit_linear_probe(prepared, self.dtype)
         with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
             fit(
                 model,
@@ -366,11 +366,11 @@ class _Finetuning:
         encoder first, where that is the plan."""
         prepared, before = self.prepared, []
         if prepared.contrast is None:
-            self.head = fit_head(prepared, self.dtype)
+            self.head = fit_linear_probe(prepared, self.dtype)
         else:
             train_encoder(prepared, self.config, self.run)
             strengths = strengths_after(prepared.task)
-            self.head = fit_head(prepared, self.dtype, strengths, evenly=True)
+            self.head = fit_linear_probe(prepared, self.dtype, strengths, evenly=True)
             before = read_log(self.run.folder / "log.jsonl")
             # A run that was stopped after this has the head's line, the last and without a loss.
             while before and "loss" not in before[-1]:
@@ -450,12 +450,12 @@ class _Finetuning:
             max_tokens=TOKENS,
             all_windows=False,
         )
-        answering = Answering(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
+        answering = Pipeline(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
         trained_on = prepared.train.examples, prepared.train.features
         write_explained(run.folder, explainer, answering, worst, self.held, trained_on)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         if reason := only_here(kept.loaded.model):
-            say(f"saved for Bertine alone: {reason}")
+            logger.info(f"saved for Bertine alone: {reason}")
         run.remove_checkpoints()
         metrics = {} if report is None else dict(report.metrics)
         return {"scores": scores, "elapsed": elapsed, "final": metrics, "saved": saved_as}
@@ -532,7 +532,7 @@ class _Finetuning:
             return self.prepared
         if self.report is None or self.world.size > 1:
             return self.prepared
-        instead = head_alone_instead(
+        instead = probe_fallback(
             self.prepared,
             self.report,
             self.baselines,
@@ -558,7 +558,7 @@ class _Finetuning:
         if not self.held:
             return []
         loaded = kept.loaded
-        return Answering(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
+        return Pipeline(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
 
     def _calibrate(
         self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
@@ -566,12 +566,12 @@ class _Finetuning:
         """Fit a temperature to the outputs for the validation examples, divide the head and the
         outputs by it, and judge the model anew; None where that is no better, or cannot be."""
         if kept.seen:
-            say("not calibrated: the model has seen the validation examples")
+            logger.info("not calibrated: the model has seen the validation examples")
             return None
         calibration = calibrate(decisions)
         if calibration is None:
             return None
-        say(calibration.line())
+        logger.info(calibration.line())
         if not calibration.helps:
             return None
         kept.task.divide_outputs(kept.loaded.model, calibration.temperature)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from bertine.core.console import counted, say, warn
+from bertine.core.console import logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.names import OptimizerName, option
@@ -23,21 +23,21 @@ from bertine.core.taskinfo import TaskInfo
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, Examples, SoftExample, count_known
 from bertine.data.in_memory import Data
-from bertine.datasets.check import DataLook, look_at
-from bertine.datasets.readers import Labelled, Reading, read_labelled
+from bertine.datasets.check import DataReport, check_data
+from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.families.fitted_heads import can_be_linear, takes_mean_layer
 from bertine.hub.modeldir import LoadedModel, load_config, load_model
 from bertine.inference.baselines.texts import pooling_of
-from bertine.inference.training_rows import START, rows_known_by, seen_line
+from bertine.inference.training_rows import START, overlap_line, rows_known_by
 from bertine.models.config import Config
 from bertine.models.heads import VECTOR_CLASSIFIER, Model
 from bertine.models.precision import seeded
-from bertine.objectives.losses import Loss, WithNextTokens
+from bertine.objectives.losses import AuxiliaryLM, Loss
 from bertine.options.declare import like
 from bertine.options.finetuning import (
+    AuxiliaryLMOptions,
     FinetuneRecipe,
     FreshWeights,
-    LanguageModelBeside,
     Layers,
     PaperRecipe,
     paper_recipe,
@@ -104,7 +104,7 @@ class TrainingPlan:
         return {name: v for name, v in said.items() if v is not None and name not in given}
 
 
-class Wishes(FinetuneRecipe, Rate, Saving, Patience):
+class Overrides(FinetuneRecipe, Rate, Saving, Patience):
     """The wishes of the user for a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
 
@@ -167,7 +167,7 @@ def rate_for(config: Config) -> float:
 _LOOKED_AT = 1000
 
 
-class Start(FreshWeights, DropoutRate, Layers, LanguageModelBeside):
+class ModelInit(FreshWeights, DropoutRate, Layers, AuxiliaryLMOptions):
     """The weights that training begins with, and which of them it leaves as they are; see
     :func:`bertine.finetune`."""
 
@@ -176,7 +176,7 @@ class Start(FreshWeights, DropoutRate, Layers, LanguageModelBeside):
 
 @dataclass(frozen=True)
 class FeaturedExamples:
-    """Labelled examples, and the features that were made of them."""
+    """DatasetSplits examples, and the features that were made of them."""
 
     examples: Examples[Any]
     features: Sequence[Features]
@@ -207,15 +207,15 @@ class Prepared:
 
     task: Task[Any]
     loaded: LoadedModel
-    start: Start
+    start: ModelInit
     train: FeaturedExamples
     validation: FeaturedExamples
     others: dict[str, FeaturedExamples] = field(default_factory=dict)
     plan: TrainingPlan = field(kw_only=True)
     batches: FeatureBatches[Any] = field(kw_only=True)
     data_path: str = field(kw_only=True)
-    look: DataLook = field(kw_only=True)
-    reading: Reading = field(kw_only=True)
+    look: DataReport = field(kw_only=True)
+    reading: DataConfig = field(kw_only=True)
     unlabelled: Sequence[Any] = field(default=(), kw_only=True)
     loss: Loss | None = field(default=None, kw_only=True)
     title: str = field(default="finetune", kw_only=True)
@@ -236,14 +236,14 @@ class Prepared:
         """Say how many of the validation examples `start`, or a teacher, was trained on; None of
         few."""
         count = len(self.validation.examples)
-        return seen_line(self.seen, count, START, "validation examples")
+        return overlap_line(self.seen, count, START, "validation examples")
 
     def say_seen(self) -> None:
         """Say which examples `start`, or a teacher, was trained on before."""
         if note := self.seen_note():
-            warn(note.removeprefix("note: "))
+            logger.warning(note.removeprefix("note: "))
         elif self.seen_in_training and self.validation.examples.items:
-            say(
+            logger.info(
                 f"{START} was trained on {self.seen_in_training:,} of these training examples; "
                 "the validation examples are others"
             )
@@ -260,14 +260,16 @@ class Prepared:
         return self.plan.batch_size * sum(lengths) // max(1, len(lengths))
 
 
-def read_or_given(task: str, data: Data | Labelled, *, seed: int, reading: Reading) -> Labelled:
+def load_splits(
+    task: str, data: Data | DatasetSplits, *, seed: int, reading: DataConfig
+) -> DatasetSplits:
     """Return the examples of `data`, or those that `data` are.
 
     Raises:
         BertineError: it is said how to read what is read already, or that is not all labelled;
             what reading raises.
     """
-    if not isinstance(data, Labelled):
+    if not isinstance(data, DatasetSplits):
         return read_labelled(task, data, seed=seed, reading=reading)
     reading.refuse_all()
     for examples in (data.train, data.validation, *data.others.values()):
@@ -282,11 +284,11 @@ def read_or_given(task: str, data: Data | Labelled, *, seed: int, reading: Readi
 
 def prepare(
     task: str,
-    data: Data | Labelled,
+    data: Data | DatasetSplits,
     *,
-    start: Start,
-    reading: Reading,
-    wishes: Wishes,
+    start: ModelInit,
+    reading: DataConfig,
+    wishes: Overrides,
     max_length: int | None,
     seed: int,
     where: torch.device,
@@ -305,13 +307,13 @@ def prepare(
     config = load_config(start.model, dropout=start.dropout)
     if not start.fresh_weights and (begun is None or KNOWN in begun):
         reading = dataclasses.replace(reading, known=rows_known_by(start.model))
-    labelled = read_or_given(task, data, seed=seed, reading=reading)
+    labelled = load_splits(task, data, seed=seed, reading=reading)
     train, validation = labelled.train, labelled.validation
     max_length = fitting(
         labelled.max_length if max_length is None else max_length, start.model, config
     )
     built = labelled.build(max_length)
-    if isinstance(data, Labelled) and task != built.name:
+    if isinstance(data, DatasetSplits) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
     if start.pairs == "apart" and not (built.reads_whole_texts and built.takes_pairs):
         raise BertineError(
@@ -336,7 +338,7 @@ def prepare(
         for word, examples in (labelled.others if judged else {}).items()
     }
     weighed = getattr(built, "class_weights", None) is not None
-    look = look_at(
+    look = check_data(
         type(built),
         train,
         validation,
@@ -348,7 +350,7 @@ def prepare(
         ],
         weighed=weighed,
     )
-    say_what(loaded, train, validation, built.notes(features), look)
+    log_data_summary(loaded, train, validation, built.notes(features), look)
     plan = wishes.plan(config, len(train), built)
     if judged and not start.frozen:
         say_plan(plan, len(train))
@@ -367,17 +369,17 @@ def prepare(
         others,
         plan=plan,
         batches=batches,
-        data_path=train.source if isinstance(data, Labelled) else str(data),
+        data_path=train.source if isinstance(data, DatasetSplits) else str(data),
         look=look,
         reading=reading,
-        loss=None if start.frozen else beside_next_tokens(built, config, start),
+        loss=None if start.frozen else with_auxiliary_lm(built, config, start),
     )
     if judged:
         prepared.say_seen()
     return prepared
 
 
-def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss | None:
+def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Loss | None:
     """Return the loss of a task with a language model beside it; None: the task's alone.
 
     Raises:
@@ -398,14 +400,14 @@ def beside_next_tokens(built: Task[Any], config: Config, start: Start) -> Loss |
         )
     if not weight or built.reads_apart:
         return None
-    say(
+    logger.info(
         f"beside the task each token of the inputs is guessed, with weight {weight:g} "
         f"({option('lm_weight', 0)}: the task alone)"
     )
-    return WithNextTokens(built, weight, positions)
+    return AuxiliaryLM(built, weight, positions)
 
 
-def on_vectors(task: Task[Any], start: Start, config: Config) -> Task[Any]:
+def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
     """Return the task for a head that can be fitted alone: the two texts of a pair encoded apart,
     so that their vectors and their words are compared; single texts by their vector, where the
     published head on such layers cannot be made linear; other tasks as they are."""
@@ -427,7 +429,7 @@ def _takes_mean_layer(config: Config) -> bool:
         return takes_mean_layer(config.new_backbone(pooler=False))
 
 
-def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
+def probe_variant(prepared: Prepared, seed: int) -> Prepared:
     """Return the same run with an encoder that is not trained: the weights that it started with,
     and a fresh head; the examples and their features are shared."""
     start = dataclasses.replace(prepared.start, frozen=True)
@@ -441,10 +443,10 @@ def frozen_beside(prepared: Prepared, seed: int) -> Prepared:
 def say_plan(plan: TrainingPlan, num_examples: int) -> None:
     """Print how the run is trained, where the rule or a paper chose any of it."""
     if plan.paper is not None:
-        say(f"as in {plan.paper.source}: {plan.paper}")
+        logger.info(f"as in {plan.paper.source}: {plan.paper}")
     elif plan.chosen:
-        say(
-            f"{counted(num_examples, 'example')}: {counted(plan.epochs, 'epoch')}, batches of "
+        logger.info(
+            f"{plural(num_examples, 'example')}: {plural(plan.epochs, 'epoch')}, batches of "
             f"{plan.batch_size}, learning rate {exact_rate(plan.learning_rate)} "
             f"({option('paper', True)}: the paper's settings)"
         )
@@ -454,11 +456,11 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
     """Return `max_length`, or fewer pieces if the model has fewer positions, which is said."""
     if max_length > config.longest_input:
         max_length = config.longest_input
-        say(f"{model}: has {max_length} positions, so max_length is {max_length}")
+        logger.info(f"{model}: has {max_length} positions, so max_length is {max_length}")
     return max_length
 
 
-def load_with_heads(start: Start, built: Task[Any], config: Config, seed: int) -> LoadedModel:
+def load_with_heads(start: ModelInit, built: Task[Any], config: Config, seed: int) -> LoadedModel:
     """Return the model with the heads of `built`: those that it has, if they answer the same.
 
     Raises:
@@ -505,7 +507,7 @@ def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> Loade
     embeddings.num_embeddings = config.vocab_size
     model.config = model.backbone.config = config
     added = " ".join(tokenizer.tokens[old:])
-    say(f"{name}: added the special tokens {added} to its vocabulary, with new embeddings")
+    logger.info(f"{name}: added the special tokens {added} to its vocabulary, with new embeddings")
     return dataclasses.replace(loaded, config=config, tokenizer=tokenizer)
 
 
@@ -515,7 +517,7 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
     with seeded(seed, "initial weights"):
         pooler = loaded.model.backbone.pooler is not None
         model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
-    say("fresh weights: of the model only the architecture and the vocabulary are taken")
+    logger.info("fresh weights: of the model only the architecture and the vocabulary are taken")
     report = dataclasses.replace(
         loaded.report,
         loaded=[],
@@ -525,24 +527,24 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
     return dataclasses.replace(loaded, model=model.eval(), report=report)
 
 
-def say_what(
+def log_data_summary(
     loaded: LoadedModel,
     train: Examples[Any],
     validation: Examples[Any],
     notes: Sequence[str],
-    look: DataLook,
+    look: DataReport,
 ) -> None:
     for line in loaded.report.lines():
-        say(line)
+        logger.info(line)
     columns = " + ".join(train.text_columns)
     label = train.label_column or "none"
     if train.items and isinstance(train.items[0], SoftExample):
-        label = f"probabilities of {counted(len(train.class_names), 'label')}"
-    say(
+        label = f"probabilities of {plural(len(train.class_names), 'label')}"
+    logger.info(
         f"{len(train)} training and {len(validation)} validation examples; "
         f"text: {columns}; label: {label}"
     )
     if line := look.label_line():
-        say(line)
+        logger.info(line)
     for note in [*look.findings, *(f"{train.source}: {note}" for note in notes)]:
-        warn(note)
+        logger.warning(note)

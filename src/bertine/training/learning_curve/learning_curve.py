@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from bertine.core.console import briefly, counted, human_time, quietly, say, warn
+from bertine.core.console import briefly, human_time, logger, plural, quietly
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
@@ -23,7 +23,7 @@ from bertine.core.names import CurveWay, option
 from bertine.core.rng import generator
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import Labelled, Reading, has_validation, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, has_validation, read_labelled
 from bertine.hub.modeldir import load_config, load_model
 from bertine.inference.baselines.texts import (
     Answers,
@@ -32,7 +32,7 @@ from bertine.inference.baselines.texts import (
     ngrams,
     pooling_of,
 )
-from bertine.inference.training_rows import rows_known_by, seen_notes
+from bertine.inference.training_rows import overlap_notes, rows_known_by
 from bertine.models.precision import resolve_device
 from bertine.options.data import OwnTable
 from bertine.options.experiments import LearningCurveOptions
@@ -144,7 +144,7 @@ class Trainer:
     def __init__(
         self,
         model: Path | str,
-        labelled: Labelled,
+        labelled: DatasetSplits,
         task: Any,
         *,
         max_length: int | None,
@@ -256,7 +256,7 @@ def learning_curve(
         precision=options.precision,
     )
     curve = _Curve(trainer, labelled, Path(out).absolute(), options)
-    curve.result.notes = seen_notes(labelled.train.items, labelled.validation.items, known)
+    curve.result.notes = overlap_notes(labelled.train.items, labelled.validation.items, known)
     settings = {
         "examples_fingerprint": labelled.train.fingerprint(),
         "test_examples_fingerprint": labelled.validation.fingerprint(),
@@ -268,14 +268,16 @@ def learning_curve(
         return curve.finish()
 
 
-def _reading(options: LearningCurveOptions) -> Reading:
+def _reading(options: LearningCurveOptions) -> DataConfig:
     table = TableOptions.of(options, OwnTable())
-    return Reading.of(options, Reading(), options=table, limits=None, whole=True, known=frozenset())
+    return DataConfig.of(
+        options, DataConfig(), options=table, limits=None, whole=True, known=frozenset()
+    )
 
 
 def _split(
-    data: Any, reading: Reading, options: LearningCurveOptions, known: frozenset[int]
-) -> Labelled:
+    data: Any, reading: DataConfig, options: LearningCurveOptions, known: frozenset[int]
+) -> DatasetSplits:
     """Read training and test examples; where there is no file of these, some are held out that are
     not `known`."""
     labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)
@@ -288,7 +290,7 @@ def _split(
     if len(test) > options.most_tested:
         order = generator(options.seed, "test examples").permutation(len(test))
         chosen = sorted(order[: options.most_tested].tolist())
-        say(f"{test.source}: judged on {len(chosen):,} of {len(test):,} examples")
+        logger.info(f"{test.source}: judged on {len(chosen):,} of {len(test):,} examples")
         test = replace(test, items=[test.items[at] for at in chosen])
     return replace(labelled, train=train, validation=test, others={})
 
@@ -301,7 +303,7 @@ class _Curve:
     """
 
     def __init__(
-        self, trainer: Trainer, labelled: Labelled, out: Path, options: LearningCurveOptions
+        self, trainer: Trainer, labelled: DatasetSplits, out: Path, options: LearningCurveOptions
     ) -> None:
         self._trainer, self._options, self.out = trainer, options, out
         self.train_examples, self.test = labelled.train, labelled.validation
@@ -336,7 +338,7 @@ class _Curve:
         rare = [label for label in task.labels if counts[label] < 2]
         if rare and "few-shot" in ways:
             ways.remove("few-shot")
-            warn(
+            logger.warning(
                 f"few-shot is left out: the label {briefly(rare[0])} has fewer than 2 training "
                 "examples"
             )
@@ -408,9 +410,9 @@ class _Curve:
         known = {(cell.size, cell.draw, cell.way) for cell in self.result.cells}
         plan = self._plan()
         waiting = [cell for cell in plan if cell not in known]
-        say(
-            f"{counted(len(self.train_examples), 'training example')}, "
-            f"{counted(len(self.test), 'test example')}; {counted(len(plan), 'model')} to train"
+        logger.info(
+            f"{plural(len(self.train_examples), 'training example')}, "
+            f"{plural(len(self.test), 'test example')}; {plural(len(plan), 'model')} to train"
             + (f", {len(plan) - len(waiting)} there already" if len(waiting) < len(plan) else "")
         )
         self._write()  # so that what is killed in its first cell can go on
@@ -418,7 +420,7 @@ class _Curve:
             cell = self._cell(size, draw, way)
             self.result.cells.append(cell)
             self._write()
-            say(
+            logger.info(
                 f"{number} of {len(waiting)}: {way} with {cell.num_labels:,} labels: "
                 f"{cell.score:.1%} ({human_time(cell.train_seconds)})"
             )

@@ -38,7 +38,7 @@ _STEEPEST = 1.0
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Extrapolation:
     """The gain of the score by twice as many labels.
 
     Attributes:
@@ -61,7 +61,7 @@ class Outlook:
         }
 
 
-def outlook(points: Sequence[Sequence[tuple[int, float]]]) -> Outlook | None:
+def extrapolate(points: Sequence[Sequence[tuple[int, float]]]) -> Extrapolation | None:
     """Fit the line.
 
     Args:
@@ -97,7 +97,7 @@ def outlook(points: Sequence[Sequence[tuple[int, float]]]) -> Outlook | None:
         # No more errors than examples.
         return max(now - 1.0, now * (1.0 - 2.0**of_slope))
 
-    return Outlook(gain(slope), gain(slope + half), gain(slope - half), sizes[-1])
+    return Extrapolation(gain(slope), gain(slope + half), gain(slope - half), sizes[-1])
 
 
 #: In the folder of a curve.
@@ -261,7 +261,7 @@ class LearningCurve(Shown):
             (point for point in ends if point.num_labels == most), key=lambda point: -point.score
         )
 
-    def outlook(self) -> Outlook | None:
+    def extrapolate(self) -> Extrapolation | None:
         """Return what twice as many labels would bring to the way that is best now."""
         if not self.last:
             return None
@@ -270,7 +270,7 @@ class LearningCurve(Shown):
         for cell in self.cells:
             if cell.way == way:
                 draws.setdefault(cell.size, []).append((cell.num_labels, cell.score))
-        return outlook(list(draws.values()))
+        return extrapolate(list(draws.values()))
 
     def sentences(self) -> list[str]:
         """Say what to use now, and what twice as many labels would bring."""
@@ -288,7 +288,7 @@ class LearningCurve(Shown):
                 f"{quick.way} is as good within chance ({quick.score:.1%}), and trains in "
                 f"{human_time(quick.train_seconds)} in place of {human_time(best.train_seconds)}."
             )
-        ahead = self.outlook()
+        ahead = self.extrapolate()
         if ahead is None:
             said.append(
                 "What more labels would bring cannot be said: the points are too few, or they lie "
@@ -339,7 +339,7 @@ class LearningCurve(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        ahead = self.outlook()
+        ahead = self.extrapolate()
         return {
             "source": self.source,
             "metric_names": list(self.metric_names),
@@ -365,7 +365,7 @@ def curve_page(result: LearningCurve) -> html.Page:
             Fact("best now", best.way, f"with {best.num_labels:,} labels"),
             Fact(result.score_title, f"{best.score:.1%}", f"{best.low:.1%} to {best.high:.1%}"),
         ]
-    ahead = result.outlook()
+    ahead = result.extrapolate()
     if ahead is not None:
         value = f"{100 * ahead.gain:+.1f} points"
         note = f"{100 * ahead.low:+.1f} to {100 * ahead.high:+.1f}"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertine.core.console import say, warn
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate
 from bertine.core.names import Initialization, option
@@ -31,10 +31,10 @@ from bertine.objectives.rtd import read_generator
 from bertine.options.pretraining import OPTIONS_OF, ObjectiveOptions, PretrainOptions, SecondPhase
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.distributed import join, together
+from bertine.training.distributed import all_ranks, join
 from bertine.training.optimizers import check_whole
 from bertine.training.pretraining.result import PretrainResult
-from bertine.training.pretraining.run import Beginning, train_on_store
+from bertine.training.pretraining.run import PretrainSetup, train_on_store
 from bertine.training.run import Run
 
 # Going on with a model under an extended vocabulary: new pieces begin as the mean of their old
@@ -157,19 +157,19 @@ def starting_model(
         held = {n: head for n, head in heads.items() if config.heads[n].reads != "inputs"}
         loaded = load_model(model, heads=held, seed=seed, dropout=dropout)
         for line in loaded.report.lines():
-            say(line)
+            logger.info(line)
         built = loaded.model
         for name in heads.keys() - held.keys():
             if generator is not None:
                 built.heads[name] = read_generator(generator, built, loaded.tokenizer, dropout)
                 continue
-            say(f"new (random): {config.heads[name].title}")
+            logger.info(f"new (random): {config.heads[name].title}")
             with seeded(seed, "new weights", f"heads.{name}"):
                 init_weights(heads[name], config.initializer_range)
             built.heads[name] = heads[name]
         if tokenizer.extends(loaded.tokenizer):
             built, unknown = extend_vocabulary(built, loaded.tokenizer, tokenizer)
-            say(
+            logger.info(
                 f"{tokenizer.vocab_size - loaded.tokenizer.vocab_size} new pieces begin as the "
                 f"mean of their old ones; {unknown} of them have characters that were unknown"
             )
@@ -217,7 +217,7 @@ _NEW_GENERATOR = ("generator_size", "generator_layers")
 
 
 @takes_options()
-@together
+@all_ranks
 def pretrain(
     store: Path | str,
     *,
@@ -262,8 +262,8 @@ def pretrain(
     check_options(options, objective)
     check_whole(options, options.shard)
 
-    def begin(opened: TokenStore, tokenizer: Tokenizer) -> Beginning:
-        return Beginning(
+    def begin(opened: TokenStore, tokenizer: Tokenizer) -> PretrainSetup:
+        return PretrainSetup(
             objective,
             input_format,
             objective.corruption,
@@ -300,7 +300,7 @@ def check_options(options: PretrainOptions, objective: Objective) -> None:
             f"{option('hours')}"
         )
     if options.long_seq_length is None and options.long_share != _LONG_SHARE:
-        warn(
+        logger.warning(
             f"long_share {options.long_share:g} does nothing without a second phase; "
             f"{option('long_seq_length')} "
             "gives its length"
@@ -309,7 +309,7 @@ def check_options(options: PretrainOptions, objective: Objective) -> None:
     for name, kind in OPTIONS_OF.items():
         if name != objective.name and (idle := kind.of(options).changed()):
             unused = True
-            warn(
+            logger.warning(
                 f"{', '.join(idle)}: does nothing with objective {objective.name}; it is for {name}"
             )
     of_objective = ObjectiveOptions.of(options)
@@ -318,7 +318,7 @@ def check_options(options: PretrainOptions, objective: Objective) -> None:
         and options.generator is not None
         and of_objective.changed().keys() & _NEW_GENERATOR
     ):
-        warn(
+        logger.warning(
             f"{options.generator}: has its size already; {' and '.join(_NEW_GENERATOR)} are unused"
         )
     for name, wanted in (

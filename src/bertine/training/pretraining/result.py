@@ -19,7 +19,7 @@ from bertine.reports.findings import finetune_command
 from bertine.reports.run_files import pretraining_names, read_log
 from bertine.reports.run_page import report
 from bertine.training.checkpoint import Best, recorded_best
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.run import Run
 
 #: A log with fewer lines has no curve to look at, so no page is made of it.
@@ -173,7 +173,7 @@ def last_line(run: Run, objective: str) -> dict[str, Any]:
 
 
 def result_of(
-    run: Run, store: TokenStore, kept: float, world: World, *, objective: str
+    run: Run, store: TokenStore, kept: float, world: DistContext, *, objective: str
 ) -> PretrainResult:
     """Read what a finished run ended with; all processes must call it."""
     main = main_term(objective)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bertine.core import cpu
-from bertine.core.console import human_count, say, warn
+from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat, Precision, option
 from bertine.core.scores import score_name
@@ -43,7 +43,7 @@ from bertine.training.ceiling import operations, step_products
 from bertine.training.checkpoint import Choice, load_best
 from bertine.training.computing import computing_of_run, scored_words
 from bertine.training.display import Display
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.fit import FitConfig, fit
 from bertine.training.optim import warmup
 from bertine.training.pretraining.result import PretrainResult, last_line, result_of
@@ -146,7 +146,9 @@ def held_out_store(path: Path | str, tokenizer: Tokenizer, data: PretrainingData
         max_seq_length=data.max_seq_length,
     )
     if store.manifest["shards"] == data.store.manifest["shards"]:
-        warn(f"{path}: the text held out is the text trained on; its scores tell nothing of other")
+        logger.warning(
+            f"{path}: the text held out is the text trained on; its scores tell nothing of other"
+        )
     return store
 
 
@@ -168,7 +170,7 @@ def evaluation(
         try:
             samples = MaskSamples(tokenizer, source, seed, max_length=data.max_seq_length)
         except BertineError as error:
-            warn(f"{error}; none are shown")
+            logger.warning(f"{error}; none are shown")
 
     def evaluate(display: Display, step: int) -> dict[str, float]:
         if samples is not None:
@@ -210,7 +212,7 @@ _ADAMW_RATE = 1e-4
 
 
 @dataclass(frozen=True)
-class Beginning:
+class PretrainSetup:
     """What a run of pre-training begins with, and what it minimizes.
 
     Attributes:
@@ -245,9 +247,9 @@ def train_on_store(
     store: Path | str,
     out: Path | str,
     options: PretrainOptions,
-    begin: Callable[[TokenStore, Tokenizer], Beginning],
+    begin: Callable[[TokenStore, Tokenizer], PretrainSetup],
     *,
-    world: World,
+    world: DistContext,
     began: float,
 ) -> PretrainResult:
     """Train on a store, and write the model directory; see :func:`bertine.pretrain`.
@@ -324,7 +326,7 @@ def train_on_store(
     assert steps is not None
     data = PhasedData(phases, shares, steps)
     for warning in data.warnings():
-        warn(warning)
+        logger.warning(warning)
     if beginning.fresh and not resume:
         to_see = steps * tokens_per_step(phases, shares)
         short = too_short(
@@ -335,7 +337,7 @@ def train_on_store(
             objective=objective.name,
         )
         if short is not None:
-            warn(short)
+            logger.warning(short)
     config = _fit_config(options, steps, workers, where, computing.precision)
     every = options.evaluate_every or max(1, steps // _EVALUATIONS)
     settings = {
@@ -357,7 +359,7 @@ def train_on_store(
     with Run.open(out, settings, resume, world=world, shard=options.shard) as run:
         passes = f"{data.epochs:.2g}" if data.epochs < 10 else f"{data.epochs:,.0f}"
         epochs = "1 epoch" if passes == "1" else f"{passes} epochs"
-        say(
+        logger.info(
             f"{human_count(built.num_parameters())} parameters, {human_count(opened.num_tokens)} "
             f"tokens in the store, {steps} steps of {options.batch_size} sequences "
             f"({epochs}); unigram entropy {opened.unigram_entropy:.3f} nats"
@@ -365,7 +367,7 @@ def train_on_store(
         if run.finished:
             world.alone(lambda: run.say_finished(options.save_best))
             if options.save_generator and not run.generator.exists():
-                warn(
+                logger.warning(
                     f"{run.folder}: {option('save_generator', True)} comes too late: the generator "
                     "of a finished run is in its newest checkpoint alone"
                 )
@@ -429,7 +431,7 @@ def _fit_config(
         compile=options.compile if device.type == "cuda" else None,
     )
     if config.warmup_steps > steps / 2:
-        warn(
+        logger.warning(
             f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
             + (", so it never comes to its height" if config.warmup_steps >= steps else "")
             + f"; 1% to 10% are usual, {option('warmup_steps')} says how many"
@@ -463,7 +465,7 @@ def _save(
     if len(data.phases) > 1 and final["step"] < data.steps:
         done, planned = (max(0, step - data.starts[-1]) for step in (final["step"], data.steps))
         reason = "the time was enough for" if options.hours is not None else "the run came to"
-        warn(
+        logger.warning(
             f"{reason} {done:,} of the {planned:,} steps with sequences of "
             f"{options.long_seq_length} tokens; a larger long_share begins them earlier"
         )

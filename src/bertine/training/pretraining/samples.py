@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import write_text
 from bertine.core.rng import generator
@@ -41,12 +41,12 @@ from bertine.objectives.losses import Loss
 from bertine.options.training import Updates
 from bertine.reports.run_files import read_log
 from bertine.tasks.base import Features, pad_features
-from bertine.tokenization.sentences import close_up
+from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.optimizers import optimizer_for
 from bertine.training.parallel import wait_for
-from bertine.training.step import Stepper
+from bertine.training.step import TrainStep
 
 SAMPLES = "samples.jsonl"
 
@@ -209,7 +209,7 @@ class MaskSamples:
         begin, behind = len(tokenizer.template.one.before), len(tokenizer.template.one.after)
         return [
             {
-                "text": close_up(
+                "text": remove_cjk_spaces(
                     tokenizer.show(sample.input_ids[begin : len(sample.input_ids) - behind])
                 ),
                 "mask": tokenizer.mask_text,
@@ -263,7 +263,7 @@ def seconds_per_step(
     dtype: torch.dtype,
     max_tokens_per_micro_batch: int | None = None,
     seconds: float = 10.0,
-    world: World | None = None,
+    world: DistContext | None = None,
     shard: bool = False,
     compile: bool | None = None,
     workers: int = 0,
@@ -283,10 +283,10 @@ def seconds_per_step(
         updates: the optimizer and its settings; None: AdamW.
         clock: gives the time in seconds.
     """
-    world, updates = world or World(), updates or Updates()
+    world, updates = world or DistContext(), updates or Updates()
     twin = copy.deepcopy(model).train()
     device = next(twin.parameters()).device
-    stepper = Stepper(
+    stepper = TrainStep(
         twin,
         objective,
         batch,
@@ -326,7 +326,7 @@ def steps_for_hours(
     *,
     began: float,
     precision: str,
-    world: World,
+    world: DistContext,
     **options: Any,
 ) -> int:
     """Return the steps that this machine does in the time, if it stays as fast as it is now.
@@ -351,7 +351,9 @@ def steps_for_hours(
     spent = time.monotonic() - latest_beginning(began, hours)
     left = world.from_main(3600 * hours - spent)
     steps = max(1, int(left / step_seconds))
-    say(f"a step takes {1000 * step_seconds:.0f} ms at present: about {steps:,} steps in the time")
+    logger.info(
+        f"a step takes {1000 * step_seconds:.0f} ms at present: about {steps:,} steps in the time"
+    )
     return steps
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from bertine.core import workers
-from bertine.core.console import say
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
-from bertine.datasets.readers import Reading, has_validation
+from bertine.datasets.readers import DataConfig, has_validation
 from bertine.reports.run_files import read_begun
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.learner import final_of, seen_of
@@ -75,7 +75,7 @@ def run_one(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_validation(arguments: dict[str, Any]) -> bool:
-    reading = Reading(glue_task=arguments.get("glue_task"))
+    reading = DataConfig(glue_task=arguments.get("glue_task"))
     return has_validation(arguments["task"], arguments["data"], reading)
 
 
@@ -92,7 +92,7 @@ def run_quietly(line: str) -> dict[str, Any]:
 def run_here(jobs: Jobs, on_end: OnEnd) -> None:
     """Do the runs one after the other in this process."""
     for number, job in enumerate(jobs):
-        say(f"{Path(job['arguments']['out']).name} ({number + 1} of {len(jobs)})")
+        logger.info(f"{Path(job['arguments']['out']).name} ({number + 1} of {len(jobs)})")
         on_end(number, run_one(job))
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import counted, human_time, progress, say, warn
+from bertine.core.console import human_time, logger, plural, progress
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, lock_folder, os_errors, read_json_object, write_json
@@ -25,7 +25,7 @@ from bertine.core.names import TaskName, option
 from bertine.core.taskinfo import TaskInfo
 from bertine.data.in_memory import TableLike, as_data
 from bertine.data.writer import write_given
-from bertine.datasets.readers import Labelled, read_labelled
+from bertine.datasets.readers import DatasetSplits, read_labelled
 from bertine.hub.modeldir import load_config
 from bertine.options.declare import free_in, names_of
 from bertine.options.experiments import SearchOptions
@@ -33,7 +33,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.training.checkpoint import remove_leftovers
 from bertine.training.computing import names_one_task, reading_of
-from bertine.training.finetuning.setup import Wishes
+from bertine.training.finetuning.setup import Overrides
 from bertine.training.run import refuse_changes
 from bertine.training.search.runs import Jobs, OnEnd, run_here, run_processes, run_ray
 from bertine.training.search.table import (
@@ -253,7 +253,7 @@ def search(
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
-    if isinstance(data, Labelled):
+    if isinstance(data, DatasetSplits):
         raise BertineError(
             "a search reads the examples again for each of its runs; give it a path or a table"
         )
@@ -268,7 +268,7 @@ def search(
         labelled = read_labelled(
             task, source, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
         )
-        wishes = Wishes(patience=options["patience"], optimizer=options["optimizer"])
+        wishes = Overrides(patience=options["patience"], optimizer=options["optimizer"])
         built = labelled.build(labelled.max_length)
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train), built))
     wanted = SearchGrid.of(grid, otherwise)
@@ -319,12 +319,12 @@ class _Search:
         others = [run.trial for run in self._runs.values() if run.trial not in wanted]
         self._planned = [*wanted, *others]
         self._metric_names = folder.metric_names
-        say(f"search: {grid}")
+        logger.info(f"search: {grid}")
         before = sum(trial.name in self._runs for trial in wanted)
-        say(
-            f"{counted(len(wanted), 'run')} of {counted(len(grid.settings), 'setting')}"
+        logger.info(
+            f"{plural(len(wanted), 'run')} of {plural(len(grid.settings), 'setting')}"
             + (f", {before} of them done before" if before else "")
-            + (f"; {counted(len(others), 'run')} with other values before" if others else "")
+            + (f"; {plural(len(others), 'run')} with other values before" if others else "")
         )
 
     def job(self, trial: Trial) -> dict[str, Any]:
@@ -355,7 +355,7 @@ class _Search:
             tried |= {trial.name for trial in trials}
             for trial in trials:
                 if trial.name in self._runs:
-                    say(f"{trial.name}: its weights are gone, so it is done again")
+                    logger.info(f"{trial.name}: its weights are gone, so it is done again")
                     shutil.rmtree(self._folder.run(trial), ignore_errors=True)
             self._do(do, trials)
         result = self._result()
@@ -366,7 +366,7 @@ class _Search:
             gone = sum(not self._folder.has_weights(run.trial) for run in done)
             if gone:
                 result.notes.append(
-                    f"{counted(gone, 'run')} of {len(done)} had no weights to keep: they were done "
+                    f"{plural(gone, 'run')} of {len(done)} had no weights to keep: they were done "
                     f"before, without {option('keep_models', True)}"
                 )
         self._folder.write(result)
@@ -383,9 +383,9 @@ class _Search:
                 run = self._ended(trials[number], message)
                 bar.advance(task)
                 if do is not run_here:
-                    say(_line(run))
+                    logger.info(_line(run))
                 elif run.failed is not None:
-                    warn(_line(run))
+                    logger.warning(_line(run))
 
             do([self.job(trial) for trial in trials], on_end)
 

@@ -348,7 +348,7 @@ class MinedNegatives:
 # Which pairs a step has: a function of the step, the rows being on disk.
 
 
-class PairDraws:
+class PairSampler:
     """The pairs of each step: every row of training once an epoch, those of like length together
     (sorted within windows of :data:`~bertine.corpora.batch.WINDOW` batches). The last rows of an
     epoch that are no whole batch are left out of it; others are in the next.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, counted, human_time, quietly, warn
+from bertine.core.console import Shown, human_time, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind
 from bertine.corpora.batch import Batch
@@ -68,14 +68,14 @@ class SimilarityResult(Shown):
     def lines(self) -> list[str]:
         """Return what a person reads in the terminal."""
         lines = [
-            f"{counted(self.rows, 'row')}, {counted(self.steps, 'step')} in "
+            f"{plural(self.rows, 'row')}, {plural(self.steps, 'step')} in "
             f"{human_time(self.seconds)}"
         ]
         for name, value in self.after.items():
             mark = " (by which the best was chosen)" if name == self.metric else ""
             lines.append(f"{name} {value:.4f}, before training {self.before[name]:.4f}{mark}")
         lines += [
-            f"{self.metric} {value:.4f} with the first {counted(length, 'number')} of a vector"
+            f"{self.metric} {value:.4f} with the first {plural(length, 'number')} of a vector"
             for length, value in self.shortened.items()
         ]
         if self.kept_start:
@@ -91,7 +91,7 @@ _CHUNK = 1024
 
 
 @dataclass(frozen=True)
-class Judge:
+class Evaluator:
     """What a model is judged by.
 
     Attributes:
@@ -105,7 +105,7 @@ class Judge:
     fingerprint: str = ""
 
     @classmethod
-    def of_rows(cls, rows: PairRows) -> Judge:
+    def of_rows(cls, rows: PairRows) -> Evaluator:
         """Return what judges by the rows of a file.
 
         Raises:
@@ -113,7 +113,7 @@ class Judge:
         """
         fingerprint = rows.fingerprint()
         for note in rows.notes():
-            warn(note)
+            logger.warning(note)
         if rows.read == 0:
             raise BertineError(f"{rows.source}: has no row to judge by")
 
@@ -124,7 +124,7 @@ class Judge:
         return cls(score, _metric(rows.open_columns().kind), fingerprint)
 
     @classmethod
-    def of_held_out(cls, file: PairFile, rows: list[int], kind: PairKind) -> Judge:
+    def of_held_out(cls, file: PairFile, rows: list[int], kind: PairKind) -> Evaluator:
         """Return what judges by some rows of the training file, which is open."""
         scored = score_order if kind == "scores" else score_search
         return cls(lambda embedder: scored(embedder, _chunks(file, rows)), _metric(kind))
@@ -178,7 +178,7 @@ def validation_rows(
             return None
         rows = training_rows(own, options)
         if rows.open_columns().kind not in JUDGED:
-            warn(f"{own}: has no pairs, on which vectors are judged; it is left out")
+            logger.warning(f"{own}: has no pairs, on which vectors are judged; it is left out")
             return None
         return rows
     rows = training_rows(evaluated_part(as_data(given)), options)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import counted, progress, say, warn
+from bertine.core.console import logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, scratch_dir, write_json
 from bertine.core.model_folders import locate
@@ -24,7 +24,7 @@ from bertine.data.text_pairs import KINDS, PairColumns, PairRow, PairRows
 from bertine.hub.modeldir import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.evaluate_vectors import SimilarityReport
-from bertine.inference.training_rows import START, rows_known_by, seen_line
+from bertine.inference.training_rows import START, overlap_line, rows_known_by
 from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.precision import resolve_device
 from bertine.options.vectors import SimilarityOptions
@@ -34,14 +34,20 @@ from bertine.tokenization.sentences import iter_sentences
 from bertine.training.checkpoint import Choice, load_best
 from bertine.training.computing import computing_of_run
 from bertine.training.display import Display
-from bertine.training.distributed import World
+from bertine.training.distributed import DistContext
 from bertine.training.finetuning.setup import rate_for
 from bertine.training.fit import FitConfig
 from bertine.training.optim import WARMUP_RATIO, warmup
 from bertine.training.run import Run
-from bertine.training.similarity.data import HeldOut, MinedNegatives, PairDraws, PairFile, hold_out
+from bertine.training.similarity.data import (
+    HeldOut,
+    MinedNegatives,
+    PairFile,
+    PairSampler,
+    hold_out,
+)
 from bertine.training.similarity.fitting import (
-    Judge,
+    Evaluator,
     SimilarityResult,
     check_lengths,
     train_on_pairs,
@@ -101,7 +107,7 @@ class SimilarityRun:
         self.kind: PairKind = columns.kind
         self.notes: list[str] = []
         self.rows = array("I")
-        self.judge: Judge | None = None
+        self.judge: Evaluator | None = None
         self.report: SimilarityReport | None = None
         where = resolve_device(options.device)
         self.device = where.type
@@ -110,7 +116,7 @@ class SimilarityRun:
             options.precision,
             embedder.model,
             resume=options.resume,
-            world=World(device=where),
+            world=DistContext(device=where),
         )
         self.precision = self.computing.precision
 
@@ -134,12 +140,12 @@ class SimilarityRun:
 
             file = PairFile(scratch).write(counted_rows(), self.embedder)
         for note in rows.notes():
-            warn(note)
+            logger.warning(note)
         if file.cut:
-            cut = counted(file.cut, "text", "is", "are")
+            cut = plural(file.cut, "text", "is", "are")
             self.notes.append(f"{cut} cut at {self.embedder.max_length} pieces")
         if file.unknown is not None and (line := file.unknown.note()):
-            warn(f"{rows.source}: {line}")
+            logger.warning(f"{rows.source}: {line}")
         if len(file) < 2:
             raise BertineError(f"{rows.source}: needs at least two rows to learn from")
         if self.kind == "scores" and not file.low < file.high:
@@ -156,7 +162,7 @@ class SimilarityRun:
         mined = None
         if options.mine_negatives:
             mined = self._mine(file, scratch, held.rows.tolist())
-        draws = PairDraws(
+        draws = PairSampler(
             file,
             self.kind,
             batch_size=options.batch_size or usual,
@@ -165,8 +171,8 @@ class SimilarityRun:
             mined=mined,
         )
         if draws.labels is not None:
-            say(
-                f"{counted(len(file.labels), 'label')}: {draws.labels.alike:,} pairs of texts with "
+            logger.info(
+                f"{plural(len(file.labels), 'label')}: {draws.labels.alike:,} pairs of texts with "
                 f"the same label, {draws.labels.different:,} with different ones; they are drawn "
                 "as they are needed"
             )
@@ -180,7 +186,7 @@ class SimilarityRun:
         began = time.monotonic()
         with Run.open(self.folder, settings, options.resume) as run:
             if run.finished:
-                say(f"{run.folder}: the run was finished already")
+                logger.info(f"{run.folder}: the run was finished already")
                 return self._known(run, file, len(held))
             try:
                 before = self._before()
@@ -257,12 +263,12 @@ class SimilarityRun:
         if asked and asked > len(file) - 2:
             raise BertineError(
                 f"{option('held_out_pairs', asked)} leaves too few of "
-                f"{counted(len(file), 'pair')} to train on"
+                f"{plural(len(file), 'pair')} to train on"
             )
         if count < _LEAST_HELD_OUT and not asked:
             if asked is None:
-                warn(
-                    f"{counted(len(file), 'pair', 'is', 'are')} too few to hold a tenth out, so "
+                logger.warning(
+                    f"{plural(len(file), 'pair', 'is', 'are')} too few to hold a tenth out, so "
                     f"nothing judges the vectors; give {option('validation', 'FILE')}, or "
                     f"{option('held_out_pairs', 10)}"
                 )
@@ -270,7 +276,7 @@ class SimilarityRun:
         least = min(count, _LEAST_HELD_OUT)
         held = hold_out(file.pair_column(), count, least, self.options.seed)
         if not held.apart:
-            warn(
+            logger.warning(
                 "nearly all pairs are connected by texts that they have in common, so texts of the "
                 "pairs held out are trained on too; for a score of new texts give "
                 f"{option('validation')}"
@@ -289,13 +295,13 @@ class SimilarityRun:
                 held=held,
                 advance=lambda count: bar.advance(job, count),
             )
-        say(
+        logger.info(
             f"mined {mined.found / max(1, len(file)):.1f} negatives a pair; skipped "
-            f"{counted(mined.skipped, 'text')} nearly as near as the match, or nearer"
+            f"{plural(mined.skipped, 'text')} nearly as near as the match, or nearer"
         )
         return mined
 
-    def _config(self, draws: PairDraws, rows: int) -> FitConfig:
+    def _config(self, draws: PairSampler, rows: int) -> FitConfig:
         options = self.options
         epochs = options.epochs or (_EPOCHS if rows <= _FEW else 1)
         steps = options.steps or epochs * draws.steps_per_epoch
@@ -326,10 +332,10 @@ class SimilarityRun:
     def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
         """Choose what the model is judged by, if there is anything."""
         if rows is not None:
-            self.judge = Judge.of_rows(rows)
+            self.judge = Evaluator.of_rows(rows)
         elif held:
-            self.judge = Judge.of_held_out(file, held, self.kind)
-            say(f"{counted(len(held), 'pair')} held out for validation")
+            self.judge = Evaluator.of_held_out(file, held, self.kind)
+            logger.info(f"{plural(len(held), 'pair')} held out for validation")
 
     def _note_seen(self, judged: PairRows | None, held: list[int], known: frozenset[int]) -> None:
         """Note how many of the rows that judge the model it was trained on before."""
@@ -338,11 +344,11 @@ class SimilarityRun:
         own = [self.rows[n] for n in held if self.rows]
         numbers = own if judged is None else [*map(_number_of, judged)]
         seen = share_of(numbers, known)
-        if line := seen_line(seen, len(numbers), START, "validation pairs"):
-            warn(line.removeprefix("note: "))
+        if line := overlap_line(seen, len(numbers), START, "validation pairs"):
+            logger.warning(line.removeprefix("note: "))
             self.notes.append(line)
 
-    def _scored(self, judge: Judge) -> SimilarityReport:
+    def _scored(self, judge: Evaluator) -> SimilarityReport:
         return judge.score(with_model(self.embedder, self.precision))
 
     def _evaluate(self, display: Display, step: int) -> dict[str, float]:
@@ -359,7 +365,7 @@ class SimilarityRun:
         if self.judge is None:
             return {}
         scores: dict[str, float] = self._scored(self.judge).metrics
-        say(f"before training: {self.metric} {scores[self.metric]:.4f}")
+        logger.info(f"before training: {self.metric} {scores[self.metric]:.4f}")
         return scores
 
     def _take_best(self, run: Run, steps: int) -> tuple[dict[str, float], int]:
@@ -398,7 +404,7 @@ class SimilarityRun:
         )  # fmt: skip
 
     def _settings(
-        self, file: PairFile, config: FitConfig, draws: PairDraws, model: str, data: str
+        self, file: PairFile, config: FitConfig, draws: PairSampler, model: str, data: str
     ) -> dict[str, Any]:
         options = self.options
         settings = {
@@ -495,7 +501,7 @@ def finetune_similarity(
     rows = training_rows(parts.train, options)
     columns = rows.open_columns()
     loss = _loss(columns, options)
-    say(columns.line(str(parts.train)))
+    logger.info(columns.line(str(parts.train)))
     embedder, modules = _embedder(model, options)
     check_lengths(loss.lengths, embedder.dimensions)
     judged = validation_rows(parts.validation, validation, options)
@@ -556,5 +562,5 @@ def _embedder(
         loaded=loaded,
     )
     for line in embedder.load_lines:
-        say(line)
+        logger.info(line)
     return embedder, modules
