@@ -4,7 +4,8 @@ Every ``bertine`` line in a ```bash block, and every ``$`` line in a ```console 
 real command, real options, values of the right kind. Every ``make`` line must name a target. A
 benchmark or recipe must be there, with the options that are written beside it. ```python blocks
 must compile. A ```yaml block marked with a command (```yaml pretrain) must be a configuration file
-for it. Relative links must lead to a file, and to a heading of it.
+for it. Relative links must lead to a file, and to a heading of it. The documents for maintainers
+have short paragraphs.
 
 A block marked ``run`` is also run, those of a document one after the other in one folder that has
 the repository's ``examples``, for a tutorial its data as well. What its output is shown as must be
@@ -214,6 +215,38 @@ def test_marked_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path) -
             printed = run([*program, block.text], tmp_path, where, messages=False)
 
 
+#: Documents for maintainers: what a reader looks up, in short paragraphs.
+_SHORT = [
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "architecture.md",
+    *sorted((ROOT / "docs" / "internals").glob("*.md")),
+]
+#: Words of a paragraph, of an item of a list and of a row of a table there, at most.
+_MOST_WORDS = 80
+
+
+def paragraphs(document: str) -> Iterator[str]:
+    """Yield the paragraphs of a document, without blocks of code. Headings, items of lists and rows
+    of tables are paragraphs too."""
+    document = re.sub(r"^```.*?^```[ ]*$", "", document, flags=re.M | re.S)
+    for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) |\||#)", document):
+        if part.strip():
+            yield part.strip()
+
+
+def count_words(paragraph: str) -> int:
+    """Count the words that are read: of a link its label, no signs and no number of an item."""
+    shown = re.sub(r"\]\([^)]*\)|^\d+\. ", "] ", paragraph)
+    return sum(bool(re.search(r"\w", word)) for word in shown.split())
+
+
+@pytest.mark.parametrize("path", _SHORT, ids=relative)
+def test_paragraphs_for_maintainers_are_short(path: Path) -> None:
+    counted = [(count_words(each), each) for each in paragraphs(path.read_text(encoding="utf-8"))]
+    assert counted
+    assert [(words, text[:60]) for words, text in counted if words > _MOST_WORDS] == []
+
+
 def anchors(document: str) -> set[str]:
     """The anchors of a document's headings, as GitHub and MyST make them."""
     document = re.sub(r"^```.*?^```", "", document, flags=re.M | re.S)
@@ -360,3 +393,12 @@ def test_console_blocks_are_commands_and_their_output() -> None:
 def test_anchors_are_those_of_github() -> None:
     document = "# A, b `c`\n\n## Words: 2–3 _d_\n\n```bash\n# no heading\n```\n"
     assert anchors(document) == {"a-b-c", "words-23-_d_"}
+
+
+def test_paragraphs_are_items_and_rows_too() -> None:
+    document = (
+        "# A title\n\nOne line\nand one more.\n\n- an item\n  of two lines\n- another\n\n"
+        "| a | b |\n|---|---|\n| `c d` | [e](f.md) |\n\n```text\nno words\n\nhere\n```\n\n1. last\n"
+    )
+    counted = [count_words(each) for each in paragraphs(document)]
+    assert counted == [2, 5, 5, 1, 2, 0, 3, 1]
