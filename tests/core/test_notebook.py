@@ -99,8 +99,8 @@ def test_notes_in_a_notebook_are_plain_lines_even_where_colours_are_asked_for() 
         "import sys, types\n"
         "shell = types.SimpleNamespace(kernel=1)\n"
         "sys.modules['IPython'] = types.SimpleNamespace(get_ipython=lambda: shell)\n"
-        "from bertine.core.console import say, warn\n"
-        "say('a note'), warn('careful')"
+        "from bertine.core.console import logger\n"
+        "logger.info('a note'), logger.warning('careful')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
