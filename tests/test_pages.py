@@ -63,7 +63,7 @@ LESS = {
     "pretrain": ["--steps", "2", "--batch-size", "4", "--max-seq-length", "32"],
     "pretrain-elmo": ["--epochs", "1", "--batch-size", "4"],
     "distill": ["--epochs", "1"],
-    "learning-curve": ["--draws", "1", "--ways", "frozen"],
+    "learning-curve": ["--repeats", "1", "--methods", "frozen"],
     "check-labels": ["--epochs", "1", "--folds", "2"],
     "feature-based": ["--epochs", "1", "--lstm-size", "8"],
     "search": ["--epochs", "12", "--restarts", "1", "--learning-rates", "2e-2"],

@@ -145,8 +145,14 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     Raises:
         BertineError: a key is no argument of the command, or a value is none of its kind.
     """
+    # Here, because ``bertine --help`` lists the commands without their options.
+    from bertine.options.declare import warn_of_former, with_current_names
+
     arguments = {action.dest: action for action in parser.options()}
-    config = read_config(path)
+    written = read_config(path)
+    config = with_current_names(written, arguments)
+    for name in written.keys() - config.keys():
+        warn_of_former(name)
     unused = [key for key in config if key in parser.left_out]
     if arguments.keys() >= set(unused):
         unused = []

@@ -275,7 +275,7 @@ def distill(
     dimensions: int = 256,
     piece_weights: StaticWeights | None = None,
     sif_coefficient: float = 0.0001,
-    learn: bool = True,
+    fit_tokens: bool = True,
     teacher_texts: int = 20000,
     add_words: int = 0,
     table_precision: StaticPrecision = "fp16",
@@ -293,7 +293,7 @@ def distill(
     attention_weight: float = 0.0,
     hidden_mean_weight: float = 0.0,
     hidden_variance_weight: float = 0.0,
-    maps: MapKind = "tinybert",
+    layer_loss: MapKind = "tinybert",
     progressive_steps: int | None = None,
     steps: int | None = None,
     tokens: int | None = None,
@@ -400,7 +400,7 @@ def distill(
             rank.
         sif_coefficient: a of the weight a / (a + p) of a piece with the probability p (smooth
             inverse frequency).
-        learn: from the teacher's vectors of texts in DATA; else these are only counted.
+        fit_tokens: from the teacher's vectors of texts in DATA; else these are only counted.
         teacher_texts: of DATA, spread evenly, whose vectors the teacher computes to be learned
             from, which takes most of the time.
         add_words: so many of the words that are frequent in DATA and several pieces get a vector of
@@ -425,9 +425,9 @@ def distill(
         attention_weight: of where the heads of each layer look.
         hidden_mean_weight: of the mean of each state (MobileBERT: 5000).
         hidden_variance_weight: of the variance of each state (MobileBERT: 5).
-        maps: how they are compared: squared errors of states and of scores before the softmax; or
-            of normalized states, and the divergence of distributions of attention. MobileBERT's
-            weights are 100 and 1.
+        layer_loss: how they are compared: squared errors of states and of scores before the
+            softmax; or of normalized states, and the divergence of distributions of attention.
+            MobileBERT's weights are 100 and 1.
         progressive_steps: train one layer after the other, the lowest first, for so many steps
             each, on these terms alone; then all of them; None: all layers from the first step on.
         steps: updates of the weights.
@@ -1308,7 +1308,7 @@ def finetune_similarity(
     scale: float = 20.0,
     symmetric: bool = False,
     mine_negatives: int = 0,
-    mine_below: float = 0.95,
+    negative_max_ratio: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
     pooling: TrainedPooling | None = None,
     epochs: int | None = None,
@@ -1376,8 +1376,8 @@ def finetune_similarity(
         symmetric: of ranking: the first text of a pair is also to be the nearest to its match.
         mine_negatives: of pairs: find so many texts for each that look right and are not, with the
             vectors of the model as it is, and train on them as well.
-        mine_below: with `mine_negatives`: skip texts whose cosine is above this share of the
-            match's, since they may be right.
+        negative_max_ratio: with `mine_negatives`: skip texts whose cosine is above this share of
+            the match's, since they may be right.
         vector_lengths: train vectors so that their first numbers, so many, can be used alone; None:
             all numbers. Matryoshka: Kusupati et al. 2022.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
@@ -1572,11 +1572,11 @@ def learning_curve(
     model: Path | str,
     data: Path | str | TableLike,
     out: Path | str,
-    ways: Sequence[str] | str | None = None,
-    draws: int = 3,
-    least: int = 8,
-    most: int | None = None,
-    growth: float = 2.0,
+    methods: Sequence[str] | str | None = None,
+    repeats: int = 3,
+    min_labels: int = 8,
+    max_labels: int | None = None,
+    growth_factor: float = 2.0,
     test_share: float = 0.2,
     most_tested: int = 2000,
     task: FewShotTask = "text",
@@ -1604,12 +1604,12 @@ def learning_curve(
         out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
             plot. What is trained and judged stands there at once, so that a curve that was stopped
             goes on.
-        ways: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
+        methods: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
             few-shot; finetune; None: all four.
-        draws: draws of each number of labels.
-        least: labels of each class in the smallest draw.
-        most: labels in all in the largest draw; None: all that there are.
-        growth: times as many labels from one number to the next.
+        repeats: draws of each number of labels.
+        min_labels: labels of each class in the smallest draw.
+        max_labels: labels in all in the largest draw; None: all that there are.
+        growth_factor: times as many labels from one number to the next.
         test_share: share of the examples to judge on, where there is no validation file.
         most_tested: examples to judge on, at most.
         task: one label of each text or pair (text), or any number of them (multi-label).
@@ -1804,7 +1804,7 @@ def paper(
     paper_grid: bool = False,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    again: Sequence[str] | None = None,
+    rerun: Sequence[str] | None = None,
     held_out: Path | str | None = None,
     processes: int = 1,
     ray: str | None = None,
@@ -1839,7 +1839,7 @@ def paper(
             4 epochs, as many restarts as there are seeds; the scores are those of the best setting.
         rows: names of the rows to run, instead of all; None: all.
         columns: names of the columns to run, instead of all; None: all whose data are there.
-        again: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
+        rerun: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
             stays.
         held_out: token store of other text, where the corpus is a token store too; None: documents
             of the corpus.
@@ -2048,7 +2048,7 @@ def pretrain(
     mask_share: float = 0.0,
     delete_share: float = 0.0,
     rotate_share: float = 0.0,
-    guessed_share: float = 0.16666666666666666,
+    predict_ratio: float = 0.16666666666666666,
     longest_span: int = 5,
     span_context: int = 6,
     permuted_length: int | None = None,
@@ -2147,7 +2147,7 @@ def pretrain(
         delete_share: share of the tokens that are left out without a trace.
         rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
             before it behind the end.
-        guessed_share: share of the tokens that are guessed; the others are known from the
+        predict_ratio: share of the tokens that are guessed; the others are known from the
             beginning. 1/6 is the paper's K of 6.
         longest_span: guess runs of up to so many words, shorter ones more often.
         span_context: tokens that are not guessed around a run, for each word of it.

@@ -132,7 +132,7 @@ def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult)
     assert result.scores["mlm"]["SST-2"][:2] == list(ran.scores["mlm"]["SST-2"])
     # A cell of one's choice is run anew, and no other.
     with toys.one_thread():
-        result = paper(out=out, resume=True, again=["mlm/SST-2"], **given)
+        result = paper(out=out, resume=True, rerun=["mlm/SST-2"], **given)
     changed = {name for name, when in records(out).items() if after.get(name) != when}
     assert changed == {f"finetuned/mlm/SST-2/seed-{seed}.json" for seed in range(2)}
     assert result.scores == ran.scores
@@ -150,7 +150,7 @@ def test_other_settings_are_another_table(given: dict[str, Any], ran: PaperResul
         with pytest.raises(BertineError, match=told):
             paper(out=ran.out, resume=True, **{**given, **change})
     with pytest.raises(BertineError, match="has no cell 'mlm/SST'; its rows are mlm-nsp"):
-        paper(out=ran.out, resume=True, again=["mlm/SST"], **given)
+        paper(out=ran.out, resume=True, rerun=["mlm/SST"], **given)
 
 
 def test_mistakes_are_named_before_anything_is_done(given: dict[str, Any], tmp_path: Path) -> None:
@@ -399,9 +399,9 @@ def test_what_is_run_again_takes_with_it_what_was_made_of_it(
     with toys.one_thread():
         paper(**arguments)
         before = steps_of(tmp_path / "table")
-        paper(**arguments, resume=True, again=["bilstm/SST-2"])
+        paper(**arguments, resume=True, rerun=["bilstm/SST-2"])
         cell = steps_of(tmp_path / "table")
-        paper(**arguments, resume=True, again=["left-to-right"])
+        paper(**arguments, resume=True, rerun=["left-to-right"])
         after = steps_of(tmp_path / "table")
     changed = {name for name, when in cell.items() if before[name] != when}
     assert changed == {"finetuned/bilstm/SST-2/seed-0.json"}

@@ -143,7 +143,7 @@ def test_what_does_nothing_or_does_not_go_together_is_said(
         ({"input_format": "running-text"}, r"objective plm works on input_format segment-pair"),
         ({"initialization": "mimetic"}, r"mimetic"),
         ({"memory_length": 8}, r"memory_length=8 needs input_format='full-sentences'"),
-        ({"guessed_share": 1.0}, r"guessed_share is 1, but must be between 0 and 1"),
+        ({"predict_ratio": 1.0}, r"predict_ratio is 1, but must be between 0 and 1"),
         ({"longest_span": 0}, r"longest_span is 0, but must be"),
     ):
         with pytest.raises(BertineError, match=message):

@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def curve(data: Path, model: Path, out: Path, **changes: Any) -> LearningCurve:
-    settings: dict[str, Any] = {"draws": 2, "ways": ["tf-idf", "frozen"], "precision": "fp32"}
+    settings: dict[str, Any] = {"repeats": 2, "methods": ["tf-idf", "frozen"], "precision": "fp32"}
     with toys.one_thread():
         return bertine.learning_curve(model=model, data=data, out=out, **{**settings, **changes})
 
@@ -220,7 +220,9 @@ def test_a_curve_that_was_stopped_goes_on_where_it_was(
 def test_models_are_trained_on_the_draws_and_their_folders_are_removed(
     data: Path, model: Path, tmp_path: Path
 ) -> None:
-    result = curve(data, model, tmp_path / "curve", ways=["few-shot", "finetune"], draws=1, most=20)
+    result = curve(
+        data, model, tmp_path / "curve", methods=["few-shot", "finetune"], repeats=1, max_labels=20
+    )
     assert {(cell.way, cell.num_labels) for cell in result.cells} == {
         ("few-shot", 16),
         ("finetune", 16),
@@ -247,7 +249,13 @@ def test_labels_are_weighed_by_the_draw(
     kept = [line for at, line in enumerate(lines[1:]) if names[at] != names[0] or at % 3 == 0]
     uneven.write_text("\n".join([lines[0], *kept]) + "\n")
     curve(
-        uneven, model, tmp_path / "curve", ways="tf-idf", draws=1, least=2, class_weights="balanced"
+        uneven,
+        model,
+        tmp_path / "curve",
+        methods="tf-idf",
+        repeats=1,
+        min_labels=2,
+        class_weights="balanced",
     )
     assert len({weights for weights, _, _ in seen}) > 1
     assert all(weights == balanced and weighted for weights, balanced, weighted in seen)
@@ -275,7 +283,7 @@ def test_fine_tuning_on_a_draw_is_weighed_by_it(
                 uneven,
                 model,
                 tmp_path / name,
-                ways=name.replace("_", "-"),
+                methods=name.replace("_", "-"),
                 class_weights="balanced",
             )
     assert len(seen) == 2
@@ -290,8 +298,8 @@ def test_mistakes_are_named_and_leave_nothing(
     data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BertineError, match="'guess' is not known; choose tf-idf"):
-        curve(data, model, tmp_path / "curve", ways="guess")
-    with pytest.raises(BertineError, match="more than most allows"):
+        curve(data, model, tmp_path / "curve", methods="guess")
+    with pytest.raises(BertineError, match="more than max_labels allows"):
         curve(data, model, tmp_path / "curve", most=10)
     assert not (tmp_path / "curve").exists()
     (tmp_path / "empty").mkdir()

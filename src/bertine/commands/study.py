@@ -109,9 +109,9 @@ LEARNING_CURVE = Command(
     add_arguments=_add_learning_curve_arguments,
     run=_run_learning_curve,
     examples="bertine learning-curve --model DIR --data reviews.csv --out curve\n"
-    "bertine learning-curve --model DIR --data r.csv --out c --ways tf-idf frozen",
-    common="--model --data --out --text-column --label-column --ways --draws --least --most "
-    "--resume --config",
+    "bertine learning-curve --model DIR --data r.csv --out c --methods tf-idf frozen",
+    common="--model --data --out --text-column --label-column --methods --repeats --min-labels "
+    "--max-labels --resume --config",
 )
 
 
@@ -241,7 +241,7 @@ PAPER = Command(
     "bertine paper bert-5 --corpus texts/ --data data/ --out table\n"
     "bertine paper bert-5 --corpus texts/ --data data/ --out table --resume",
     common="--corpus --data --out --model --hours --tokens --steps --seeds --rows --columns "
-    "--processes --resume --again --config",
+    "--processes --resume --rerun --config",
 )
 
 

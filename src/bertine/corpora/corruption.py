@@ -127,7 +127,7 @@ class PermutedLMCollator:
         guessed = choose_spans(
             choosable,
             starts_of_words(choosable, continues),
-            np.maximum(1, np.rint(padded.lengths * options.guessed_share)).astype(np.int64),
+            np.maximum(1, np.rint(padded.lengths * options.predict_ratio)).astype(np.int64),
             rng,
             longest=options.longest_span,
             context=options.span_context,

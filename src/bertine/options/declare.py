@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from types import UnionType
@@ -28,7 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from bertine.core.console import briefly
+from bertine.core.console import briefly, logger
 from bertine.core.errors import BertineError
 
 _KEY = "option"
@@ -42,6 +42,21 @@ MOST_SEED = 2**64 - 1
 #: What is said of a name that an option does not take.
 MUST_BE = "{name} is {value!r}, but must be {must}"
 NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
+
+
+#: Names that options had before → their names now. The old ones go on working in this version.
+FORMER = {
+    "again": "rerun",
+    "draws": "repeats",
+    "growth": "growth_factor",
+    "guessed_share": "predict_ratio",
+    "learn": "fit_tokens",
+    "least": "min_labels",
+    "maps": "layer_loss",
+    "mine_below": "negative_max_ratio",
+    "most": "max_labels",
+    "ways": "methods",
+}
 
 
 class Option(NamedTuple):
@@ -129,6 +144,26 @@ class Declared(NamedTuple):
         if self.option.otherwise:
             words += f"; None: {self.option.otherwise}"
         return f"{words}. {self.option.more}".strip()
+
+
+def with_current_names(
+    given: Mapping[str, Any], known: Container[str] = frozenset(FORMER.values())
+) -> dict[str, Any]:
+    """Return `given` with the names that its options have now, those that are `known`."""
+    return {
+        FORMER[name] if FORMER.get(name) in known and name not in known else name: value
+        for name, value in given.items()
+    }
+
+
+def warn_of_former(name: str) -> None:
+    """Warn that `name`, as it was written, will not work in the next version."""
+    old = name.removeprefix("--").replace("-", "_")
+    new = FORMER[old.removeprefix("no_")]
+    new = f"no_{new}" if old.startswith("no_") else new
+    if name.startswith("--"):
+        new = f"--{new.replace('_', '-')}"
+    logger.warning(f"{name} is called {new} now; the old name goes away in the next version")
 
 
 def declare(default: Any, help: str, **words: Any) -> Any:

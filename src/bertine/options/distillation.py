@@ -171,7 +171,7 @@ class MapTerms(OptionGroup):
     hidden_variance_weight: float = declare(
         0.0, "of the variance of each state (MobileBERT: 5)", least=0
     )
-    maps: MapKind = declare(
+    layer_loss: MapKind = declare(
         "tinybert",
         "how they are compared: squared errors of states and of scores before the softmax; or of "
         "normalized states, and the divergence of distributions of attention",
@@ -212,7 +212,7 @@ class StaticTableOptions(OptionGroup):
         above=0,
         below=1,
     )
-    learn: bool = declare(
+    fit_tokens: bool = declare(
         True, "from the teacher's vectors of texts in DATA; else these are only counted"
     )
     teacher_texts: int = declare(

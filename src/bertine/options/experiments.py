@@ -123,19 +123,19 @@ class CurvePoints(OptionGroup):
 
     title = "curve"
 
-    ways: Sequence[str] | str | None = declare(
+    methods: Sequence[str] | str | None = declare(
         None,
         "tf-idf, or the vectors of the model as it is (frozen), with logistic regression; "
         "few-shot; finetune",
         otherwise="all four",
         metavar="WAY",
     )
-    draws: int = declare(3, "draws of each number of labels", least=1)
-    least: int = declare(8, "labels of each class in the smallest draw", least=2)
-    most: int | None = declare(
+    repeats: int = declare(3, "draws of each number of labels", least=1)
+    min_labels: int = declare(8, "labels of each class in the smallest draw", least=2)
+    max_labels: int | None = declare(
         None, "labels in all in the largest draw", otherwise="all that there are", least=4
     )
-    growth: float = declare(2.0, "times as many labels from one number to the next", above=1)
+    growth_factor: float = declare(2.0, "times as many labels from one number to the next", above=1)
     test_share: float = declare(
         0.2,
         "share of the examples to judge on, where there is no validation file",
@@ -272,7 +272,7 @@ class PaperRunning(OptionGroup):
     columns: Sequence[str] | None = declare(
         None, "names of the columns to run, instead of all", otherwise="all whose data are there"
     )
-    again: Sequence[str] | None = declare(
+    rerun: Sequence[str] | None = declare(
         None,
         "rows, or cells as ROW/COLUMN, to run anew although they are done",
         otherwise="what is done stays",

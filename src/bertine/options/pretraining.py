@@ -210,7 +210,7 @@ class PermutationOptions(OptionGroup):
 
     title = "guessing in any order (objective plm)"
 
-    guessed_share: float = declare(
+    predict_ratio: float = declare(
         1 / 6,
         "share of the tokens that are guessed; the others are known from the beginning",
         more="1/6 is the paper's K of 6.",

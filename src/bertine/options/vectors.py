@@ -192,7 +192,7 @@ class PairTraining(OptionGroup):
         least=0,
         most=100,
     )
-    mine_below: float = declare(
+    negative_max_ratio: float = declare(
         0.95,
         "with `mine_negatives`: skip texts whose cosine is above this share of the match's, since "
         "they may be right",

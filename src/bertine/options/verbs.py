@@ -22,7 +22,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from bertine.core.console import briefly, quietly
 from bertine.core.errors import BertineError
-from bertine.options.declare import Declared, OptionGroup, declared
+from bertine.options.declare import (
+    Declared,
+    OptionGroup,
+    declared,
+    warn_of_former,
+    with_current_names,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -241,8 +247,11 @@ def takes_options(
 
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Result:
+            current = with_current_names(kwargs, signature.parameters)
+            for name in kwargs.keys() - current.keys():
+                warn_of_former(name)
             try:
-                bound = signature.bind(*args, **kwargs)  # refuses what it does not know
+                bound = signature.bind(*args, **current)  # refuses what it does not know
             except TypeError as error:
                 raise TypeError(f"{verb.__name__}() {error}") from None
             bound.apply_defaults()

@@ -115,7 +115,7 @@ def paper(
     scale = PaperScale.of(options).values()
     settings = {"table": name, **{key: v for key, v in scale.items() if key not in _FREE}}
     with _opened(out, settings, options.resume):
-        for which in options.again or ():
+        for which in options.rerun or ():
             _remove(plan, table, out, which)
         return _Running(table, plan, out, options, settings).finish()
 

@@ -27,7 +27,7 @@ from bertine.core.names import __version__, option
 from bertine.core.taskinfo import TaskInfo
 from bertine.hub.modeldir import TASK
 from bertine.models.precision import using_threads
-from bertine.options.declare import free_in, own_of_processes
+from bertine.options.declare import free_in, own_of_processes, with_current_names
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.vectors import SimilarityOptions
@@ -268,6 +268,7 @@ def refuse_changes(
     Raises:
         BertineError: one differs.
     """
+    old = with_current_names(old)
     # What a fingerprint differs by, such as the seed, tells more than it does.
     keys = sorted(old.keys() | new.keys(), key=lambda key: (key.endswith("_fingerprint"), key))
     for key in keys:

@@ -286,13 +286,13 @@ def test_options_that_do_nothing_are_said(
         temperature=3.0,
         soft_tokens="masked",
         cosine_projection=True,
-        maps="mobilebert",
+        layer_loss="mobilebert",
         token_types="drop",
     ) == {
         "temperature=3.0 does nothing: soft_weight=0 leaves out the soft targets",
         "soft_tokens='masked' does nothing: soft_weight=0 leaves out the soft targets",
         "cosine_projection=True does nothing: student and teacher have the same width",
-        "maps='mobilebert' does nothing: no layers are compared; give hidden_weight or "
+        "layer_loss='mobilebert' does nothing: no layers are compared; give hidden_weight or "
         "attention_weight",
         "token_types='drop' does nothing: the student has token types of its own",
     }

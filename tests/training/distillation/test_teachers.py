@@ -154,7 +154,7 @@ def test_options_that_do_nothing_are_said(
     options: dict[str, Any] = {"label_weight": 0.2, "maps": "mobilebert", "token_types": "drop"}
     assert said("b", bare, teacher=teacher, student=base, **options) == {
         "label_weight=0.2 does nothing: no training example has a label",
-        "maps='mobilebert' does nothing: no layers are compared; give hidden_weight or "
+        "layer_loss='mobilebert' does nothing: no layers are compared; give hidden_weight or "
         "attention_weight",
         "token_types='drop' does nothing: the student does not begin as layers of its teacher",
     }

@@ -608,16 +608,16 @@ def distill_static(
         _check_read_again(source, options)
         reading = reading_of(options, source)
         counts, found = count_texts(source, reading, tokenizer, words=options.add_words > 0)
-        if options.learn and found.texts < _LEAST_TEXTS:
+        if options.fit_tokens and found.texts < _LEAST_TEXTS:
             raise BertineError(
                 f"{data}: has {plural(found.texts, 'text')}, but learning needs {_LEAST_TEXTS}; "
-                f"give more, or {option('learn', False)}"
+                f"give more, or {option('fit_tokens', False)}"
             )
         if options.add_words:
             tokenizer = with_words(tokenizer, found.words, options.add_words)
             if tokenizer is not teacher.tokenizer:
                 counts, _ = count_texts(source, reading, tokenizer, words=False)
-        if options.learn:
+        if options.fit_tokens:
             kept = spread_texts(source, reading, tokenizer, found.texts, options.teacher_texts)
     pieces = piece_vectors(teacher, tokenizer)
     ranked = ranked_pieces(tokenizer.tokens, tokenizer.special_ids)
@@ -694,10 +694,10 @@ def _check_read_again(source: Source, options: DistillOptions) -> None:
     Raises:
         BertineError: it is one.
     """
-    if (options.learn or options.add_words) and not reads_again(source):
+    if (options.fit_tokens or options.add_words) and not reads_again(source):
         raise BertineError(
             f"{source}: is read several times, so it must be a file; save it as one, or count "
-            f"pieces alone ({option('learn', False)})"
+            f"pieces alone ({option('fit_tokens', False)})"
         )
 
 
@@ -743,7 +743,7 @@ def _fit(
     if (count := int((known > 0).sum())) < _LEAST_TEXTS:
         raise BertineError(
             f"{plural(count, 'text', 'has', 'have')} a piece that the teacher knows, but learning "
-            f"needs {_LEAST_TEXTS}; give texts in its language, or {option('learn', False)}"
+            f"needs {_LEAST_TEXTS}; give texts in its language, or {option('fit_tokens', False)}"
         )
     return fit_table(
         table,

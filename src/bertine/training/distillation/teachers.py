@@ -128,13 +128,13 @@ def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> M
     layers = plan.layers
     if layers is None:
         layers = uniform_map(plan.config.num_hidden_layers, teacher.num_hidden_layers)
-    return MapLosses(options.maps, layers, weights)
+    return MapLosses(options.layer_loss, layers, weights)
 
 
 def maps_facts(maps: MapLosses) -> dict[str, Any]:
     """Return what a run's settings say of hidden and attention maps."""
     weights = {f"{name}_weight": maps.weights[name] for name in maps.names}
-    return {"maps": maps.kind, "followed_layers": list(maps.layers), **weights}
+    return {"layer_loss": maps.kind, "followed_layers": list(maps.layers), **weights}
 
 
 # Options of ``distill`` that change nothing in a run: one line for each.
@@ -166,7 +166,7 @@ def _reasons(
     """Yield the options that change nothing whatever the data are, and why."""
     if not any(getattr(options, name) for name in MAP_WEIGHTS):
         first, *_, last = MAP_WEIGHTS
-        yield "maps", f"no layers are compared; give {option(first)} or {option(last)}"
+        yield "layer_loss", f"no layers are compared; give {option(first)} or {option(last)}"
     if plan.layers is None:
         yield "token_types", "the student does not begin as layers of its teacher"
     elif plan.config.type_vocab_size:

@@ -211,7 +211,7 @@ def _timed(fit: Callable[[], Answers]) -> Trained:
 
 
 #: Options that may change when a curve is resumed: what is there stays, and more is trained.
-_FREE = frozenset({"resume", "ways", "draws", "most", "device"})
+_FREE = frozenset({"resume", "methods", "repeats", "max_labels", "device"})
 
 
 @takes_options()
@@ -310,13 +310,17 @@ class _Curve:
         task = trainer.task
         self._labels = [task.names_in(item.label) for item in self.train_examples.items]
         self._sizes = sizes_of_curve(
-            self._labels, options.least, options.growth, options.most, options.seed
+            self._labels,
+            options.min_labels,
+            options.growth_factor,
+            options.max_labels,
+            options.seed,
         )
         self._ways = self._wanted(task)
         if not self._sizes:
             raise BertineError(
-                f"{self.train_examples.source}: {options.least} labels of each class are more than "
-                f"{option('most')} allows; choose a smaller {option('least')}"
+                f"{self.train_examples.source}: {options.min_labels} labels of each class are more "
+                f"than {option('max_labels')} allows; choose a smaller {option('min_labels')}"
             )
         names = task.task_info().metrics or (task.primary_metric,)
         source = self.train_examples.source
@@ -326,12 +330,12 @@ class _Curve:
     def _wanted(self, task: Any) -> list[CurveWay]:
         """Return the ways that are asked for, the cheapest first; without few-shot where a label
         has too few examples for it."""
-        given = self._options.ways
+        given = self._options.methods
         asked = WAYS if given is None else (given,) if isinstance(given, str) else tuple(given)
         for way in asked:
             if way not in WAYS:
                 raise BertineError(
-                    f"{option('ways')} {briefly(way)} is not known; choose {', '.join(WAYS)}"
+                    f"{option('methods')} {briefly(way)} is not known; choose {', '.join(WAYS)}"
                 )
         ways = [way for way in WAYS if way in asked]
         counts = Counter(name for each in self._labels for name in each)
@@ -401,7 +405,7 @@ class _Curve:
         return [
             (size, draw, way)
             for size in self._sizes
-            for draw in range(1 if size is None else self._options.draws)
+            for draw in range(1 if size is None else self._options.repeats)
             for way in self._ways
         ]
 
@@ -426,7 +430,9 @@ class _Curve:
             )
 
     def _cell(self, size: int | None, draw: int, way: CurveWay) -> Cell:
-        chosen = draw_examples(self._labels, size, self._options.seed, draw, self._options.most)
+        chosen = draw_examples(
+            self._labels, size, self._options.seed, draw, self._options.max_labels
+        )
         train: Examples[Any] = self.train_examples
         train = replace(train, items=[train.items[at] for at in chosen])
         shutil.rmtree(self._run, ignore_errors=True)

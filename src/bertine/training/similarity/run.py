@@ -290,7 +290,7 @@ class SimilarityRun:
             mined.mine(
                 file,
                 with_model(self.embedder, self.precision),
-                margin=self.options.mine_below,
+                margin=self.options.negative_max_ratio,
                 seed=self.options.seed,
                 held=held,
                 advance=lambda count: bar.advance(job, count),
@@ -423,7 +423,7 @@ class SimilarityRun:
             if self.loss.lengths
             else None,
             "mine_negatives": options.mine_negatives,
-            "mine_below": options.mine_below,
+            "negative_max_ratio": options.negative_max_ratio,
             "pooling": self.embedder.pooling.name,
             "max_length": self.embedder.max_length,
             "batch_size": draws.batch_size,
