@@ -1,11 +1,10 @@
-"""Answers that are being written: kept so that a killed prediction can be resumed.
+"""Write tables of answers that can be resumed after a stop, and count what a model has read.
 
-Beside the output ``answers.csv`` lies, while it is being made, the folder
-``.answers.csv.unfinished`` with the rows so far (``rows``) and ``journal.json``: how many rows of
-the input are answered, how many bytes of ``rows`` these are, and what all of it depends on. After
-each chunk the rows are synced first and the journal is replaced second, so whatever stands behind
-its bytes belongs to no row that counts, and is cut off when the work is resumed: no row is
-lost, and none comes twice.
+While the output ``answers.csv`` is written, the folder ``.answers.csv.unfinished`` holds the rows
+so far (``rows``) and ``journal.json``: how many rows of the input are answered, how many bytes of
+``rows`` these are, and everything that the answers depend on. After each chunk the rows are synced
+first and the journal is replaced second. Bytes behind those of the journal belong to unfinished
+rows and are cut off when the work is resumed: no row is lost, and none is written twice.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from bertine.tasks.unknown_text import UnknownText
 
 
 class ResumableTable:
-    """A table of rows on their way to a file.
+    """A table of rows that is being written to a file and can be resumed.
 
     Attributes:
-        rows_done: of the input, whose answers were written by an earlier process.
-        counts: what that had counted.
+        rows_done: rows of the input whose answers an earlier process has written.
+        counts: the counts of the earlier process.
     """
 
     def __init__(
@@ -65,11 +64,11 @@ class ResumableTable:
         self._writer.write(values)
 
     def commit(self, rows: int, counts: dict[str, int]) -> None:
-        """Make what was written durable.
+        """Make the rows written so far durable.
 
         Args:
-            rows: of the input, answered so far.
-            counts: whole numbers that the next process goes on from.
+            rows: rows of the input that are answered so far.
+            counts: whole numbers with which the next process continues.
         """
         self._handle.flush()
         os.fsync(self._handle.fileno())
@@ -96,21 +95,20 @@ def open_resumable_table(
     *,
     resume: bool,
 ) -> Iterator[ResumableTable]:
-    """Open an :class:`ResumableTable` that becomes `output` in the end, whole; Parquet by its
-    name.
+    """Open a :class:`ResumableTable` that becomes the file `output` when it is complete.
 
-    On an exception its folder stays if a chunk was committed, else nothing stays.
+    After an exception the folder is kept if a chunk was committed, else it is removed.
 
     Args:
-        output: a file that is there or not; what is there is replaced in the end.
-        layout, columns: of the rows.
-        identity: what the rows depend on, by name; of JSON's types. Asked for once, and only when
-            there is something to commit or to compare.
-        resume: go on from what an earlier process has left. None left: begin.
+        output: the file; an existing one is replaced at the end.
+        layout, columns: the layout and the columns of the rows.
+        identity: everything that the rows depend on, by name, as JSON values. Called once, and only
+            when there is something to commit or to compare.
+        resume: continue from the rows that an earlier process has left; begin where there are none.
 
     Raises:
-        BertineError: the name is one that is not written, another process is at it, or what is
-            left is of another input, model, precision or setting.
+        BertineError: the format is one that cannot be written, another process is writing the
+            table, or the rows left belong to another input, model, precision or setting.
     """
     check_output(output)
     target = Path(os.path.realpath(output))
@@ -119,7 +117,8 @@ def open_resumable_table(
         folder.mkdir(parents=True, exist_ok=True)
         _lock(folder, output, stack)
         journal = folder / "journal.json"
-        # A process that ends just after its rows have become the output leaves the journal alone.
+        # A process may end just after its rows have become the output; the journal is still there
+        # then.
         there = resume and journal.exists() and (folder / "rows").exists()
         left = _read_journal(journal) if there else None
         if left is not None:
@@ -173,7 +172,7 @@ def open_resumable_table(
 
 
 def input_identity(path: str | Path) -> dict[str, Any]:
-    """Identify a file by its size and a hash of all of it, which takes far less time than
+    """Identify a file by its size and a hash of its bytes, which takes far less time than the
     answers."""
     with os_errors(path, "reading it"):
         size = Path(path).stat().st_size
@@ -181,7 +180,7 @@ def input_identity(path: str | Path) -> dict[str, Any]:
 
 
 def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
-    """Lock it until the process ends or the stack is left, whichever is first."""
+    """Lock the folder until the process ends or the stack is closed, whichever comes first."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     stack.callback(os.close, lock)
     lock_handle(
@@ -190,7 +189,7 @@ def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
 
 
 def _read_journal(file: Path) -> dict[str, Any]:
-    """Read what an earlier process has committed.
+    """Read the journal of an earlier process.
 
     Raises:
         BertineError: the file is damaged.
@@ -207,7 +206,7 @@ def _read_journal(file: Path) -> dict[str, Any]:
 
 
 def _as_json(value: dict[str, Any]) -> dict[str, Any]:
-    """Return it as it is when it has been written and read: tuples are lists."""
+    """Return the value as it is after a round trip through JSON, where tuples become lists."""
     read: dict[str, Any] = json.loads(json.dumps(value))
     return read
 
@@ -225,30 +224,31 @@ def _compare(output: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
         )
 
 
-# Counts and warnings of a model's pass over a file of texts.
+# Text reports: counts and warnings of a model's pass over a file of texts.
 
-#: Lines of empty texts that are kept, to be named.
+#: Line numbers of empty texts that are kept for the message.
 _LINES = 100
 
 
 @dataclass(repr=False)
 class TextReport(Shown):
-    """The counts of every verb over a file of texts.
+    """The counts that every verb reports for a file of texts.
 
     Attributes:
-        rows: of the file that the model has seen.
-        cut: rows of which something was longer than the model's maximum length.
-        pieces_lost: pieces cut off from them.
+        rows: rows of the file that the model has read.
+        cut: rows with a text longer than the model's maximum length.
+        pieces_lost: pieces that were cut off from these rows.
         empty: rows without any text.
         half_empty: pairs that lack one of their texts; they were computed all the same.
         abstained: rows whose answer was left open.
-        seconds: of wall time.
-        max_length: of what is cut, in pieces.
-        cut_texts: what is cut: the texts, or of spans the questions.
+        seconds: wall time.
+        max_length: the maximum length, in pieces.
+        cut_texts: the name of the texts that are cut; for spans, the questions.
         unit: what lengths are counted in, "piece" or "word".
-        unknown: counts what the vocabulary does not know; None: nothing does.
-        notes: what was mended in the input.
-        of_empty: what empty texts have, or how they are treated.
+        unknown: the counter of pieces that the vocabulary does not know; None: they are not
+            counted.
+        notes: notes on what was mended in the input.
+        of_empty: how empty texts are treated.
     """
 
     rows: int = 0
@@ -267,7 +267,7 @@ class TextReport(Shown):
     empty_lines: list[int] = field(default_factory=list)
 
     def count_empty(self, lines: Iterable[int]) -> None:
-        """Count the rows without any text, which stand in these lines."""
+        """Count the rows without any text; `lines` are their numbers."""
         numbers = list(lines)
         self.empty += len(numbers)
         self.empty_lines += numbers[: _LINES - len(self.empty_lines)]
@@ -279,18 +279,17 @@ class TextReport(Shown):
         texts: Sequence[str | Sequence[str]] = (),
         lines: Iterable[int] | None = None,
     ) -> None:
-        """Count so many rows, of which `features` were made, one or more of each, and their
-        `texts`, which stand in `lines`."""
+        """Count `rows` rows with their `features` (one or more of each row) and their `texts`, read
+        from `lines`."""
         self.rows += rows
-        # The choices of one row are features of their own.
+        # The choices of one row are separate features.
         self.cut += len({feature.row for feature in features if feature.num_truncated})
         self.pieces_lost += sum(feature.num_truncated for feature in features)
         if self.unknown is not None:
             self.unknown.count(features, texts, lines)
 
     def warnings(self) -> list[str]:
-        """Return a line each for what is unknown, what was cut and what is empty, then the
-        notes."""
+        """Return one line each for unknown, cut and empty texts, then the notes."""
         lines = [] if self.unknown is None else self.unknown.lines_for_answers()
         if self.cut:
             lines.append(
@@ -315,6 +314,7 @@ class TextReport(Shown):
 
 
 def pace(count: int, seconds: float, unit: str = "") -> str:
-    """Return "in 2.0 s (40 a second)", or with a `unit` "(40 words a second)"."""
+    """Return the time and the speed as text: "in 2.0 s (40 a second)", or with a `unit` "(40 words
+    a second)"."""
     rate = count / seconds if seconds else 0.0
     return f"in {human_time(seconds)} ({rate:.0f} {unit + ' ' if unit else ''}a second)"

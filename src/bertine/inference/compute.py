@@ -1,4 +1,9 @@
-"""In which precision and with how many threads to compute: measured when a model is loaded."""
+"""Run models over features in batches, and choose the precision and the threads on a CPU.
+
+The choice is measured when a model is loaded: outputs in bf16 and in 8 bits are compared with fp32
+on sample inputs, and batches are timed. :class:`Engine` keeps the weights packed in the chosen
+precision; :func:`run_features` runs a model or an engine.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +49,11 @@ from bertine.tasks.base import Features
 from bertine.tokenization.base import run_together
 from bertine.tokenization.tokenizer import Tokenizer
 
-# Sample inputs for comparing precisions: some sentences, and pieces of the vocabulary.
+# Sample inputs for comparing precisions: sentences, and pieces of the vocabulary.
 
-#: Of many kinds: statements, questions, exclamations, messages, numbers, names, one word. Where
-#: the vocabulary is of another language they become letters and unknown words, which is why there
-#: are also inputs of the vocabulary's own pieces.
+#: Of many kinds: statements, questions, exclamations, messages, numbers, names, one word. With a
+#: vocabulary of another language they become letters and unknown words, so there are also inputs of
+#: the vocabulary's own pieces.
 TEXTS = (
     "The committee will meet again on Thursday, 14 March, to decide about the bridge.",
     "i cant believe how happy this little song makes me feel after such an awful week",
@@ -71,7 +76,7 @@ TEXTS = (
     "It was neither as good as the critics said nor as bad as my brother had warned me.",
 )
 
-#: How many inputs of pieces, and how long.
+#: The lengths of the inputs of pieces, one number each.
 _PIECES = (8, 16, 24, 32)
 
 
@@ -91,7 +96,7 @@ def sample_texts(tokenizer: Tokenizer) -> list[str]:
 
 def _drawn_pieces(tokenizer: Tokenizer) -> list[list[int]]:
     """Draw ids of pieces of the vocabulary, a list for each number of `_PIECES`; none where it has
-    special tokens alone."""
+    only special tokens."""
     ordinary = [
         number for number in range(tokenizer.vocab_size) if number not in tokenizer.special_ids
     ]
@@ -110,16 +115,16 @@ PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
-#: How far outputs may be from fp32, relative to their size, for ``"auto"`` to choose a precision.
-#: bf16 comes to half a hundredth to one hundredth, 8 bits to two to six hundredths; those that
-#: break a model to tens.
+#: The relative distance of outputs from fp32 up to which ``"auto"`` chooses a precision. bf16 has
+#: half a hundredth to one hundredth, 8 bits two to six hundredths; precisions that break a model
+#: have tenths and more.
 TOLERANCE = {"bf16": 0.05, "int8": 0.1}
 
-#: Sample inputs that are made up: how many, and of how many tokens.
+#: Generated sample inputs: how many, and of how many tokens.
 _SAMPLES, _SAMPLE_LENGTHS = 24, (8, 40)
 
 
-#: More threads take longer to begin than they save on a text or two.
+#: More threads take longer to start than they save on a text or two.
 _MOST_THREADS = 8
 
 #: Tokens of the batches that are timed.
@@ -131,12 +136,12 @@ class PrecisionCheck:
     """A comparison of outputs in a lower precision with those in fp32.
 
     Attributes:
-        precision: what was chosen.
+        precision: the precision that was chosen.
         inputs: how many sample inputs were compared.
-        differences: by precision that was tried, ||low - fp32|| / ||fp32|| of the last hidden
-            states of all their tokens.
+        differences: for each precision that was tried, ||low - fp32|| / ||fp32|| of the last hidden
+            states of all tokens.
         notes: why a precision was not chosen, or not tried.
-        seconds: that the check took.
+        seconds: the time of the check.
     """
 
     precision: str = "fp32"
@@ -146,12 +151,12 @@ class PrecisionCheck:
     seconds: float = 0.0
 
     def lines(self) -> list[str]:
-        """Return what a person reads: why a precision was not chosen, then the one that was."""
+        """List why a precision was not chosen, then the one that was."""
         return [*self.notes, f"computing in {self.precision}"]
 
 
 def why_not_int8() -> str | None:
-    """Say why products of 8-bit integers cannot be had here; None: they can."""
+    """Explain why products of 8-bit integers are not available here; None: they are."""
     if not cpu_has_int8():
         return "this CPU has no instructions for 8-bit products (VNNI, AMX)"
     if not torch.backends.mkldnn.is_available():
@@ -162,10 +167,10 @@ def why_not_int8() -> str | None:
 
 
 def check_precision(name: str) -> None:
-    """Refuse a precision that is not known.
+    """Refuse an unknown precision.
 
     Raises:
-        BertineError: it is not.
+        BertineError: the precision is unknown.
     """
     if name not in PRECISIONS:
         raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
@@ -174,14 +179,14 @@ def check_precision(name: str) -> None:
 def unmeasured_choice(
     precision: AnswerPrecision, threads: int | None
 ) -> tuple[AnswerPrecision, int]:
-    """Return the precision and the threads where neither may depend on what is measured: fp32 for
+    """Return the precision and the threads where neither may depend on measurements: fp32 for
     ``"auto"``."""
     chosen = unmeasured_threads() if threads is None else threads
     return "fp32" if precision == "auto" else precision, chosen
 
 
 def unmeasured_threads() -> int:
-    """Return the threads to compute with where they are not measured."""
+    """Return the number of threads where it is not measured."""
     return min(torch.get_num_threads(), cores(), _MOST_THREADS)
 
 
@@ -190,12 +195,12 @@ def choose(
     precision: str,
     samples: Sequence[Sequence[int]] | None = None,
 ) -> tuple[PackedBackbone | PlainBackbone, PrecisionCheck | None]:
-    """Pack `backbone` in a precision. One whose layers are neither BERT's nor ModernBERT's stays
-    as it is, and is computed in bf16 or fp32.
+    """Pack `backbone` in a precision. One with other layers than those of BERT and ModernBERT is
+    not packed, and is computed in bf16 or fp32.
 
-    ``"auto"`` takes bf16 if it is measured to be clearly faster than fp32 here, 8 bits if the CPU
-    has them and they are faster than that, each if outputs stay close to those in fp32; else fp32.
-    A precision that is named is taken however far its outputs are; the check has the difference.
+    ``"auto"`` chooses bf16 if it is clearly faster than fp32 here, 8 bits if the CPU supports them
+    and they are faster than bf16, each if outputs stay close to those in fp32; else fp32. A named
+    precision is used however large its error is; the check records the difference.
 
     Raises:
         BertineError: an unknown precision, or one that this machine cannot compute in.
@@ -231,7 +236,7 @@ def choose(
             packed = pack(backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges)
             difference = check.differences[name] = _difference(packed, inputs, expected)
         except RuntimeError as error:
-            # oneDNN knows more of the CPU than its flags say here.
+            # oneDNN knows more about the CPU than its flags show here.
             why = (str(error).splitlines() or [type(error).__name__])[0]
             reason = f"this machine cannot compute in it ({why})"
             if precision != "auto":
@@ -288,8 +293,8 @@ def _too_far(name: str, difference: float) -> str:
 
 
 def dummy_inputs(config: Config) -> list[list[int]]:
-    """Make up inputs of the vocabulary's own pieces, drawn evenly; nothing of a language, but they
-    reach as far as texts do, and a little further."""
+    """Draw inputs evenly from the vocabulary's own pieces. They are no language, but their
+    activations reach as far as those of texts, and a little further."""
     draw = generator(0, "samples of precision")
     low, high = _SAMPLE_LENGTHS
     high = max(1, min(high, config.longest_input))
@@ -314,8 +319,8 @@ def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
 def _reference(
     backbone: Backbone, inputs: Sequence[Sequence[int]]
 ) -> tuple[list[Tensor], list[LayerRanges]]:
-    """Compute the last hidden states [n, H] of the real tokens in fp32, and what the layers met
-    there."""
+    """Compute the last hidden states [n, H] of the real tokens in fp32, and record the ranges of
+    the layers' inputs."""
     was_training = backbone.training
     backbone.eval()
     try:
@@ -337,7 +342,7 @@ def _difference(
     wrong = size = 0.0
     for (ids, mask), right in zip(_padded(inputs), expected, strict=True):
         states = packed(ids, mask).last_hidden_state[mask]
-        # A text alone is computed in other ways.
+        # A single text is computed by other code paths.
         alone = packed(ids[:1], mask[:1]).last_hidden_state[0, : int(mask[0].sum())]
         for ours, theirs in ((states, right), (alone, right[: len(alone)])):
             wrong += float((ours - theirs).square().sum())
@@ -368,8 +373,8 @@ def _slower(packed: PackedBackbone, backbone: Backbone, rival: torch.dtype) -> b
 
 
 def measured_threads(packed: PackedBackbone | PlainBackbone) -> int:
-    """Measure with how many threads a batch takes the least time: one, half of the cores, or all of
-    them. No more than PyTorch would take (``OMP_NUM_THREADS``)."""
+    """Measure with how many threads a batch is fastest: one, half of the cores, or all of them; at
+    most as many as PyTorch would use (``OMP_NUM_THREADS``)."""
     length = min(32, packed.config.longest_input)
     ids = torch.zeros(max(1, _PROBED // length), length, dtype=torch.int64)
 
@@ -382,36 +387,37 @@ def measured_threads(packed: PackedBackbone | PlainBackbone) -> int:
     return fastest_threads(seconds_by_threads(seconds))
 
 
-# A model for answers on a CPU: packed weights, hardly any padding, measured choices.
+# Engine: a model for inference on a CPU, with packed weights, hardly any padding and measured
+# choices.
 
-#: Tokens (with padding) in a batch: few enough that a layer's activations stay in the caches.
+#: Tokens in a batch (with padding): few enough that a layer's activations stay in the caches.
 BATCH_TOKENS = 768
 
 
 class Engine:
-    """A BERT on the CPU, its weights packed once, in the precision that a check found good.
+    """A BERT on the CPU with its weights packed once, in a precision that a check found accurate.
 
-    May be shared by threads; each call computes with `threads` of its own. Making one also keeps
-    freed memory in the process (:mod:`bertine.core.process`), which saves a tenth of the time.
+    Threads may share it; each call computes with `threads` threads. Creating one also keeps freed
+    memory in the process (:mod:`bertine.core.process`), which saves a tenth of the time.
 
     Args:
-        model: on the CPU. It is not changed, and is needed no longer; its word embeddings are
-            shared, so it must not be changed later either.
+        model: the model, on the CPU. It is not changed, and is not needed afterwards; its word
+            embeddings are shared, so it must not be changed later either.
         precision: ``"auto"`` (the fastest whose outputs are close to those in fp32), ``"fp32"``,
             ``"bf16"`` or ``"int8"``.
-        threads: to compute with; None: measured, no more than PyTorch would take.
-        samples: inputs as ids with special tokens, of the kind that will come: 8-bit numbers are
-            laid over what these reach, and outputs are compared on them. None: made up of
-            the vocabulary.
-        max_tokens: of a batch, with its padding.
+        threads: the number of threads; None: measured, at most as many as PyTorch would use.
+        samples: typical inputs as ids with special tokens: the ranges of 8-bit numbers are fitted
+            to them, and outputs are compared on them. None: drawn from the vocabulary.
+        max_tokens: maximum tokens of a batch, padding included.
 
     Attributes:
-        precision: ``"fp32"``, ``"bf16"`` or ``"int8"``, as it was chosen.
-        check: what was compared and why this precision; None for fp32, which needs no check.
-        threads: it computes with.
-        config: of the model.
-        backbone: packed; called like the model's.
-        model: the packed backbone with the model's heads, what a task's ``outputs`` takes.
+        precision: ``"fp32"``, ``"bf16"`` or ``"int8"``, the one that was chosen.
+        check: the comparison and the reason for this precision; None for fp32, which needs no
+            check.
+        threads: the number of threads it computes with.
+        config: the config of the model.
+        backbone: the packed backbone, called like the model's.
+        model: the packed backbone with the model's heads, as a task's ``outputs`` takes it.
 
     Raises:
         BertineError: unknown precision, a model that is not on the CPU.
@@ -437,14 +443,14 @@ class Engine:
             self.backbone.dtype, "fp32"
         )
         self.threads = threads or measured_threads(self.backbone)
-        # Only now: threads are measured on padded batches, of any size.
+        # Threads are measured last, on padded batches of any size.
         self.max_tokens = max_tokens
         self.model = PackedModel(model, self.backbone)
 
     @property
     def max_tokens(self) -> int:
-        """Of a batch, with its padding; may be set. Batches as large as this are computed padded,
-        smaller ones as ``PackedBackbone.batch_tokens`` says."""
+        """The maximum tokens of a batch, padding included; may be set. Batches of at least this
+        size are computed padded, smaller ones as ``PackedBackbone.batch_tokens`` says."""
         return self._max_tokens
 
     @max_tokens.setter
@@ -452,19 +458,19 @@ class Engine:
         self._max_tokens = self.backbone.batch_tokens = max_tokens
 
     def lines(self) -> list[str]:
-        """Return what a person should know of the choices."""
+        """Return the lines that describe the choices."""
         return [] if self.check is None else self.check.lines()
 
 
-# Running features through a model in batches of like length.
+# Running features: batches of similar length through a model.
 
-#: Tokens (with padding) in a batch: on a CPU few enough for the caches, on a GPU enough to fill it.
+#: Tokens in a batch (with padding): on a CPU few enough for the caches, on a GPU enough to fill it.
 CPU_TOKENS = 4096
 GPU_TOKENS = 65536
 
 Result = TypeVar("Result")
 
-#: What computes: a model, or an engine made of one.
+#: A model, or an engine made from one.
 Computing = Model | Engine
 
 
@@ -476,7 +482,7 @@ class Runnable(Protocol):
         ...
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """Compute what is wanted of the model: [B, ...], one entry a sequence."""
+        """Compute the wanted outputs of the model: [B, ...], one entry a sequence."""
         ...
 
 
@@ -491,20 +497,20 @@ def run_features(
     alone: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[np.ndarray]:
-    """Compute the task's outputs for each of `features`, fp32 on the host, in their order; those
-    of equal texts once.
+    """Compute the task's outputs for each of `features`, fp32 on the host, in their order; those of
+    equal texts once.
 
     Args:
-        model: on any device; put into evaluation mode and back into the mode it was in. Or an
-            engine, which computes in its own precision.
-        task: says how to collate and what to compute.
+        model: a model on any device, put into evaluation mode and back into the mode it was in; or
+            an engine, which computes in its own precision.
+        task: defines how to collate and what to compute.
         features: N of them.
         pad_id: the tokenizer's ``[PAD]``.
-        dtype: to compute in: bf16 (by autocast) or fp32.
-        max_tokens: of a batch, with its padding; None: by the kind of device.
-        alone: compute each of `features` by itself, so that the bits of its outputs do not depend
+        dtype: the type to compute in: bf16 (by autocast) or fp32.
+        max_tokens: maximum tokens of a batch, padding included; None: by the kind of device.
+        alone: compute each of `features` separately, so that the bits of its outputs do not depend
             on the others.
-        on_batch: called with the number of features of each batch that is done.
+        on_batch: called with the number of features of each finished batch.
 
     Raises:
         BertineError: a feature has an id or a length that the model has no parameters for; an
@@ -528,7 +534,7 @@ def run_features(
 
 
 def _distinct(features: Sequence[Features]) -> tuple[list[Features], list[int]]:
-    """Return `features` with the first of equal texts alone, and for each its place among those."""
+    """Return the distinct texts of `features`, and for each of `features` its index among them."""
     first: dict[Any, int] = {}
     distinct: list[Features] = []
     places: list[int] = []
@@ -582,13 +588,13 @@ def in_batches(
     compute: Callable[[list[Features]], Sequence[Result]],
     on_batch: Callable[[int], None] | None = None,
 ) -> list[Result]:
-    """Compute `features` in batches of like length, and return the results in their order.
+    """Compute `features` in batches of similar length, and return the results in their order.
 
     Args:
         features: N of them.
-        max_tokens: of a batch, with its padding.
+        max_tokens: maximum tokens of a batch, padding included.
         compute: called with the features of each batch; returns a result for each.
-        on_batch: called with the number of features of each batch that is done.
+        on_batch: called with the number of features of each finished batch.
     """
     batches = token_budget_batches([len(feature.input_ids) for feature in features], max_tokens)
     results: list[Sequence[Result]] = []
@@ -606,8 +612,8 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def batch_tokens(device: torch.device, asked: int | None) -> int:
-    """Return the tokens of a batch, with its padding: as many as are asked for; None: by the kind
-    of `device`."""
+    """Return the tokens of a batch, padding included: the given number; None: by the kind of
+    `device`."""
     if asked is not None:
         return asked
     return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
@@ -615,7 +621,7 @@ def batch_tokens(device: torch.device, asked: int | None) -> int:
 
 @contextlib.contextmanager
 def computing_with(model: Computing, dtype: torch.dtype) -> Iterator[None]:
-    """Set threads, mode and precision for computing with `model`, and put them back."""
+    """Set threads, mode and precision for computing with `model`, and restore them afterwards."""
     if isinstance(model, Engine):
         with torch.inference_mode(), using_threads(model.threads):
             yield
@@ -627,8 +633,8 @@ def computing_with(model: Computing, dtype: torch.dtype) -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Compute without dropout and gradients, each text as if it stood alone; `model` is put back
-    into the mode it was in."""
+    """Compute without dropout and gradients, each text as if it were alone; the mode of `model` is
+    restored afterwards."""
     was_training = model.training
     model.eval()
     try:

@@ -1,7 +1,8 @@
-"""Write a model directory of any kind as Hugging Face's: ``convert``.
+"""Convert model directories to Hugging Face's format, and word vectors between formats:
+``convert``.
 
-The weights' old formats become ``model.safetensors``, a folder of Google's a model directory that
-`transformers` opens. Vectors of words go from one of their formats to another.
+Weights in older formats become ``model.safetensors``; a checkpoint folder of Google's becomes a
+model directory that `transformers` opens.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from bertine.word_vectors.vectors import WordVectors
 
 @dataclass(frozen=True, repr=False)
 class Conversion(Shown):
-    """A model directory that was written from another.
+    """The result of converting a model directory.
 
     Attributes:
-        output: the folder.
-        parameters: of the model.
-        loaded: what became of the tensors, in lines.
-        hidden_act: the activation that its ``config.json`` says.
-        left_behind: files and folders of the old one that are not in it.
+        output: the new folder.
+        parameters: the number of parameters of the model.
+        loaded: lines about the tensors that were loaded.
+        hidden_act: the activation in its ``config.json``.
+        left_behind: files and folders of the old directory that were not copied.
     """
 
     output: Path
@@ -59,13 +60,13 @@ class Conversion(Shown):
 
 @dataclass(frozen=True, repr=False)
 class VectorConversion(Shown):
-    """Vectors of words that were written in another format.
+    """The result of converting word vectors.
 
     Attributes:
         output: the folder or file.
-        words: that have a vector.
-        dimensions: numbers of a vector.
-        notes: what was mended while they were read.
+        words: the number of words with a vector.
+        dimensions: the dimensions of a vector.
+        notes: notes on what was mended while reading.
     """
 
     output: Path
@@ -88,9 +89,9 @@ def convert(
     *,
     hidden_act: ActivationName | None = None,
 ) -> Conversion | VectorConversion:
-    """Write a model as a Hugging Face model directory, which `transformers` opens too: its
-    ``config.json``, ``model.safetensors`` and the files of its tokenizer. Or write vectors of words
-    in another format.
+    """Write a model as a Hugging Face model directory that `transformers` opens, or word vectors in
+    another format. A model directory has ``config.json``, ``model.safetensors`` and the files of
+    its tokenizer.
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
@@ -98,17 +99,17 @@ def convert(
             published options and weights, which become a directory of Bertine's own. Or vectors of
             words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
             binary (``.bin``) or text (``.txt``, ``.vec``).
-        output: the folder; a model directory that is there is replaced. Of vectors of words a
-            folder, or a file ``.bin``, ``.txt`` or ``.vec``.
-        hidden_act: the activation, in place of the one that the model directory says, or that a
-            checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
-            tanh. The weights stay the same.
+        output: the folder; an existing model directory is replaced. For vectors of words a folder,
+            or a file ``.bin``, ``.txt`` or ``.vec``.
+        hidden_act: the activation to write, in place of the one in the model directory or the one
+            assumed for "gelu" in a checkpoint of Google's: "gelu" uses erf, "gelu_new" tanh. The
+            weights stay the same.
 
     Returns:
-        What was read, what was written, and what was left behind.
+        What was read, written and left out.
 
     Raises:
-        BertineError: an unknown activation; no such model, or a damaged one; one that
+        BertineError: an unknown activation; no such model, or a damaged one; a model type that
             `transformers` does not have; `output` holds something else, or is the model's own
             folder.
     """
@@ -139,7 +140,7 @@ def convert(
         loaded.model.config = loaded.config.replace(hidden_act=hidden_act)
     save_model(output, loaded.model, loaded.tokenizer, task=loaded.task)
     writing, written = folder / GENERATION_CONFIG, output / GENERATION_CONFIG
-    if writing.is_file() and written.is_file():  # what it says of writing texts still holds
+    if writing.is_file() and written.is_file():  # the settings for generating texts still hold
         write_json(written, read_json_object(writing))
         read.add(GENERATION_CONFIG)
     return Conversion(
@@ -169,7 +170,8 @@ def _convert_vectors(
 def _convert_elmo(
     folder: Path, output: Path, hidden_act: str | None, there: list[str]
 ) -> Conversion:
-    """Write an ELMo, of the published files or of ours, as our model directory."""
+    """Write an ELMo, published files or a directory of Bertine's, as a model directory of
+    Bertine's."""
     if hidden_act is not None:
         raise BertineError(f"{folder}: is an ELMo, whose activation is not to be chosen")
     loaded = load_elmo(folder)

@@ -1,4 +1,4 @@
-"""A corpus as the words of sentences, read in both directions.
+"""Compute with ELMo: read a corpus as words, score text by perplexity, keep the states of words.
 
 Shape legend: W words of the corpus with one mark for each sentence; B rows, T places of a window.
 """
@@ -52,14 +52,14 @@ SPECIAL = (BEGIN, END, UNKNOWN)
 
 @dataclass(frozen=True)
 class WordCorpus:
-    """The sentences of a corpus, in their order.
+    """The sentences of a corpus as word indices, in their order.
 
     Attributes:
-        types: the different words.
-        words: int32, of all sentences one after the other, indices of `types`.
+        types: the distinct words.
+        words: int32, the words of all sentences one after the other, as indices of `types`.
         ends: int64, where each sentence ends in `words`.
-        documents: int64, how many sentences there are up to the end of each document.
-        notes: what was mended or left out.
+        documents: int64, the number of sentences up to the end of each document.
+        notes: notes on what was mended or left out.
     """
 
     types: list[str]
@@ -69,7 +69,7 @@ class WordCorpus:
     notes: list[str]
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of all words and where sentences and documents end."""
+        """Compute the SHA-256 of all words and of the ends of sentences and documents."""
         digest = hashlib.sha256("\n".join(self.types).encode("utf-8", "replace"))
         for part in (self.words, self.ends, self.documents):
             digest.update(np.ascontiguousarray(part).data)
@@ -77,16 +77,16 @@ class WordCorpus:
 
     @property
     def num_targets(self) -> int:
-        """W: every word is a target, and the end of every sentence."""
+        """The number of targets, W: every word is a target, and the end of every sentence."""
         return len(self.words) + len(self.ends)
 
 
 def read_words(corpus: Corpus, splitting: WordSplitting, language: str = "en") -> WordCorpus:
-    """Read a corpus: with "spaces" each line is a sentence and words stand between spaces; with
+    """Read a corpus as words. With "spaces" each line is a sentence and spaces separate words; with
     "punctuation" documents are divided into sentences, and these into words.
 
     Raises:
-        BertineError: what reading the corpus raises; it has no words.
+        BertineError: the corpus cannot be read, or has no words.
     """
     number: dict[str, int] = {}
     words, ends, documents = array("i"), array("q"), array("q")
@@ -108,7 +108,7 @@ def read_words(corpus: Corpus, splitting: WordSplitting, language: str = "en") -
 
 
 def _sentences(text: str, splitting: WordSplitting, language: str) -> Iterator[list[str]]:
-    # A mark that stands in the text itself would be read as the end of a sentence.
+    # This mark in the text itself would be read as the end of a sentence.
     if splitting == "spaces":
         for line in text.split("\n"):
             yield [word for word in line.split() if word not in SPECIAL]
@@ -118,12 +118,12 @@ def _sentences(text: str, splitting: WordSplitting, language: str) -> Iterator[l
 
 
 def vocabulary_of(corpus: WordCorpus, min_count: int, most: int | None) -> list[str]:
-    """Return the words of a softmax: the three marks, then by how often they are there, as sampling
-    wants them.
+    """Return the vocabulary of a softmax: the three marks, then words by frequency, as sampling
+    needs them.
 
     Args:
         min_count: rarer words are left out.
-        most: words at the most, the marks among them; None: all.
+        most: the maximum number of words, marks included; None: all.
 
     Raises:
         BertineError: no word is left.
@@ -141,10 +141,11 @@ def vocabulary_of(corpus: WordCorpus, min_count: int, most: int | None) -> list[
 
 @dataclass(frozen=True)
 class Windows:
-    """A step's words, for one direction.
+    """The words of one training step in one direction.
 
     Attributes:
-        inputs: int64 [T, B], indices of a corpus's types; -1 the begin of a sentence, -2 its end.
+        inputs: int64 [T, B], indices of a corpus's types; -1 is the begin of a sentence, -2 its
+            end.
         targets: int64 [T, B], ids of the vocabulary.
     """
 
@@ -155,11 +156,11 @@ class Windows:
 def stream_of(
     corpus: WordCorpus, ids: np.ndarray, sentences: np.ndarray, direction: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lay sentences end to end in one direction.
+    """Concatenate sentences in one direction.
 
     Args:
-        ids: int64, the id of each type of the corpus.
-        sentences: int64, their numbers in the order to read.
+        ids: int64, the vocabulary id of each type of the corpus.
+        sentences: int64, the indices of the sentences in reading order.
 
     Returns:
         Inputs (types; -1 and -2 the ends of sentences) and targets (ids), int64 [W] of these
@@ -168,7 +169,7 @@ def stream_of(
     starts = np.concatenate([[0], corpus.ends[:-1]])
     forward = direction == "forward"
     lengths = corpus.ends[sentences] - starts[sentences]
-    # Each sentence takes its words and one place: the mark it begins with as it is read.
+    # Each sentence takes one place per word and one for the mark at which it begins.
     offsets = np.concatenate([[0], np.cumsum(lengths + 1)])
     inputs = np.empty(offsets[-1], dtype=np.int64)
     targets = np.empty(offsets[-1], dtype=np.int64)
@@ -190,16 +191,17 @@ def stream_of(
 
 
 def rows_of(length: int, rows: int) -> list[tuple[int, int]]:
-    """Divide a stream into about equal rows, longer ones first; begin and end of each."""
+    """Divide a stream into rows of about equal length, longer ones first; return begin and end of
+    each."""
     parts = [len(part) for part in np.array_split(np.arange(length), min(rows, length))]
     return list(pairwise(np.concatenate([[0], np.cumsum(parts)]).tolist()))
 
 
-# Perplexity of text, forwards and backwards, by the full softmax.
+# Perplexity: scores of text in both directions, by the full softmax.
 #
 # Shape legend: N words of a window, T places of it; P width of a state.
 
-#: Rows that text is read in at once, and places of a window; every word counts once.
+#: Rows that are read at once, and places of a window; every word counts once.
 _ROWS, _WINDOW = 16, 64
 #: Places that the full softmax scores at once: logits of a large vocabulary take much memory.
 _SCORED = 512
@@ -207,12 +209,12 @@ _SCORED = 512
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How well text was foretold, each direction by itself.
+    """The perplexity of text, in each direction.
 
     Attributes:
-        forward, backward: mean losses of a word, in nats.
-        words: targets of a direction, the ends of sentences among them.
-        unknown: the share of the words that the vocabulary does not have.
+        forward, backward: the mean loss of a word in each direction, in nats.
+        words: the number of targets of a direction, ends of sentences included.
+        unknown: the share of words that are not in the vocabulary.
     """
 
     forward: float
@@ -221,7 +223,7 @@ class Perplexity:
     unknown: float
 
     def scores(self) -> dict[str, float]:
-        """Return losses and perplexities; the mean of both is that of the losses."""
+        """Return losses and perplexities; the mean perplexity is that of the mean loss."""
         both = (self.forward + self.backward) / 2
         return {
             "forward_loss": self.forward,
@@ -233,7 +235,7 @@ class Perplexity:
 
 
 def full_loss_of(softmax: WordSoftmax, states: Tensor, targets: Tensor) -> float:
-    """Return the sum of the losses of all places, some of them at a time."""
+    """Compute the summed loss of all places, some of them at a time."""
     return sum(
         float(softmax.full_loss(x, y))
         for x, y in zip(states.split(_SCORED), targets.split(_SCORED), strict=True)
@@ -243,7 +245,8 @@ def full_loss_of(softmax: WordSoftmax, states: Tensor, targets: Tensor) -> float
 def encoded_words(
     model: BidirectionalLm, types: Sequence[str], windows: Mapping[str, Windows]
 ) -> dict[str, Tensor]:
-    """Return the words of each direction's window, fp32 [N, P]; each is computed once.
+    """Compute the word encodings of each direction's window, fp32 [N, P]; each word is computed
+    once.
 
     Args:
         types: words by their numbers in the corpus.
@@ -267,12 +270,12 @@ def perplexity(
     corpus: WordCorpus,
     dtype: torch.dtype = torch.float32,
 ) -> Perplexity:
-    """Score the text of a corpus, sentences in their order and the state carried on; words that the
-    vocabulary does not have count as ``<UNK>``.
+    """Score the text of a corpus: sentences in their order, with the state carried on; words
+    outside the vocabulary count as ``<UNK>``.
 
     Args:
-        vocabulary: of the softmax.
-        dtype: to compute in.
+        vocabulary: the vocabulary of the softmax.
+        dtype: the type to compute in.
     """
     device = next(model.parameters()).device
     known = {word: at for at, word in enumerate(vocabulary)}
@@ -280,7 +283,7 @@ def perplexity(
     ids = np.array([known.get(word, unknown) for word in corpus.types], dtype=np.int64)
     sentences = np.arange(len(corpus.ends))
     streams = {name: stream_of(corpus, ids, sentences, name) for name in DIRECTIONS}
-    # A row for about every window, so that few words are read without what stands before them.
+    # One row for about every window, so that few words are read without their context.
     rows = rows_of(corpus.num_targets, min(_ROWS, max(1, corpus.num_targets // (4 * _WINDOW))))
     longest = rows[0][1] - rows[0][0]
     states = {name: LstmStates.zero(model.config, len(rows), device) for name in DIRECTIONS}
@@ -310,9 +313,9 @@ def perplexity(
     return Perplexity(totals["forward"] / count, totals["backward"] / count, count, share)
 
 
-# The perplexity of an ELMo's two language models on held-out text.
+# Evaluation: the perplexity of an ELMo's two language models on held-out text.
 
-#: What may be said of how text is read, and where and in what is computed.
+#: The options that apply: how text is read, and where and in which precision to compute.
 _TAKEN = {"text_columns", "quotes", "strict", "device", "precision"}
 
 
@@ -321,10 +324,10 @@ class BothWaysReport(Shown):
     """The scores of :func:`evaluate_text`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
-        scored: of all words.
-        vocabulary: words of the softmax.
+        scored: the perplexity of all words.
+        vocabulary: the number of words of the softmax.
         source: the text.
-        notes: what was mended or left out.
+        notes: notes on what was mended or left out.
         worst: empty; the text has no labels.
     """
 
@@ -336,16 +339,16 @@ class BothWaysReport(Shown):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Losses of a word in nats and perplexities, of both directions and of each."""
+        """The losses of a word in nats and the perplexities, of both directions and of each."""
         return self.scored.scores()
 
     @property
     def collapsed(self) -> bool:
-        """Not judged here."""
+        """Always False: this is not checked here."""
         return False
 
     def lines(self) -> list[str]:
-        """Return the scores for people."""
+        """Return the scores as lines of text."""
         scores = self.metrics
         return [
             f"{self.scored.words:,} words and ends of sentences of {self.source}, "
@@ -357,7 +360,7 @@ class BothWaysReport(Shown):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the scores as JSON values."""
         return {
             "source": self.source,
             **self.metrics,
@@ -369,11 +372,11 @@ class BothWaysReport(Shown):
 
 def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions) -> BothWaysReport:
     """Score an ELMo that was trained here on a corpus, by its full softmax: sentences in their
-    order, the state carried from one to the next. Words are found as in its training.
+    order, with the state carried from one to the next. Text is split into words as in its training.
 
     Raises:
-        BertineError: it has no softmax, as published ones have none; what reading the text raises;
-            an option that is about labelled examples.
+        BertineError: the model has no softmax, as published ones have none; the text cannot be
+            read; an option applies only to labelled examples.
     """
     loaded = load_elmo(model)
     if loaded.softmax is None:
@@ -389,7 +392,7 @@ def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions)
             raise BertineError(f"an ELMo reads one column of text, not {len(columns)}")
         columns = columns[0]
     where = resolve_device(options.device)
-    # As held-out text is scored along the way, so that both are the same number.
+    # Scored in the same way as held-out text during training, so that both numbers are equal.
     dtype = resolve_precision("fp32" if options.precision == "auto" else options.precision, where)
     corpus = Corpus(data, text_column=columns, quotes=options.quotes, strict=options.strict)
     corpus.check_options()
@@ -403,19 +406,19 @@ def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions)
     return BothWaysReport(scored, len(loaded.words), str(data), text.notes)
 
 
-# All layers of an ELMo for every word, computed once and kept on disk as those of an encoder are
-# (:mod:`bertine.inference.word_states`): ``layer_0`` is the word by itself.
+# Word states: all layers of an ELMo for every word, computed once and kept on disk like those of an
+# encoder (:mod:`bertine.inference.word_states`). ``layer_0`` is the word without context.
 
-#: Version of what is in the files; another one is another hash.
+#: Version of the file contents; it is part of the hash.
 _FORMAT = 1
 #: Sentences whose states are in memory in fp32 at once.
 _SENTENCES = 256
 
 
 def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str) -> WordStates:
-    """Return the layers of the words of `sentences`, each sentence read from a state of 0: from the
-    file in `folder`, else computed and kept. Words that are longer than what is read of them are
-    counted in the notes of `sentences`.
+    """Compute the layers of the words of `sentences`, each sentence from a state of 0: read from
+    the file in `folder`, else computed and written there. Words longer than the maximum are counted
+    in the notes of `sentences`.
 
     Raises:
         BertineError: a number does not fit into 16 bits; the file cannot be written.

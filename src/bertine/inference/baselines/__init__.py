@@ -1,1 +1,1 @@
-"""Cheap models fitted beside an expensive one: the scores that a fine-tuned model must beat."""
+"""Fit cheap baselines: scores that a fine-tuned model must beat."""

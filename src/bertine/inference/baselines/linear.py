@@ -1,8 +1,10 @@
-"""Linear models fitted to convergence: logistic regression, one per label, among choices, ridge.
+"""Fit linear models on tf-idf or dense features: logistic regression, ridge regression, choices.
 
-One solver (L-BFGS over the summed loss plus an L2 penalty) for every kind of target; the strength
-of the penalty is chosen by cross-validation on the same loss. scikit-learn has each of these by
-itself, but not the softmax among the choices of an example, and not all labels at once.
+One solver (L-BFGS over the summed loss plus an L2 penalty) serves every kind of target: one class,
+several labels, one choice of an example, a number. The strength of the penalty is chosen by
+cross-validation on the same loss. scikit-learn has most of these models, but not the softmax among
+the choices of an example, and not all labels at once. The features are the tf-idf of words and
+characters (:class:`NgramFeatures`).
 
 Shape legend: M rows of the matrix, N examples, D features, K outputs.
 """
@@ -22,18 +24,20 @@ from bertine.core.rng import generator
 #: Features of examples: fp32 [M, D], or the same as a sparse matrix (CSR).
 Matrix = Any
 
-#: More examples than that do not help to choose the penalty.
+#: Examples used to choose the penalty; more do not help.
 _CHOSEN_ON = 1_000
 _FOLDS = 3
-#: The solver's most iterations, and the relative gain of one below which it ends: while the
-#: penalty is chosen, and at the end.
+#: The maximum number of iterations of the solver, and the relative gain of one iteration below
+#: which it stops: while the penalty is chosen, and for the final fit.
 _TRIED, _FITTED = (60, 1e-4), (300, 1e-7)
-#: Scores that are computed at a time: of thousands of outputs those of all examples would take
+#: Scores that are computed at once: with thousands of outputs, those of all examples would take
 #: gigabytes.
 _AT_ONCE = 2**22
-#: The most numbers that the solver keeps, two a weight for each earlier step; and the most steps.
+#: The maximum of numbers that the solver keeps (two per weight for each earlier step), and of
+#: steps.
 _KEPT, _STEPS = 2**26, 10
-#: Up to so many rows the solver works in their span, when that is smaller than the features.
+#: Up to this number of rows the solver works in the span of the rows, if that is smaller than the
+#: features.
 _ROTATED = 2_000
 
 
@@ -42,12 +46,13 @@ class Targets(Protocol):
 
     @property
     def outputs(self) -> int:
-        """K."""
+        """The number of outputs, K."""
         ...
 
     @property
     def strata(self) -> np.ndarray:
-        """int64 [N]: examples with the same number are spread evenly over the folds."""
+        """int64 [N]: the stratum of each example; examples of one stratum are spread evenly over
+        the folds."""
         ...
 
     def take(self, examples: np.ndarray) -> tuple[np.ndarray, Targets]:
@@ -62,7 +67,8 @@ class Targets(Protocol):
 
 @dataclass(frozen=True)
 class ClassTargets:
-    """One of K classes: cross-entropy. `ids` is int64 [N], `weights` fp64 [K] of the classes."""
+    """Targets that are one of K classes: cross-entropy. `ids` is int64 [N], `weights` fp64 [K] (one
+    a class)."""
 
     ids: np.ndarray
     outputs: int
@@ -89,7 +95,7 @@ class ClassTargets:
 
 @dataclass(frozen=True)
 class ShareTargets:
-    """The probability of each of K classes: cross-entropy. `shares` is fp64 [N, K]."""
+    """Targets that are probabilities of K classes: cross-entropy. `shares` is fp64 [N, K]."""
 
     shares: np.ndarray
 
@@ -112,8 +118,8 @@ class ShareTargets:
 
 @dataclass(frozen=True)
 class LabelTargets:
-    """Any of K labels: binary cross-entropy. `chosen` is [N, K] of 0 and 1, `weights` fp64 [K] of
-    their presence."""
+    """Targets that are any of K labels: binary cross-entropy. `chosen` is [N, K] of 0 and 1,
+    `weights` fp64 [K] the weight of a label that is present."""
 
     chosen: np.ndarray
     weights: np.ndarray | None = None
@@ -140,7 +146,8 @@ class LabelTargets:
 
 @dataclass(frozen=True)
 class NumberTargets:
-    """A number: half the squared error. `values` is fp64 [N], best with mean 0 and variance 1."""
+    """Targets that are numbers: half the squared error. `values` is fp64 [N], best with mean 0 and
+    variance 1."""
 
     values: np.ndarray
 
@@ -162,8 +169,8 @@ class NumberTargets:
 
 @dataclass(frozen=True)
 class ChoiceTargets:
-    """The right one of an example's rows, which stand side by side: cross-entropy of the softmax
-    among them. `starts` is int64 [N + 1], `right` int64 [N], counted from the start."""
+    """Targets that are the right one of an example's rows, which are adjacent: cross-entropy of the
+    softmax among them. `starts` is int64 [N + 1], `right` int64 [N], counted from the start."""
 
     starts: np.ndarray
     right: np.ndarray
@@ -198,9 +205,10 @@ class LinearModel:
         bias: fp64 [K].
         strength: the factor of the summed loss against half the squared weights (scikit-learn's
             C): the higher, the weaker the penalty.
-        left_out: of the cross-validation that chose the strength: the examples (int64 [n],
-            ascending), the rows of the matrix that are theirs (int64 [m]), and the scores (fp64
-            [m, K]) that models which had not seen them gave these; None: there was none.
+        left_out: the held-out examples of the cross-validation that chose the strength: the
+            examples (int64 [n], ascending), their rows of the matrix (int64 [m]), and the scores
+            (fp64 [m, K]) of these rows by models that had not seen them; None: there was no
+            cross-validation.
     """
 
     weights: np.ndarray
@@ -220,17 +228,17 @@ def fit_linear(
     *,
     score: Callable[[np.ndarray, np.ndarray], float] | None = None,
 ) -> LinearModel:
-    """Fit a linear model with the strength, of `strengths`, that is best in cross-validation (three
-    folds, on at most 1,000 examples); of one alone, with that.
+    """Fit a linear model with the best of `strengths` in cross-validation (three folds, at most
+    1,000 examples). A single strength is used as it is.
 
     The same arguments give the same model.
 
     Args:
         matrix: [M, D].
-        targets: of its N examples.
+        targets: the targets of its N examples.
         strengths: see :class:`LinearModel`.
-        score: (scores [m, K], their examples int64 [n]) → how good that is; None: the lowest loss
-            is the best, as it also is among equal scores.
+        score: maps scores [m, K] and their examples (int64 [n]) to a quality, higher is better;
+            None: the lowest loss is best. Equal scores are ordered by the loss, too.
     """
     best, left_out = strengths[0], None
     if len(strengths) > 1:
@@ -250,8 +258,7 @@ def _chosen(
     strengths: Sequence[float],
     score: Callable[[np.ndarray, np.ndarray], float] | None,
 ) -> tuple[float, tuple[np.ndarray, np.ndarray, np.ndarray] | None]:
-    """Return the strength that is best on examples that were left out, and what was said of
-    these."""
+    """Return the strength that is best on held-out examples, and the predictions for these."""
     strata = targets.strata
     order = generator(0, "folds").permutation(len(strata))[:_CHOSEN_ON]
     order = np.sort(order)
@@ -276,7 +283,7 @@ def _chosen(
         places.append(others)
         model: LinearModel | None = None
         known, new = matrix[rows], matrix[others]
-        # From strong to weak penalties, each from where the one before has ended.
+        # From strong to weak penalties; each fit starts from the weights of the one before.
         for at, strength in enumerate(strengths):
             model = _fit(known, train, strength, model, *_TRIED)
             held_scores[at].append(model.scores(new))
@@ -291,8 +298,8 @@ def _chosen(
 
 
 def _rotated(matrix: Matrix) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of `matrix` in coordinates of their own span: fp32 [M, M], with the same
-    products among each other; and what takes weights for these (fp64 [M, K]) to weights for the
+    """Return the rows of `matrix` in coordinates of their own span, fp32 [M, M], with the same
+    products among each other, and the map from weights for these (fp64 [M, K]) to weights for the
     rows, fp64 [M, M]. A linear model with an L2 penalty has its weights in that span."""
     gram = matrix @ matrix.T
     table = np.asarray(gram.todense() if sparse.issparse(gram) else gram, np.float64)
@@ -353,7 +360,7 @@ def _fit(
 
 
 def _blocks(matrix: Matrix, targets: Targets) -> Iterator[tuple[Matrix, Matrix, Targets]]:
-    """Divide examples so that the scores of a part are not too many: rows of the matrix, the same
+    """Divide examples into parts with a bounded number of scores: the rows of the matrix, the same
     transposed, and their targets."""
     count = len(targets.strata)
     each = max(1, _AT_ONCE // targets.outputs)
@@ -388,28 +395,29 @@ def sigmoid(scores: np.ndarray) -> np.ndarray:
     return shares
 
 
-# Texts and pairs of texts as tf-idf of words and characters: what counting can know of them.
+# tf-idf features: words and characters of texts and of pairs of texts.
 #
 # Shape legend: N texts, D features.
 
-#: A word, or a sign that stands alone.
+#: A word, or a single sign.
 _WORD = re.compile(r"\w+|[^\w\s]")
-#: Writing without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese.
+#: Scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese.
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _SPACELESS_SHARE = 0.3
-#: Characters of a text that are counted, and features of each kind.
+#: The maximum of characters of a text that are counted, and of features of each kind.
 _CHARACTERS, _FEATURES = 5_000, 200_000
 
 
 class NgramFeatures:
-    """The tf-idf of single words and pairs of words, and of 2 to 4 characters inside words, learned
-    from `texts`; where these are written without spaces, of 1 to 3 characters.
+    """The tf-idf of words and pairs of words, and of 2 to 4 characters inside words, learned from
+    `texts`; in scripts without spaces, of 1 to 3 characters.
 
-    Of pairs (two texts in each of `texts`) the features are those of both texts, what they have in
-    common and what differs, and how much that is.
+    For pairs (two texts in each of `texts`) the features are those of both texts, their common
+    part, their difference, and measures of the overlap.
 
     Args:
-        most: the features of a kind (words, characters) that a text may have, the frequent ones.
+        most: the maximum number of features of each kind (words, characters); the frequent ones are
+            kept.
     """
 
     def __init__(self, texts: Sequence[Sequence[str]], most: int = _FEATURES) -> None:
@@ -418,7 +426,7 @@ class NgramFeatures:
         flat = [_cut(each) for row in texts for each in row]
         sample = "".join(each[:200] for each in flat[:500])
         spaceless = len(_SPACELESS.findall(sample)) > _SPACELESS_SHARE * len(sample)
-        # What occurs once in many texts is of no use for others.
+        # Of many texts, features that occur in only one are dropped.
         least = 2 if len(flat) > 1_000 else 1
         common: dict[str, Any] = {
             "sublinear_tf": True,
@@ -442,8 +450,8 @@ class NgramFeatures:
         self._scale: tuple[np.ndarray, np.ndarray] | None = None
 
     def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
-        """Compute the features, sparse fp32 [N, D]. The first call of pairs says how their overlaps
-        are scaled."""
+        """Compute the features, sparse fp32 [N, D]. The first call with pairs fixes the scaling of
+        their overlaps."""
         columns = [self.of_texts([row[at] for row in texts]) for at in range(len(texts[0]))]
         if len(columns) == 1:
             return columns[0]
@@ -463,7 +471,7 @@ class NgramFeatures:
         ).tocsr()
 
     def of_texts(self, texts: Sequence[str]) -> Matrix:
-        """Compute the features, sparse fp32 [N, D] of single texts; each kind of feature has length
+        """Compute the features of single texts, sparse fp32 [N, D]; each kind of feature has length
         1."""
         parts = [kind.transform(map(_cut, texts)) for kind in self._kinds]
         if not parts:
@@ -474,9 +482,9 @@ class NgramFeatures:
 def overlaps(
     texts: Sequence[Sequence[str]], first: Matrix, second: Matrix, *, characters: bool
 ) -> np.ndarray:
-    """Measure how much two texts have in common, fp64 [N, 7]: the cosine of their tf-idf, the share
-    of the words of each in the other, that of all, the logarithms of their lengths, and whether one
-    says a negation that the other does not."""
+    """Measure the overlap of two texts, fp64 [N, 7]: the cosine of their tf-idf, the share of the
+    words of each in the other and in both, the logarithms of their lengths, and whether only one of
+    them has a negation."""
     cosine = np.asarray(first.multiply(second).sum(1)).reshape(-1)
     rows = []
     for at, row in enumerate(texts):

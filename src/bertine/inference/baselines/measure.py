@@ -1,4 +1,4 @@
-"""Fit the baselines of a task, and judge them as the model is judged."""
+"""Fit the baselines of a task and score them by the metrics of the model."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagged_words import Tags, WordFeatures
 from bertine.tasks.tagging import Tagging
 
-# Baselines of tagging: the most frequent tag of each word, a linear model on what a word looks
-# like and stands beside, and one on the states of a frozen model.
+# Baselines for tagging: the most frequent tag of each word, a linear model on the form and the
+# neighbours of a word, and one on the states of a frozen model.
 
-#: Numbers that names of features are hashed to, and penalties that are tried.
+#: The number of hashed features, and the penalties that are tried.
 _HASHED = 2**17
 _STRENGTHS = (0.1, 1.0, 10.0)
 
 
 def frequent_tags(task: Tagging, train: Sentences) -> Answers:
-    """Answer with the tag that a word has most often in training; of unknown words the most
-    frequent one of all."""
+    """Predict the tag that a word has most often in training; for unknown words the most frequent
+    tag."""
     of_word: dict[str, Counter[str]] = defaultdict(Counter)
     of_all: Counter[str] = Counter()
     for item in train.items:
@@ -100,7 +100,7 @@ def frozen_states(task: Tagging, train: Sentences, encoder: FrozenEncoder) -> An
     scaling: list[Scaling] = []
 
     def features(sentences: Sentences) -> Matrix:
-        # `featurize` adds notes to the sentences, which are said once, elsewhere.
+        # `featurize` adds notes to the sentences; these are reported elsewhere, once.
         notes, met = list(sentences.notes), sentences.met
         windows = cast(Sequence[WordFeatures], task.featurize(sentences, encoder.tokenizer))
         sentences.notes[:], sentences.met = notes, met
@@ -145,7 +145,7 @@ def _linear(
 
 
 def _seen(words: Sequence[str], at: int) -> Iterator[str]:
-    """Name what a word looks like, and the two words on each side."""
+    """Name the form of a word and the two words on each side of it."""
     word = words[at]
     lower = word.lower()
     yield "word " + lower
@@ -162,7 +162,7 @@ def _seen(words: Sequence[str], at: int) -> Iterator[str]:
 
 
 def _shape(word: str) -> str:
-    """Write a word as kinds of characters, repeated ones once: "McDonald's" → "XxXx'x"."""
+    """Write a word as kinds of characters, repeated kinds once: "McDonald's" → "XxXx'x"."""
     shape = ""
     for character in word[:30]:
         kind = character
@@ -176,29 +176,29 @@ def _shape(word: str) -> str:
 
 
 def fits(sentences: Sequence[Sentence], most_words: int) -> int:
-    """Count how many sentences, from the first on, have at most so many words (one at least)."""
+    """Count how many sentences, from the first on, have at most `words` words together (at least
+    one sentence)."""
     words = np.cumsum([len(item.words) for item in sentences])
     return max(1, int(np.searchsorted(words, most_words, side="right")))
 
 
-# Baselines of answers that are parts of a context: no answer at all, its first words, and the
-# words around which those of the question stand.
+# Baselines for answers that are spans of a context: no answer, the first words, and the words near
+# those of the question.
 
 _WORD = re.compile(r"\w+")
-#: Words on each side of an answer that are looked at.
+#: Words on each side of an answer that are compared with the question.
 _AROUND = 12
-#: Lengths of answers, in words, that are tried.
+#: Lengths of answers that are tried, in words.
 _LENGTHS = (1, 2, 3, 4)
 
 
 def no_answer(train: SpanExamples) -> Answers:
-    """Answer every question with none."""
+    """Predict "no answer" for every question."""
     return lambda examples: [SpanPrediction("", None, 1.0, None, ()) for _ in examples.items]
 
 
 def first_words(train: SpanExamples) -> Answers:
-    """Answer with as many of the context's first words as the answers in training have, in the
-    middle."""
+    """Predict the first words of the context, as many as the median answer in training has."""
     lengths = [
         len(_WORD.findall(item.label.answers[0]))
         for item in train.items
@@ -213,8 +213,8 @@ def first_words(train: SpanExamples) -> Answers:
 
 
 def sliding_window(train: SpanExamples) -> Answers:
-    """Answer with the words that are not in the question, around which the question's rare words
-    stand closest (a sliding window, Richardson et al. 2013)."""
+    """Predict the words that are not in the question and are closest to its rare words (a sliding
+    window, Richardson et al. 2013)."""
     contexts = {item.texts[1] for item in train.items}
     seen: Counter[str] = Counter()
     for context in contexts:
@@ -230,7 +230,7 @@ def sliding_window(train: SpanExamples) -> Answers:
         shares = 1.0 / np.arange(1, _AROUND + 1)
         kernel = np.concatenate([shares[::-1], [0.0], shares])
         near = np.convolve(np.where(there, rare, 0.0), kernel)[_AROUND : _AROUND + len(names)]
-        # What answers is rare itself, is near what is asked, and is not in the question.
+        # An answer is rare itself, near the words of the question, and not in the question.
         value = np.where(there, -10.0, near * np.sqrt(rare))
         best = (-math.inf, 0, 0)
         for length in _LENGTHS:
@@ -247,7 +247,7 @@ def sliding_window(train: SpanExamples) -> Answers:
 def _answering(
     choose: Callable[[str, str, list[re.Match[str]]], tuple[int, int]],
 ) -> Answers:
-    """Answer with the part of each context that `choose` names; no answer where there is no
+    """Predict the span of each context that `choose` selects; no answer where the context has no
     word."""
 
     def answers(examples: Any) -> list[Any]:
@@ -265,12 +265,11 @@ def _answering(
     return answers
 
 
-# The baseline of texts that are written: the beginning of the text that is read.
+# Baseline for generated texts: the beginning of the input text.
 
 
 def lead_words(train: Examples[Any]) -> Answers:
-    """Answer with as many of the first words as the texts to write in training have, in the
-    middle."""
+    """Predict the first words of the input, as many as the median target text in training has."""
     lengths = [len(item.label.split()) for item in train.items if item.label is not None]
     count = max(1, int(statistics.median(lengths))) if lengths else 1
     return lambda examples: [
@@ -278,14 +277,14 @@ def lead_words(train: Examples[Any]) -> Answers:
     ]
 
 
-#: Training examples of a baseline, at most: more change little, and a baseline is to take seconds.
+#: Training examples of a baseline, at most: more change little, and a baseline should take seconds.
 _MOST = 20_000
 _MOST_VECTORS = 10_000
 _MOST_CHOICES = 5_000
 _MOST_WORDS, _MOST_STATES = 100_000, 30_000
 
 
-#: A baseline: its name, its training examples, and what fits it.
+#: A baseline: its name, its training examples, and the function that fits it.
 _Planned = tuple[str, Examples[Any], Callable[[], Answers]]
 
 
@@ -297,15 +296,14 @@ def measure_baselines(
 ) -> list[BaselineScore]:
     """Fit and score the task's baselines, the simplest first.
 
-    Fitting takes seconds: of many training examples a random part is taken, the same every time,
-    and what takes long all the same, with thousands of labels, is left out and named.
+    Fitting takes seconds: of many training examples a random sample is used, the same every time.
+    Baselines that would take long all the same, with thousands of labels, are left out and named.
 
     Args:
-        task: that the training examples describe.
-        train: labelled examples to fit to.
-        sets: labelled examples to judge on, by the word before the names of their metrics; ""
-            is before those of the first.
-        encoder: the model as it is before training; None: no baseline on its vectors.
+        task: the task, as the training examples define it.
+        train: labelled examples to fit on.
+        sets: labelled examples to score on, by the prefix of their metrics; "" for the first set.
+        encoder: the model before training; None: no baseline on its vectors.
     """
     scored = []
     count = len(next(iter(sets.values())))
@@ -386,15 +384,15 @@ def _of_tags(task: Tagging, train: Sentences, encoder: FrozenEncoder | None) -> 
 
 
 def _part(examples: Examples[Any], most: int) -> Examples[Any]:
-    """Take at most so many of `examples` (one at least), in their order, the same every time."""
+    """Draw at most `most` of `examples` (at least one), in their order, the same every time."""
     if len(examples) <= most:
         return examples
     chosen = sorted(generator(0, "baselines").permutation(len(examples))[: max(1, most)].tolist())
     return dataclasses.replace(examples, items=[examples.items[at] for at in chosen])
 
 
-# The baselines of a trained model on other examples: fitted again on its training file, if that
-# is still there and unchanged.
+# Refitting: the baselines of a trained model, fitted again on its training file, if that still
+# exists unchanged.
 
 
 def refit_baselines(
@@ -407,11 +405,11 @@ def refit_baselines(
     """Return the scores of the baselines on `sets`.
 
     Args:
-        task: of the model.
-        facts: of its training, as ``bertine.json`` tells them.
-        sets: labelled examples, by the word before the names of their metrics.
-        dtype: that vectors are computed in.
-        device: that they are computed on.
+        task: the task of the model.
+        facts: the facts of its training in ``bertine.json``.
+        sets: labelled examples, by the prefix of their metrics.
+        dtype: the type in which vectors are computed.
+        device: the device on which they are computed.
 
     Raises:
         BertineError: the training examples are not available: they were given in memory, their
@@ -424,7 +422,7 @@ def refit_baselines(
 def _encoder(
     task: Task[Any], facts: Mapping[str, Any], dtype: torch.dtype, device: torch.device
 ) -> FrozenEncoder | None:
-    """Return the model that the training began with; None where it is no longer there."""
+    """Return the model that the training began with; None where it no longer exists."""
     start = facts.get("model_path")
     if not isinstance(start, str) or facts.get("fresh_weights"):
         return None

@@ -1,4 +1,7 @@
-"""Baselines for a label, many labels or a number of a text or a pair of texts.
+"""Fit baselines that predict a label, several labels, a number or a choice from texts.
+
+They are the most frequent label, tf-idf features, and the vectors of the model before training; of
+multiple choice also the place and the length of a choice.
 
 Shape legend: N examples, K labels.
 """
@@ -47,21 +50,22 @@ from bertine.tasks.report import official_score
 from bertine.tasks.whole_text import Score, TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
 
-# The vectors that a model gives texts before it is trained: what it knows already.
+# Frozen vectors: the vectors of texts by a model before training, which show its prior knowledge.
 #
 # Shape legend: N texts, H hidden size.
 
-#: Where nothing else is said.
+#: The default pooling.
 MEAN = Pooling()
-#: Multiplications and additions that the vectors of the training examples may take on a CPU (some
-#: seconds to a minute), and on a GPU.
+#: The maximum of multiplications and additions for the vectors of the training examples on a CPU
+#: (some seconds to a minute), and on a GPU.
 _CPU_WORK, _GPU_WORK = 5e12, 1e15
-#: Below so many tokens the model itself computes: an engine first packs and measures.
+#: Below this number of tokens the model itself computes: an engine first packs weights and
+#: measures.
 _FEW_TOKENS = 30_000
 
 
 class TextFeatures(Protocol):
-    """What gives texts features."""
+    """The interface of features of texts."""
 
     def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
         """Compute the features fp32 [N, D] of N texts or pairs of texts."""
@@ -70,14 +74,14 @@ class TextFeatures(Protocol):
 
 @dataclass(frozen=True)
 class FrozenEncoder:
-    """A model as it is before training, and how its states become the vector of a text.
+    """A model before training, with the pooling that makes a vector of a text.
 
     Attributes:
-        model: on its device. It is put into evaluation mode while it computes.
-        tokenizer: of the model.
-        max_length: pieces of a text; longer ones are cut.
+        model: the model, on its device. It is put into evaluation mode while it computes.
+        tokenizer: the tokenizer of the model.
+        max_length: maximum pieces of a text; longer texts are cut.
         pooling: the mean of the last states, or as a directory of sentence-transformers says.
-        dtype: to compute in.
+        dtype: the type to compute in.
     """
 
     model: Model
@@ -91,8 +95,7 @@ class FrozenEncoder:
         return 2.0 * self.model.backbone.weights_of_passes()
 
     def affordable(self, texts: Sequence[Sequence[str]]) -> int:
-        """Count how many of `texts`, from the first on, may be computed in the time there is for
-        it."""
+        """Count how many of `texts`, from the first on, fit into the time limit."""
         on_cpu = next(self.model.parameters()).device.type == "cpu"
         tokens = (_CPU_WORK if on_cpu else _GPU_WORK) / self._work_of_token
         lengths = np.zeros(len(texts), dtype=np.int64)
@@ -102,8 +105,7 @@ class FrozenEncoder:
         return int(np.searchsorted(np.cumsum(lengths), tokens, side="right"))
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """Compute the vectors fp32 [N, H] of texts; one that is there several times is computed
-        once."""
+        """Compute the vectors of texts, fp32 [N, H]; repeated texts are computed once."""
         different = list(dict.fromkeys(texts))
         encoded = self.tokenizer.encode_arrays(different, max_length=self.max_length)
         features = [Features(ids, types, row) for row, (ids, types, _) in enumerate(encoded)]
@@ -114,14 +116,14 @@ class FrozenEncoder:
     def run(
         self, features: Sequence[Features], pooling: Pooling | None = None
     ) -> Sequence[np.ndarray]:
-        """Return the vector of each of `features`, with another `pooling` if one is given; of
+        """Compute the vector of each of `features`, with another `pooling` if one is given; with
         ``tokens`` fp32 [n, H] each."""
         pooled = PooledTexts(pooling or self.pooling, self.model.config.longest_input)
         computing, pad_id = self.computing(features), self.tokenizer.pad_token_id
         return pooled.run(computing, features, pad_id=pad_id, dtype=self.dtype)
 
     def computing(self, features: Sequence[Features]) -> Model | Engine:
-        """Return what computes that many `features` fastest: an engine for the CPU, or the
+        """Return the faster one for this number of features: an engine for the CPU, or the
         model."""
         tokens = sum(len(feature.input_ids) for feature in features)
         if next(self.model.parameters()).device.type != "cpu" or tokens <= _FEW_TOKENS:
@@ -129,27 +131,28 @@ class FrozenEncoder:
         return Engine(self.model, precision="bf16" if self.dtype == torch.bfloat16 else "fp32")
 
     def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
-        """Compute the features fp32 [N, D]: of single texts their vectors; of pairs u, v, |u - v|
-        and u · v by element."""
+        """Compute the features, fp32 [N, D]: for single texts their vectors; for pairs u, v, |u -
+        v| and u · v (elementwise)."""
         columns = [self.vectors([row[at] for row in texts]) for at in range(len(texts[0]))]
         return columns[0] if len(columns) == 1 else pair_features(*columns)
 
 
 def pooling_of(model_dir: Path | str) -> Pooling:
-    """Choose the pooling: as a directory of sentence-transformers says; else the mean of the last
-    states, which was better than [CLS], the maximum, and [CLS] beside the mean."""
+    """Choose the pooling: that of a sentence-transformers directory, else the mean of the last
+    states, which was better than [CLS], the maximum, and [CLS] joined with the mean."""
     try:
         modules = read_sentence_modules(model_dir)
     except BertineError:
         return Pooling()
     if modules is None or modules.refused or not modules.modes or "tokens" in modules.modes:
         return Pooling()
-    # Directions say as much as vectors of length 1, which the scaling below undoes.
+    # Directions carry as much as vectors of length 1, which the scaling below would undo.
     return replace(Pooling(), modes=modules.modes, dimensions=modules.dimensions)
 
 
 def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return fp32 [N, 4 D] of vectors [N, D] of two texts, each of length 1, and their cosine."""
+    """Compute fp32 [N, 4 D] from the vectors [N, D] of two texts, each of length 1, and their
+    cosine."""
     u, v = _unit(u), _unit(v)
     cosine = (u * v).sum(-1, keepdims=True)
     return np.concatenate([u, v, abs(u - v), u * v, cosine], -1)
@@ -162,8 +165,8 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def scaled_vectors(encoder: TextFeatures) -> Callable[[Sequence[Sequence[str]]], Matrix]:
-    """Return a function that gives texts the vectors of `encoder`, fp32 [N, D], scaled as the texts
-    of its first call need it: call it with the training texts first."""
+    """Return a function that computes the vectors of texts by `encoder`, fp32 [N, D], scaled by the
+    texts of its first call: call it with the training texts first."""
     scaling: list[Scaling] = []
 
     def vectors(texts: Sequence[Sequence[str]]) -> Matrix:
@@ -176,8 +179,8 @@ def scaled_vectors(encoder: TextFeatures) -> Callable[[Sequence[Sequence[str]]],
 
 
 class Scaling:
-    """A scaling of dense features to mean 0 and, each of them, variance 1, as `matrix` (fp32 [N,
-    D]) has them."""
+    """A scaling of dense features to mean 0 and variance 1 each, as measured on `matrix` (fp32 [N,
+    D])."""
 
     def __init__(self, matrix: np.ndarray) -> None:
         self.mean = matrix.mean(0, dtype=np.float64)
@@ -190,19 +193,19 @@ class Scaling:
 
 #: Examples → the task's predictions for them.
 Answers = Callable[[Examples[Any]], list[Any]]
-#: Penalties that are tried, of tf-idf and of vectors.
+#: The penalties that are tried, for tf-idf and for vectors.
 NGRAM_STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 VECTOR_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-#: Scores of the training examples, and weights, of a model that is fitted in seconds to a minute
-#: and in a gigabyte.
+#: The maximum of scores of the training examples, and of weights, for a model that is fitted in
+#: seconds to a minute and in a gigabyte.
 _MOST_SCORES, _MOST_WEIGHTS = 10_000_000, 10_000_000
 
 TextTask = TextClassification | MultiLabel | TextRegression
 
 
 def targets_of(task: TextTask, examples: Examples[Example], *, weighted: bool = False) -> Targets:
-    """Return what a linear model is to predict of labelled examples; of numbers with mean 0 and
-    variance 1. `weighted`: with the weights that the task has in training."""
+    """Return the targets of a linear model for labelled examples; numbers have mean 0 and variance
+    1. `weighted`: with the weights that the task has in training."""
     return _targets(task, examples, weighted)
 
 
@@ -240,8 +243,8 @@ def numbers_of(examples: Examples[Example]) -> np.ndarray:
 
 @singledispatch
 def answers_of(task: Any, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
-    """Turn scores fp64 [N, K] of a linear model into the task's predictions; of regression, the
-    scores [N, 1] are numbers with mean 0 and variance 1."""
+    """Turn the scores fp64 [N, K] of a linear model into the task's predictions; for a regression
+    the scores [N, 1] are numbers with mean 0 and variance 1."""
     values = numbers_of(train)
     return [Score(value) for value in (scores[:, 0] * values.std() + values.mean()).tolist()]
 
@@ -262,8 +265,8 @@ def _(task: MultiLabel, scores: np.ndarray, train: Examples[Example]) -> list[An
 
 
 def majority(task: TextTask, train: Examples[Example]) -> Answers:
-    """Answer with the most frequent label; of many labels those that most examples have, or the
-    most frequent one; of numbers the mean."""
+    """Predict the most frequent label; of several labels those that most examples have, or the most
+    frequent one; of numbers the mean."""
     targets = targets_of(task, train)
     if isinstance(targets, ClassTargets):
         counts = np.bincount(targets.ids, minlength=targets.outputs)
@@ -273,7 +276,7 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
         scores = np.log(share) - np.log1p(-share)
         threshold = cast(MultiLabel, task).threshold
         if share.max() < threshold:
-            # Saying nothing at all has no score; the most frequent label has one.
+            # An empty set of labels has no score; the most frequent label has one.
             scores[scores.argmax()] = np.log(threshold) - np.log1p(-threshold) + 1e-6
     else:
         scores = np.zeros(1)
@@ -281,10 +284,10 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
 
 
 def ngrams(task: TextTask, train: Examples[Example], *, weighted: bool = False) -> Answers:
-    """Fit logistic regression (of numbers ridge regression) on tf-idf of words and characters.
+    """Fit logistic regression (ridge regression for numbers) on tf-idf of words and characters.
     `weighted`: with the weights that the task has in training."""
     texts = [item.texts for item in train.items]
-    # Of a pair there are four times as many.
+    # A pair has four times as many features.
     weights = 2 * len(texts[0]) ** 2 * max(1, len(getattr(task, "labels", ())))
     features = NgramFeatures(texts, max(1, _MOST_WEIGHTS // weights))
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS, weighted)
@@ -293,7 +296,7 @@ def ngrams(task: TextTask, train: Examples[Example], *, weighted: bool = False) 
 def frozen_vectors(
     task: TextTask, train: Examples[Example], encoder: TextFeatures, *, weighted: bool = False
 ) -> Answers:
-    """Fit logistic regression (of numbers ridge regression) on the vectors of a frozen model.
+    """Fit logistic regression (ridge regression for numbers) on the vectors of a frozen model.
     `weighted`: with the weights that the task has in training."""
     return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS, weighted)
 
@@ -318,8 +321,8 @@ def _linear(
         typed: Task[Any] = task
         return official_score(typed.metrics(answers_of(task, scores, train), labels), judged)
 
-    # The lowest loss is often that of saying the same of nearly all: enough for the accuracy, but
-    # worth nothing as Matthews or F1.
+    # The lowest loss often belongs to a nearly constant prediction: enough for the accuracy, but
+    # worthless for Matthews or F1.
     by_loss = task.single_output or judged == ("accuracy",)
     model: LinearModel = fit_linear(
         matrix,
@@ -335,18 +338,18 @@ def _linear(
     return answers
 
 
-# Baselines of multiple choice: a place, the longest choice, and what a choice shares with what is
-# given.
+# Multiple choice: a fixed place, the longest choice, and features that a choice shares with the
+# given text.
 #
 # Shape legend: N examples, M choices of all of them together.
 
-#: A probability that is not 0, so that a loss is a number.
+#: A small probability in place of 0, so that a loss is finite.
 _SURE = 0.97
 Pairs = Sequence[tuple[str, str]]
 
 
 def most_frequent_place(task: MultipleChoice, train: Examples[Example]) -> Answers:
-    """Answer with the choice at the place that is right most often."""
+    """Predict the choice at the place that is right most often in training."""
     _, targets = _pairs(task, train)
     counts = Counter(targets.right.tolist())
 
@@ -360,8 +363,7 @@ def most_frequent_place(task: MultipleChoice, train: Examples[Example]) -> Answe
 
 
 def longest(task: MultipleChoice, train: Examples[Example]) -> Answers:
-    """Answer with the choice with the most characters: writers of tests put more into what is
-    right."""
+    """Predict the choice with the most characters: authors of tests put more into the right one."""
 
     def answers(examples: Examples[Any]) -> list[Any]:
         pairs, here = _pairs(task, examples)
@@ -375,7 +377,7 @@ def longest(task: MultipleChoice, train: Examples[Example]) -> Answers:
 
 
 def choice_ngrams(task: MultipleChoice, train: Examples[Example]) -> Answers:
-    """Fit a linear model among the choices, on tf-idf of each with what is given."""
+    """Fit a linear model among the choices, on tf-idf of each choice with the given text."""
     pairs, _ = _pairs(task, train)
     features = NgramFeatures(pairs)
     return _choices_linear(task, train, features.matrix, NGRAM_STRENGTHS)
@@ -384,7 +386,7 @@ def choice_ngrams(task: MultipleChoice, train: Examples[Example]) -> Answers:
 def choice_frozen_vectors(
     task: MultipleChoice, train: Examples[Example], encoder: FrozenEncoder
 ) -> Answers:
-    """Fit a linear model among the choices, on the vectors of each and of what is given."""
+    """Fit a linear model among the choices, on the vectors of each choice and of the given text."""
     return _choices_linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
 
 
@@ -410,7 +412,7 @@ def _choices_linear(
 def _pairs(
     task: MultipleChoice, examples: Examples[Example]
 ) -> tuple[list[tuple[str, str]], ChoiceTargets]:
-    """Return (what is given, a choice) for all choices of all examples, and which are right."""
+    """Return (given text, choice) for all choices of all examples, and the right ones."""
     pairs: list[tuple[str, str]] = []
     starts, right = [0], []
     for item in examples.items:
@@ -423,7 +425,7 @@ def _pairs(
 
 
 def _decided(task: MultipleChoice, scores: np.ndarray, starts: np.ndarray) -> list[Any]:
-    """Decide: scores fp64 [M] → the prediction for each example."""
+    """Turn scores, fp64 [M], into the prediction for each example."""
     shares = np.exp(grouped_log_softmax(scores, starts))
     predictions = []
     for low, high in pairwise(starts.tolist()):
