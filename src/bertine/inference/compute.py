@@ -76,7 +76,7 @@ TEXTS = (
     "It was neither as good as the critics said nor as bad as my brother had warned me.",
 )
 
-#: The lengths of the inputs of pieces, one number each.
+#: The lengths in pieces of these drawn inputs.
 _PIECES = (8, 16, 24, 32)
 
 

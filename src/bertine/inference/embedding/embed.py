@@ -1,4 +1,4 @@
-"""Vectors for a file of texts."""
+"""Write a vector for every text of a table: ``embed``."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from bertine.options.inference import EmbedOptions
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 
-#: Texts that are computed in fp32 as well, to say what the precision changes: at most, and at
-#: least.
+#: Texts that are also computed in fp32, to measure the effect of the precision: maximum and
+#: minimum.
 _COMPARED, _LEAST_COMPARED = 100, 16
 
-#: Of tokens a row is some hundred vectors, so a chunk has fewer characters.
+#: With tokens a row has some hundred vectors, so a chunk has fewer characters.
 CHUNK_CHARACTERS_OF_TOKENS = 1 << 16
 
 
@@ -56,12 +56,12 @@ class EmbedReport(TextReport):
     """The report of embedding a file.
 
     Attributes:
-        dimensions: numbers of a vector.
-        dtype: "fp32" or "fp16", of the file.
-        precision: "fp32", "bf16" or "int8", what was computed in.
-        agreement: the cosines of some texts' vectors with those that fp32 gives; None where fp32
-            was computed in.
-        compared: how many texts these were.
+        dimensions: the dimensions of a vector.
+        dtype: the type of the numbers in the file, "fp32" or "fp16".
+        precision: the precision of the computation, "fp32", "bf16" or "int8".
+        agreement: the cosines of some texts' vectors with their vectors in fp32; None if the
+            precision is fp32.
+        compared: how many texts were compared.
     """
 
     dimensions: int = 0
@@ -71,7 +71,7 @@ class EmbedReport(TextReport):
     compared: int = 0
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         lines = [
             f"embedded {plural(self.rows, 'row')} {pace(self.rows, self.seconds)}; "
             f"{self.dimensions} numbers each, {self.dtype}"
@@ -100,23 +100,23 @@ def embed(
     ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
     JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
-    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
-    ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
-    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`), which ``similar`` compares.
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Each file comes with a small
+    ``OUTPUT.json`` that has the model's fingerprint and the settings of the vectors
+    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`); ``similar`` checks it.
 
     Args:
-        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
-            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
-            own settings then hold.
+        model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
+            mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
+            then apply.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a .npy, .parquet or .jsonl file, complete or not there at all.
+        output: a .npy, .parquet or .jsonl file, written completely or not at all.
         show_progress: on stderr.
-        options: what the other arguments say.
+        options: the options described below.
 
     Raises:
-        BertineError: no such model; what reading the table raises; a column is missing; another
-            kind of file; numbers that fp16 cannot hold.
+        BertineError: no such model; the table cannot be read; a column is missing; the output is
+            another kind of file; numbers that fp16 cannot hold.
     """
     check_vector_file(output)
     input = as_source(input, "input")
@@ -153,7 +153,7 @@ def embed(
                 _embed_chunk(embedder, table.name, rows, texts, writer, report)
                 digest.update(hashed(texts))
                 advance(len(rows))
-            # What an earlier file was made with must not stand beside this one.
+            # The metadata of an earlier file must not describe this one.
             with os_errors(output, "writing it"):
                 metadata_path(output).unlink(missing_ok=True)
         origin = VectorMetadata.of(
@@ -166,8 +166,8 @@ def embed(
 
 
 def _sample(features: Sequence[Any]) -> list[Any]:
-    """Choose those that are computed in fp32 too: evenly spread, at most `_COMPARED`, and few where
-    there are few, since fp32 takes several times as long."""
+    """Choose evenly spaced texts to compute in fp32 too: at most `_COMPARED`, and few of a short
+    table, since fp32 takes several times as long."""
     most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
     return [features[at * len(features) // most] for at in range(most)]
 

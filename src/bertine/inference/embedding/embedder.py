@@ -1,4 +1,4 @@
-"""A model directory, ready to turn texts into vectors."""
+"""Load an encoder's model directory and compute the vectors of texts: :class:`Embedder`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class TokenVectors:
     """The tokens of a text and their vectors.
 
     Attributes:
-        tokens: n pieces, special tokens among them.
-        offsets: n pairs (begin, end) of characters of the text; (0, 0) for those two, and for the
-            pieces of a prompt.
+        tokens: n pieces, special tokens included.
+        offsets: n pairs (begin, end) of characters of the text; (0, 0) for special tokens and for
+            the pieces of a prompt.
         vectors: fp32 [n, D].
     """
 
@@ -48,22 +48,23 @@ class TokenVectors:
 
 
 class Embedder(Shown):
-    """A model, its tokenizer and the way from tokens to a vector. Threads may share it.
+    """A model, its tokenizer and the pooling that makes vectors of texts. Threads may share it.
 
     Attributes:
-        model: in fp32, in evaluation mode, on its device. On a CPU, an engine made of it at the
-            first call computes (:mod:`bertine.inference.compute`).
-        tokenizer: of the model.
-        pooling: what becomes of the tokens' states.
-        max_length: pieces of a text, special tokens included; longer ones are cut at the end.
-        prompt: what is put before every text.
-        prompts: of its directory, by name.
-        precision: what it computes in, "fp32", "bf16" or "int8".
-        on_cpu: by an engine, not by the model.
+        model: the model in fp32, in evaluation mode, on its device. On a CPU an engine computes,
+            made from it at the first call (:mod:`bertine.inference.compute`).
+        tokenizer: the tokenizer of the model.
+        pooling: how the states of tokens become a vector.
+        max_length: maximum pieces of a text, special tokens included; longer texts are cut at the
+            end.
+        prompt: the text that is put before every text.
+        prompts: the prompts of its directory, by name.
+        precision: the precision it computes in, "fp32", "bf16" or "int8".
+        on_cpu: whether an engine computes, not the model.
         trained_shorter: whether its directory says that the first numbers of its vectors were
             trained to be vectors by themselves, or a warning has been given.
-        load_lines: what a person should know of how it was loaded.
-        name: of the folder it was loaded from; "" of one that was made of parts in memory.
+        load_lines: lines about how it was loaded.
+        name: the name of the folder it was loaded from; "" if it was made of parts in memory.
     """
 
     name = ""
@@ -84,7 +85,7 @@ class Embedder(Shown):
         """
         Raises:
             BertineError: a pooling that the model cannot give; a maximum length beyond its
-                positions, or one that has no room for text beside the prompt; an unknown
+                positions, or one that leaves no room for text after the prompt; an unknown
                 precision, or int8 on a GPU.
         """
         self._device = next(model.parameters()).device
@@ -128,8 +129,8 @@ class Embedder(Shown):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle or a copy is made of: all but the lock and the engine, which the
-        first call makes."""
+        """Return the state for a pickle or a copy: everything but the lock and the engine, which
+        the first call makes."""
         return {**self.__dict__, "_making": None, "_engine": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -155,38 +156,38 @@ class Embedder(Shown):
         loaded: LoadedModel | None = None,
         engine: Engine | None = None,
     ) -> Embedder:
-        """Read a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
-        whose modules (pooling, normalizing, maximum length, default prompt) then hold; an ELMo; or
-        static vectors, ours or model2vec's.
+        """Load a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
+        whose modules (pooling, normalizing, maximum length, default prompt) then apply; an ELMo; or
+        static vectors of Bertine or model2vec.
 
         Args:
             model_dir: the folder.
             pooling: ``mean``, ``cls``, ``max``, ``mean-last-4`` or ``tokens``; None: as the
                 directory says, else ``mean``.
-            layer: whose states are pooled; 0 are the embeddings, -1 the last layer's. None: the
-                last.
-            normalize: to length 1; None: as the directory says, else not.
-            max_length: pieces of a text; None: as the directory says, else what the model was
-                fine-tuned on, else as many as it has positions for.
+            layer: the layer whose states are pooled: 0 is the embeddings, -1 the last layer. None:
+                the last.
+            normalize: scale vectors to length 1; None: as the directory says, else not.
+            max_length: maximum pieces of a text; None: as the directory says, else as in
+                fine-tuning, else the number of positions of the model.
             prompt: the name of one of the directory's prompts, ``""`` for none; None: its default.
-            dimensions: keep so many of a vector's first numbers, and bring them to length 1 again
-                where whole vectors have it; for models that are trained for it. None: as the
-                directory says, else all.
+            dimensions: keep this many of a vector's first numbers, and scale them to length 1 where
+                whole vectors have it; for models trained for it. None: as the directory says, else
+                all.
             device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
             precision: ``"auto"`` (bf16 where it is measured to be clearly faster), ``"fp32"``,
-                ``"bf16"``, or on a CPU ``"int8"``, which turns vectors more than ``"auto"`` is to.
+                ``"bf16"``, or on a CPU ``"int8"``, which changes vectors more than ``"auto"`` may.
             threads: number of threads on a CPU; None: the fastest number, measured.
-            batch_invariant: compute each text by itself, so that its vector has the same bits
-                whatever others there are; slower. ``"auto"`` is then fp32, and threads are not
+            batch_invariant: compute each text separately, so that the bits of its vector do not
+                depend on other texts; slower. ``"auto"`` is then fp32, and threads are not
                 measured.
-            loaded: what has been read already of the folder with the weights, `model_dir` or the
-                one that its modules name (its model is taken, not copied).
-            engine: made of that model; it is taken where it computes in the same precision.
+            loaded: the folder with the weights, already loaded: `model_dir` or the one that its
+                modules name (its model is used, not copied).
+            engine: an engine made from that model; it is used if it computes in the same precision.
 
         Raises:
-            BertineError: not a model directory; modules that are not computed here, unless a
-                `pooling` is named; an unknown pooling, layer, prompt, device or precision; more
-                dimensions than vectors have, or any of an ELMo.
+            BertineError: not a model directory; unsupported modules, unless a `pooling` is named;
+                an unknown pooling, layer, prompt, device or precision; more dimensions than vectors
+                have, or any of an ELMo.
         """
         kind = word_model_of(model_dir) if loaded is None and cls is Embedder else None
         if kind == "elmo" and batch_invariant:
@@ -232,7 +233,7 @@ class Embedder(Shown):
                 f"{model_dir}: do_lower_case asks for lower case, but the vocabulary is cased; set "
                 "it where the tokenizer's is (tokenizer_config.json)"
             )
-        # Vectors of 8 bits depend on what the engine was made with.
+        # Vectors in 8 bits depend on the samples that the engine was made with.
         if engine is not None and engine.precision == embedder.precision != "int8":
             embedder._engine = engine
         embedder._threads = threads
@@ -248,8 +249,8 @@ class Embedder(Shown):
 
     @classmethod
     def opened(cls, model: Embedder | Path | str, **options: Any) -> Embedder:
-        """Return `model` if it is one already; else :meth:`load` it with `options`, and say what
-        was loaded."""
+        """Return `model` if it is an embedder already; else :meth:`load` it with `options`, and
+        print what was loaded."""
         if isinstance(model, Embedder):
             return model
         embedder = cls.load(model, **options)
@@ -258,9 +259,9 @@ class Embedder(Shown):
         return embedder
 
     def with_prompt(self, name: str) -> Embedder:
-        """Return an embedder of the same model that puts another of the directory's prompts before
-        every text: ``query`` for queries, say, and ``passage`` for the texts among which is
-        searched; "" for none.
+        """Return an embedder of the same model with another of the directory's prompts before every
+        text: ``query`` for queries, for example, and ``passage`` for the texts that are searched;
+        "" for none.
 
         Raises:
             BertineError: there is no such prompt, or it leaves no room for text.
@@ -276,7 +277,7 @@ class Embedder(Shown):
         return other
 
     def lines(self) -> list[str]:
-        """Return what its vectors are."""
+        """Return the lines that describe its vectors."""
         name = f" {visible(self.name)}" if self.name else ""
         prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
         return [
@@ -286,13 +287,13 @@ class Embedder(Shown):
 
     @property
     def dimensions(self) -> int:
-        """D, the numbers of a vector."""
+        """The dimensions of a vector, D."""
         return self.pooling.width(self.model.config)
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """Compute the vector of each text, fp32 [N, D], in their order; of one string or dictionary
-        fp32 [D]. Longer texts are cut. A dictionary has its text under ``text`` or ``sentence``, or
-        as its only entry.
+        """Compute the vector of each text, fp32 [N, D], in their order; for one string or
+        dictionary fp32 [D]. Longer texts are cut. A dictionary has its text under ``text`` or
+        ``sentence``, or as its only entry.
 
         Raises:
             BertineError: something that is not a text; an embedder of tokens.
@@ -309,8 +310,8 @@ class Embedder(Shown):
     @overload
     def embed_tokens(self, texts: Sequence[Single]) -> list[TokenVectors]: ...
     def embed_tokens(self, texts: Sequence[Single] | Single) -> TokenVectors | list[TokenVectors]:
-        """Compute every token's vector, for an embedder with the pooling ``tokens``; of one string
-        or dictionary not in a list.
+        """Compute every token's vector, for an embedder with the pooling ``tokens``; for one string
+        or dictionary a single result, not a list.
 
         Raises:
             BertineError: something that is not a text; another pooling.
@@ -333,9 +334,9 @@ class Embedder(Shown):
         return results[0] if is_one(texts) else results
 
     def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
-        """Compute the vector [D] of a word as it stands in each text, for an embedder with the
+        """Compute the vector [D] of a word in the context of each text, for an embedder with the
         pooling ``tokens``: the mean of its pieces' vectors, at its first place; None where the text
-        has not got the word, or is cut before it.
+        does not contain the word, or is cut before it.
 
         Raises:
             BertineError: something that is not a text; another pooling.
@@ -354,8 +355,8 @@ class Embedder(Shown):
         return found
 
     def warn_of_shorter(self, dimensions: int) -> None:
-        """Warn, once, that so many first numbers of its vectors are no vectors that it was trained
-        for, unless its directory says that they are."""
+        """Warn, once, if the first `dimensions` numbers were not trained to be vectors by
+        themselves according to the model directory."""
         if not self.trained_shorter:
             self.trained_shorter = True
             logger.warning(
@@ -365,7 +366,7 @@ class Embedder(Shown):
 
     @property
     def pooled_layer(self) -> int | None:
-        """Whose states are pooled; 0 are the embeddings. None: several layers'."""
+        """The layer whose states are pooled; 0 is the embeddings. None: several layers."""
         if "mean-last-4" in self.pooling.modes:
             return None
         layers, layer = len(self.model.config.passes), self.pooling.layer
@@ -383,7 +384,7 @@ class Embedder(Shown):
         return [names[index] for index in features.input_ids]
 
     def notes(self) -> list[str]:
-        """Return what to know of the texts that were computed."""
+        """Return notes on the texts that were computed."""
         return []
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
@@ -396,7 +397,7 @@ class Embedder(Shown):
         listed = several(texts)
         prompted = [self.prompt + text for text in checked_singles(listed)]
         encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
-        # Of an empty text a vocabulary without special tokens makes no piece.
+        # For an empty text a vocabulary without special tokens makes no piece.
         empty = np.array([self.model.config.pad_token_id], np.int32), np.zeros(1, np.int8)
         return [
             Features(*((ids, types) if len(ids) else empty), row=row, num_truncated=cut)
@@ -407,7 +408,7 @@ class Embedder(Shown):
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`; `on_batch` is called with the number of texts
-        of each batch that is done."""
+        of each finished batch."""
         return self._joined(self.run_tokens(features, on_batch))
 
     def run_batch(self, features: Sequence[Features]) -> np.ndarray:
@@ -436,9 +437,8 @@ class Embedder(Shown):
         )
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
-        """Compute the cosines between the vectors that the precision gives for `features` and those
-        that fp32 gives, which are computed for it; None where fp32 is what is computed in, or there
-        are no features."""
+        """Compute the cosines between the vectors of `features` in this precision and in fp32; None
+        if the precision is fp32, or there are no features."""
         if self.precision == "fp32" or not features:
             return None
         ours = np.concatenate([np.atleast_2d(v) for v in self.run_tokens(features)])
@@ -456,11 +456,11 @@ class Embedder(Shown):
 
     @property
     def _dtype(self) -> torch.dtype:
-        """Of the model, where that computes."""
+        """Return the type in which the model computes."""
         return torch.float32 if self.precision == "fp32" else torch.bfloat16
 
     def _computing(self) -> Computing:
-        """Return what computes: the model, or on a CPU an engine, made at the first call."""
+        """Return the model, or on a CPU an engine, made at the first call."""
         if not self.on_cpu:
             return self.model
         with self._making:
@@ -480,7 +480,7 @@ class Embedder(Shown):
         return table
 
     def _lines(self, modules: SentenceModules | None) -> list[str]:
-        """Return what was resolved."""
+        """Return the lines about the resolved settings."""
         source = " (modules.json is read)" if modules else ""
         lines = [
             f"vectors of {self.dimensions} numbers: {self.pooling.describe()}; texts are cut at "
@@ -496,14 +496,14 @@ class Embedder(Shown):
 
 
 def unknown_text(embedder: Embedder) -> UnknownText | None:
-    """Return what counts the pieces that the vocabulary of an embedder does not know; None of one
-    of words, which says itself how many have no vector."""
+    """Return the counter of pieces unknown to the vocabulary of an embedder; None for word vectors,
+    which count words without a vector themselves."""
     return UnknownText(embedder.tokenizer) if embedder.unit == "piece" else None
 
 
 def empty_texts(embedder: Embedder, texts: Sequence[str]) -> list[int]:
-    """Find the texts without anything to read, whatever prompt is put before them: blank ones, and
-    those without a letter or a digit of which the tokenizer makes nothing."""
+    """Find the texts without content, before any prompt: blank ones, and those without a letter or
+    a digit for which the tokenizer makes no piece."""
     odd = [row for row, text in enumerate(texts) if not any(map(str.isalnum, text))]
     if embedder.unit != "piece":
         return [row for row in odd if not texts[row].strip()]
@@ -523,7 +523,7 @@ def _name(model_dir: Path | str) -> str:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Bring vectors fp32 [N, D] to length 1 in fp32; zeros stay zeros."""
+    """Scale vectors fp32 [N, D] to length 1 in fp32; zeros stay zeros."""
     vectors = vectors.astype(np.float32, copy=False)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1.0)
@@ -536,7 +536,7 @@ def _pooling(
     normalize: bool | None,
     dimensions: int | None,
 ) -> Pooling:
-    """Return what was asked for, and where nothing was, what the directory says."""
+    """Return the pooling that was asked for, with the directory's settings as defaults."""
     if modules is None:
         asked = Pooling((pooling or "mean",), layer, bool(normalize))
     elif pooling is None and modules.refused:

@@ -1,4 +1,8 @@
-"""Score the vectors of a model on a file of pairs of texts."""
+"""Score the vectors of a model on pairs of texts: by the order of cosines, or by search.
+
+Pairs with a score are judged by the correlation of their cosines with the scores; pairs of a text
+and its match by what a search for the first text finds among all second texts.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,9 @@ from bertine.options.inference import EvaluateOptions
 from bertine.tasks.base import Features, text_number
 from bertine.tasks.report import TaskReport, regression_scores
 
-# The scores of vectors on pairs of texts.
+# Report: the scores of vectors on pairs of texts.
 
-#: What is not a share of 1.
+#: Metrics that are not shares of 1.
 _PLAIN = ("pearson", "spearman")
 
 
@@ -41,7 +45,7 @@ class SimilarityReport(TaskReport):
 
     Attributes:
         num_examples: pairs with a score, or queries.
-        num_texts: of queries, the texts that are searched; 0 of pairs with a score.
+        num_texts: the texts that are searched; 0 for pairs with a score.
         metrics: ``spearman`` and ``pearson`` of cosines and scores; or ``ndcg@10``, ``mrr@10`` and
             ``recall@1``, ``@10`` and ``@100``.
     """
@@ -54,11 +58,11 @@ class SimilarityReport(TaskReport):
 
     @property
     def collapsed(self) -> bool:
-        """False: what a search finds is never the same for all."""
+        """Always False: a search never has the same result for all queries."""
         return False
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         size = plural(self.num_examples, "pair")
         if self.num_texts:
             size = f"{self.num_examples:,} queries, {plural(self.num_texts, 'text')} to find"
@@ -69,18 +73,18 @@ class SimilarityReport(TaskReport):
         return [*lines, *self.notes]
 
 
-# Score vectors: by the order of cosines, and by what a search finds.
+# Scoring: the order of cosines, and the results of a search.
 #
-# Both take chunks of pairs of texts, so that of any number of them only vectors on disk and some
-# numbers for each are kept.
+# Both take chunks of pairs of texts, so memory holds only some numbers of each pair; vectors are on
+# disk.
 #
 # Shape legend: N texts, D numbers of a vector, Q queries.
 
 #: Chunks of pairs: the first texts, the second ones, and the scores (empty: none).
 Chunks = Iterable[tuple[list[Features], list[Features], list[float]]]
-#: How far a search goes, and the places that are scored.
+#: The number of results of a search, and the ranks that are scored.
 _TOP, _PLACES = 100, 10
-#: Queries that are searched for at once.
+#: Queries that are searched at once.
 _QUERIES = 256
 
 
@@ -104,11 +108,12 @@ def score_order(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
 
 
 def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
-    """Compute how well each first text finds its second ones among all different second texts.
+    """Score how well a search for each first text finds its second texts among all distinct second
+    texts.
 
     nDCG@10 with one grade (Järvelin and Kekäläinen 2002), the mean of 1 over the place of the first
     right one among ten (MRR@10), and the share of the right ones among the first 1, 10 and 100
-    (recall). The query's own text is not found by itself.
+    (recall). A query never finds its own text.
 
     Raises:
         BertineError: there are no pairs.
@@ -138,7 +143,7 @@ def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
             search_all(nearest, np.ascontiguousarray(part), corpus)
             for at, rows in enumerate(nearest.rows):
                 needed = wanted[start + at]
-                # A query that stands among the texts finds itself first, unless that is wanted.
+                # A query that is among the texts would find itself first, unless that is wanted.
                 itself = own[start + at]
                 skipped = {itself} - needed
                 hits = [row in needed for row in rows.tolist() if row not in skipped][:_TOP]
@@ -149,8 +154,8 @@ def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
 
 
 def _scores(hits: list[bool], wanted: int) -> np.ndarray:
-    """Return nDCG, reciprocal rank and three recalls of a query; `hits` says of each place whether
-    what is found there is right, `wanted` how many right ones there are."""
+    """Compute nDCG, reciprocal rank and three recalls of a query. `hits` marks the right results by
+    rank, `wanted` is the number of right texts."""
     places = 1 / np.log2(np.arange(2, _PLACES + 2))
     first = np.array(hits[:_PLACES], dtype=bool)
     gain = places[: len(first)][first].sum() / places[:wanted].sum()
@@ -160,14 +165,14 @@ def _scores(hits: list[bool], wanted: int) -> np.ndarray:
 
 
 class _Distinct:
-    """Different texts and their vectors, which go into a file as they come."""
+    """Distinct texts and their vectors, which are appended to a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.numbers: dict[int, int] = {}
 
     def add(self, texts: list[Features], embedder: Embedder) -> list[int]:
-        """Return the place of each text among the different ones."""
+        """Return the index of each text among the distinct ones."""
         places, new = [], []
         for text in texts:
             number = text_number(text)
@@ -180,7 +185,7 @@ class _Distinct:
         return places
 
     def vectors(self, width: int) -> np.ndarray:
-        """Return all vectors, fp32 [N, width], of the file."""
+        """Return all vectors of the file, fp32 [N, width]."""
         self._file.flush()
         return np.memmap(self._file, np.float32, "r", shape=(len(self.numbers), width))
 
@@ -188,7 +193,7 @@ class _Distinct:
 _CHUNK = 1024
 #: Kinds of rows that vectors are scored on.
 JUDGED: tuple[PairKind, ...] = ("pairs", "scores")
-#: Options of models that answer.
+#: Options that apply only to models that answer.
 _OF_ANSWERS = (
     *("worst", "baselines", "probability_columns", "word_column", "tag_column"),
     *("coverage", "cost_matrix"),
@@ -196,7 +201,7 @@ _OF_ANSWERS = (
 
 
 def gives_vectors(model: object) -> bool:
-    """Tell whether `model` is an embedder, or a directory of sentence-transformers or of static
+    """Return whether `model` is an embedder, or a directory of sentence-transformers or static
     vectors."""
     if isinstance(model, Embedder):
         return True
@@ -217,7 +222,7 @@ def evaluate_vectors(
     show_progress: bool = True,
 ) -> SimilarityReport:
     """Score the vectors of `model`: on pairs with a score by the order of their cosines, on pairs
-    of a text and its match by what a search for the first finds among all second ones.
+    of a text and its match by what a search for the first text finds among all second texts.
 
     Raises:
         BertineError: no such model or file, or one that has no pairs.
@@ -255,8 +260,8 @@ def rows_to_score(data: Data, options: EvaluateOptions) -> PairRows:
 
 
 def holds_text_pairs(data: Data, options: EvaluateOptions) -> bool:
-    """Tell whether `data` are pairs of texts by the names of their columns, or those that the
-    options give."""
+    """Return whether `data` holds pairs of texts, by the names of its columns or those in the
+    options."""
     try:
         columns = rows_to_score(data, options).open_columns()
     except BertineError:
@@ -266,7 +271,7 @@ def holds_text_pairs(data: Data, options: EvaluateOptions) -> bool:
 
 
 def evaluated_part(data: Data) -> Source:
-    """Return the validation (else test) file of a folder; a file or a table as it is."""
+    """Return the validation (else test) file of a folder; a file or a table unchanged."""
     if isinstance(data, InMemoryTable):
         return data
     parts = find_splits(data)
@@ -279,10 +284,10 @@ def evaluated_part(data: Data) -> Source:
 def score_rows(
     embedder: Embedder, rows: PairRows, *, show_progress: bool = True
 ) -> SimilarityReport:
-    """Score the vectors of `embedder` on the rows of a table, and say what they are.
+    """Score the vectors of `embedder` on the rows of a table.
 
     Raises:
-        BertineError: they are no pairs.
+        BertineError: the rows are not pairs.
     """
     columns, source = rows.open_columns(), str(rows.source)
     if columns.kind not in JUDGED:

@@ -1,4 +1,7 @@
-"""The nearest rows of many vectors, by their cosines: exact, in bounded memory, a block at a time.
+"""Search for the nearest vectors by cosine: exactly a block at a time, or by an index of faiss.
+
+The exact search reads all vectors in bounded memory. The approximate search reads a part of them
+and reports its measured recall; ``index_vectors`` makes its index.
 
 Shape legend: Q queries, N rows of a block, D numbers of a vector, T nearest rows of a query.
 """
@@ -44,13 +47,13 @@ from bertine.options.verbs import takes_options
 BLOCK_ROWS = 1 << 10
 #: Fewer vectors are not divided among threads.
 _LEAST_SPAN = 1 << 14
-#: Rows that are kept besides twice those that are asked for.
+#: Rows that are kept in addition to twice the number asked for.
 _SPARE = 16
-#: No numbers of rows.
+#: An empty array of row numbers.
 NO_ROWS = np.empty(0, dtype=np.int64)
 #: The columns of a table of nearest rows, before those of the texts and of the queries.
 COLUMNS = ("query_row", "query", "rank", "row", "score", "text")
-#: The usual names of a column that says which row is meant, in lower case.
+#: Usual names of a column that identifies a row, in lower case.
 _IDS = ("id", "_id", "doc_id", "docid", "document_id", "uid", "uuid", "key")
 
 
@@ -63,10 +66,10 @@ class TextRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A row of the file.
+    """A row of the file with its score.
 
     Attributes:
-        row: its number among the texts, from 1 on.
+        row: its number among the texts, from 1.
         score: the cosine of its vector and the query's, at most 1.
         text: None where only vectors were given.
         columns: the other columns of its row, by name.
@@ -83,10 +86,10 @@ class Neighbours(Shown):
     """The nearest rows, best first; the earlier of equals (:func:`~bertine.core.scores.ranking`).
 
     Attributes:
-        query: the text that was asked for.
-        rows: compared.
-        found: the best of them.
-        notes: what was cut, or mended in the input.
+        query: the text that was searched for.
+        rows: the number of rows that were compared.
+        found: the best rows.
+        notes: notes on what was cut, or mended in the input.
         columns: the other columns of the query's row, by name.
     """
 
@@ -106,7 +109,7 @@ class Neighbours(Shown):
         return self.found[at]
 
     def records(self, number: int = 1) -> list[dict[str, Any]]:
-        """Return the nearest rows of the query of this number as ``pandas.DataFrame`` takes them:
+        """Return the nearest rows of query number `number` in a form for ``pandas.DataFrame``:
         ``query_row``, ``query``, ``rank``, ``row``, ``score``, ``text``, then the columns of their
         rows (``found_`` before a name that is taken) and, each with ``query_`` before its name,
         those of the query's."""
@@ -123,7 +126,7 @@ class Neighbours(Shown):
         return records
 
     def lines(self) -> list[str]:
-        """Return a line for each: score, row, what the table calls it, text."""
+        """Return a line for each row: score, row number, its id in the table, text."""
         return [
             f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
             + id_before(row.columns, "" if row.text is None else f"  {' '.join(row.text.split())}")
@@ -132,7 +135,7 @@ class Neighbours(Shown):
 
 
 def query_column_names(columns: Sequence[str]) -> dict[str, str]:
-    """Return what the columns of the queries are called beside :data:`COLUMNS`."""
+    """Return the names of the queries' columns in a table with :data:`COLUMNS`."""
     names: dict[str, str] = {}
     for column in columns:
         names[column] = unused(f"query_{column}", {*COLUMNS, *names.values()}, "query_")
@@ -140,8 +143,8 @@ def query_column_names(columns: Sequence[str]) -> dict[str, str]:
 
 
 def found_column_names(columns: Sequence[str], asked: Sequence[str]) -> dict[str, str]:
-    """Return what the columns of the texts are called beside :data:`COLUMNS` and those `asked`, of
-    the queries: as they are, unless that is taken."""
+    """Return the names of the texts' columns in a table with :data:`COLUMNS` and those `asked`, of
+    the queries: unchanged, unless the name is taken."""
     taken = {*COLUMNS, *asked}
     names = {column: column for column in columns if column not in taken}
     for column in columns:
@@ -151,8 +154,7 @@ def found_column_names(columns: Sequence[str], asked: Sequence[str]) -> dict[str
 
 
 def id_before(columns: Mapping[str, Any], line: str) -> str:
-    """Return a line with what stands in the column of a usual name for it before it, if there is
-    one."""
+    """Return a line with the value of an id column before it, if there is one."""
     names = {str(column).strip().lower(): column for column in columns}
     found = next((names[usual] for usual in _IDS if usual in names), None)
     value = "" if found is None or columns[found] is None else str(columns[found]).strip()
@@ -161,36 +163,36 @@ def id_before(columns: Mapping[str, Any], line: str) -> str:
 
 class NearestRows:
     """The T rows with the highest scores so far, for each of Q queries, best first; of scores that
-    differ by rounding only the earlier row first. A score that is NaN or minus infinity is none.
+    differ by rounding only the earlier row first. A score that is NaN or minus infinity is ignored.
 
     Args:
-        queries: Q.
-        top: T.
-        tolerance: of :func:`~bertine.core.scores.ranking`.
+        queries: the number of queries, Q.
+        top: the number of rows to keep, T.
+        tolerance: the tolerance of :func:`~bertine.core.scores.ranking`.
 
     Attributes:
         top, tolerance: as given.
-        documents: the rows that may be among the best of any query, by number from 0 on, where
-            they are given.
-        seen: rows so far.
+        documents: the rows that may be among the best of any query, by number from 0, where they
+            are given.
+        seen: the number of rows so far.
     """
 
     def __init__(self, queries: int, top: int, tolerance: float = ROUNDING) -> None:
         self.top, self.tolerance = top, tolerance
         self.documents: dict[int, TextRow] = {}
         self.seen = 0
-        #: Those that may be among the best, in any order. More than T, as a later row can link two
+        #: Rows that may be among the best, in any order. More than T, as a later row can link two
         #: scores (they differ by rounding only), and so decide which of them comes first.
         self._scores = [np.empty(0, dtype=np.float32) for _ in range(queries)]
         self._rows = [np.empty(0, dtype=np.int64) for _ in range(queries)]
         self._kept = 2 * top + _SPARE
         #: Rows and scores in order, until more are added.
         self._found: tuple[list[np.ndarray], list[np.ndarray]] | None = None
-        #: What a score must be above to be one of those; of equals the earlier row is there.
+        #: The score that a new row must exceed; a row with an equal score came earlier.
         self._bar = np.full(queries, -np.inf, dtype=np.float32)
 
     def add(self, scores: np.ndarray, documents: Sequence[TextRow] | None = None) -> None:
-        """Add the `scores` fp32 [Q, N] of the next N rows, and what stands in these."""
+        """Add the `scores` fp32 [Q, N] of the next N rows, and the rows themselves."""
         better = scores > self._bar[:, None]
         for query in np.flatnonzero(better.any(1)).tolist():
             at = np.flatnonzero(better[query])
@@ -200,8 +202,7 @@ class NearestRows:
         self.seen += scores.shape[1]
 
     def add_rows(self, query: int, rows: np.ndarray, scores: np.ndarray) -> None:
-        """Add `scores` fp32 [N] of rows that are found in another way than one after the other,
-        with their numbers `rows` [N], to one query."""
+        """Add `scores` fp32 [N] of arbitrary rows, numbered `rows` [N], to one query."""
         known = ~np.isnan(scores)
         self._merge(query, scores[known], rows[known])
 
@@ -214,7 +215,7 @@ class NearestRows:
             self._bar[query] = self._scores[query].min()
 
     def _best(self, query: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the `count` best of the rows that are kept of a query, and their scores."""
+        """Return the `count` best of the rows kept for a query, and their scores."""
         by_row = np.argsort(self._rows[query])
         rows, scores = self._rows[query][by_row], self._scores[query][by_row]
         order = ranking(scores, count, tolerance=self.tolerance)
@@ -222,12 +223,12 @@ class NearestRows:
 
     @property
     def rows(self) -> list[np.ndarray]:
-        """Of each query the numbers of its best rows from 0 on, int64 [at most T]."""
+        """The row numbers of each query's best rows, from 0, int64 [at most T]."""
         return self._ranked()[0]
 
     @property
     def scores(self) -> list[np.ndarray]:
-        """Of each query the scores of its best rows, fp32 [at most T]."""
+        """The scores of each query's best rows, fp32 [at most T]."""
         return self._ranked()[1]
 
     def _ranked(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -237,7 +238,7 @@ class NearestRows:
         return self._found
 
     def add_all(self, later: NearestRows) -> None:
-        """Add what was found among the rows behind those so far."""
+        """Add the results of another search, over the rows that follow those so far."""
         for query, (scores, rows) in enumerate(zip(later._scores, later._rows, strict=True)):
             self._merge(query, scores, self.seen + rows)
         self.seen += later.seen
@@ -260,12 +261,12 @@ class NearestRows:
 
 
 def lengths(vectors: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
-    """Compute the lengths fp32 [N] of `vectors` fp32 [N, D]; that of a vector of zeros is given as
-    1, so that one can divide by it.
+    """Compute the lengths fp32 [N] of `vectors` fp32 [N, D]; that of a zero vector is given as 1,
+    so that it can be a divisor.
 
     Args:
-        rows: the numbers of their rows from 0 on, int64 [N], for messages.
-        name: of the table of vectors, for messages.
+        rows: their row numbers from 0, int64 [N], for messages.
+        name: the name of the table of vectors, for messages.
 
     Raises:
         BertineError: a number is NaN or infinite, or too large to be squared.
@@ -285,8 +286,8 @@ def cosines_with(asked: np.ndarray, vectors: np.ndarray, rows: np.ndarray, name:
     any length; that of a vector of zeros is 0.
 
     Args:
-        rows: the numbers of the vectors' rows from 0 on, int64 [N], for messages.
-        name: of their table, for messages.
+        rows: the row numbers of the vectors from 0, int64 [N], for messages.
+        name: the name of their table, for messages.
 
     Raises:
         BertineError: a number is NaN or infinite.
@@ -309,10 +310,10 @@ def search_all(
     """Compare `asked` fp32 [Q, D], of length 1, with all `vectors` [rows, D], which may be on disk.
 
     Args:
-        nearest: of Q queries; gets the rows.
-        advance: called with how many more rows are done, by one thread at a time.
-        name: of the table of vectors, for messages.
-        left_out: the numbers of rows that are not compared, from 0 on, in order.
+        nearest: collects the rows, for Q queries.
+        advance: called with the number of further rows done, by one thread at a time.
+        name: the name of the table of vectors, for messages.
+        left_out: the numbers of rows that are not compared, from 0, in order.
 
     Raises:
         BertineError: a number is NaN or infinite.
@@ -320,7 +321,7 @@ def search_all(
     lock, stop = Lock(), Event()
 
     def search(bounds: tuple[int, int]) -> NearestRows:
-        """Find the nearest rows of one part."""
+        """Search one part of the vectors."""
         own = NearestRows(len(asked), nearest.top, nearest.tolerance)
         try:
             for start in range(*bounds, BLOCK_ROWS):
@@ -338,8 +339,8 @@ def search_all(
             raise
         return own
 
-    # A thread for each part: those of the library of matrix products would wait for one another at
-    # each block, which takes several times as long where other work has a core.
+    # A thread for each part: the threads of the matrix library would wait for one another at each
+    # block, which takes several times as long where other work has a core.
     spans = min(cores(), max(1, len(vectors) // _LEAST_SPAN))
     bounds = [len(vectors) * at // spans for at in range(spans + 1)]
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(spans) as pool:
@@ -347,7 +348,7 @@ def search_all(
             for found in pool.map(search, itertools.pairwise(bounds)):
                 nearest.add_all(found)
         finally:
-            stop.set()  # Ctrl-C while the parts are waited for
+            stop.set()  # Ctrl-C while waiting for the parts
 
 
 def search_rows(
@@ -360,9 +361,9 @@ def search_rows(
     """Compare each of `asked` fp32 [Q, D], of length 1, with some rows of `vectors` [rows, D].
 
     Args:
-        nearest: of Q queries; gets the rows.
-        rows: for each query the numbers of its rows, int64 [N].
-        name: of the table of vectors, for messages.
+        nearest: collects the rows, for Q queries.
+        rows: the row numbers of each query, int64 [N].
+        name: the name of the table of vectors, for messages.
 
     Raises:
         BertineError: a number is NaN or infinite.
@@ -374,32 +375,32 @@ def search_rows(
     nearest.seen = len(vectors)
 
 
-# An index of vectors, for many searches among many: approximate, by faiss, with its recall.
+# Index: approximate search by faiss, with a measured recall.
 #
-# The vectors are divided into lists around centroids, each number in 8 bits ("IVF", "SQ8": Jégou
-# et al. 2011; Douze et al. 2024, arXiv 2401.08281). A search reads the lists nearest to the
-# query, and compares the best of them with the exact vectors in their file, so the scores are
-# exact, and only rows can be missed. How many lists are read is chosen when the index is made, so
-# that enough of the nearest rows are found (`recall`).
+# The vectors are divided into lists around centroids, each number in 8 bits ("IVF", "SQ8": Jégou et
+# al. 2011; Douze et al. 2024, arXiv 2401.08281). A search reads the lists nearest to the query, and
+# compares the best candidates with the exact vectors in their file, so scores are exact, and only
+# rows can be missed. The number of lists to read is chosen when the index is made, so that enough
+# of the nearest rows are found (`recall`).
 #
 # Shape legend: N vectors, D numbers of each, Q queries.
 
-#: What is advised where an index cannot be used.
+#: The advice where an index cannot be used.
 _AGAIN = "make the index again"
 #: Files of an index's folder.
 DESCRIPTION, LISTS = "index.json", "lists.faiss"
-#: Version of the layout of the folder; a reader refuses another one.
+#: Version of the layout of the folder; a reader refuses other versions.
 _FORMAT = 1
-#: Lists: this often the square root of N; and vectors of each that the centroids are learned from
-#: (faiss wants at least 39).
+#: The number of lists as a multiple of the square root of N; and the vectors of each from which the
+#: centroids are learned (faiss wants at least 39).
 _LISTS, _LEARNED = 2.0, 64
-#: Fewer vectors than that are compared one by one as fast.
+#: Fewer vectors than this are compared one by one as fast.
 LEAST_ROWS = 10_000
 #: Vectors that are added at once.
 _PART = 1 << 14
 #: Queries that the recall is measured with, and nearest rows of each.
 _QUERIES, _NEAREST = 200, 10
-#: Candidates for each of the nearest rows, whose exact vectors are compared, and at least.
+#: Candidates for each of the nearest rows, whose exact vectors are compared; and the minimum.
 _CANDIDATES, _LEAST_CANDIDATES = 4, 64
 
 
@@ -409,13 +410,13 @@ class IndexDescription:
 
     Attributes:
         rows, dimensions: N and D.
-        lists: into which the vectors are divided.
-        read: lists that a search reads.
-        recall: the share of the ten nearest vectors that were found, over 200 of the vectors as
+        lists: the number of lists into which the vectors are divided.
+        read: the number of lists that a search reads.
+        recall: the share of the ten nearest vectors that a search finds, over 200 of the vectors as
             queries, each without itself.
         wanted: the recall that was asked for.
         vectors: SHA-256 of the shape and the numbers of the vectors, as hex digits.
-        sha256: of the file of lists.
+        sha256: the SHA-256 of the file of lists.
     """
 
     rows: int
@@ -429,10 +430,10 @@ class IndexDescription:
 
 
 class VectorIndex:
-    """An index, opened beside its file of vectors. Several threads may search.
+    """An open index and its file of vectors. Several threads may search.
 
     Attributes:
-        description: of the index.
+        description: the description of the index.
     """
 
     def __init__(
@@ -451,17 +452,18 @@ class VectorIndex:
         name: str = "vectors",
         advance: Callable[[int], None] = lambda count: None,
     ) -> VectorIndex:
-        """Make an index of `vectors` [N, D], which may be on disk; memory holds a byte for each of
-        their numbers, and the vectors that the centroids are learned from.
+        """Build an index of `vectors` [N, D], which may be on disk; memory holds a byte for each of
+        their numbers, and the vectors from which the centroids are learned.
 
         Args:
-            recall: the share of the nearest rows that is to be found.
-            seed: of what is drawn.
-            name: of the vectors, for messages.
-            advance: called with how many more vectors are in it.
+            recall: the share of the nearest rows that a search should find.
+            seed: the random seed.
+            name: the name of the vectors, for messages.
+            advance: called with the number of vectors added.
 
         Raises:
-            BertineError: there are fewer than 10,000 vectors; a number is none; faiss is missing.
+            BertineError: there are fewer than 10,000 vectors; a number is NaN or infinite; faiss is
+                missing.
         """
         faiss = _faiss()
         rows, dimensions = vectors.shape
@@ -478,7 +480,8 @@ class VectorIndex:
         lists.train(_unit(vectors[learned], name, learned))
         digest = _begin_digest(vectors)
         for start in range(0, rows, _PART):
-            # A copy, so that the digest is of what is added even while the file is written to.
+            # A copy, so that the digest is that of the added vectors even while the file is written
+            # to.
             part = np.array(vectors[start : start + _PART], order="C")
             digest.update(part.data)
             lists.add(_unit(part, name, np.arange(start, start + len(part))))
@@ -491,7 +494,8 @@ class VectorIndex:
         return index
 
     def _choose_read(self, queries: np.ndarray) -> None:
-        """Read twice as many lists until the recall over the rows `queries` is what is wanted."""
+        """Double the number of lists to read until the recall over the rows `queries` reaches
+        `wanted`."""
         asked = _unit(self._vectors[queries], self._name, queries)
         exact = NearestRows(len(queries), _NEAREST + 1)
         search_all(exact, asked, self._vectors, name=self._name)
@@ -518,9 +522,9 @@ class VectorIndex:
         left_out: np.ndarray = NO_ROWS,
     ) -> NearestRows:
         """Return the `top` nearest rows of `asked` fp32 [Q, D], of length 1, with their exact
-        cosines; some of the nearest may be missing, but there are `top` of them, or all rows but
-        those `left_out`. Of cosines within the `tolerance` of
-        :func:`~bertine.core.scores.ranking` the earlier row is first."""
+        cosines. Some of the nearest may be missing, but there are `top` rows, or all rows but those
+        `left_out`. Among cosines within the `tolerance` of :func:`~bertine.core.scores.ranking` the
+        earlier row is first."""
         there = self.description.rows - len(left_out)
         wanted = min(top, there)
         candidates = min(max(_CANDIDATES * top, _LEAST_CANDIDATES), there)
@@ -544,8 +548,8 @@ class VectorIndex:
     def _candidates(
         self, queries: np.ndarray, count: int, read: int, left_out: np.ndarray
     ) -> np.ndarray:
-        """Return the rows int64 [Q, `count`] that are nearest by the lists, of which `read` are
-        read, without those `left_out`; -1 where there are no more."""
+        """Return the rows int64 [Q, `count`] that are nearest by `read` lists, without those
+        `left_out`; -1 where there are no more."""
         faiss = _faiss()
         chosen = faiss.IDSelectorNot(faiss.IDSelectorBatch(left_out)) if len(left_out) else None
         reading = faiss.SearchParametersIVF(nprobe=read, sel=chosen)
@@ -554,7 +558,7 @@ class VectorIndex:
         return rows
 
     def notes(self, top: int) -> list[str]:
-        """Return what a person should know of a search for `top` rows."""
+        """Return notes on a search for `top` rows."""
         note = (
             f"searched by an index, which finds {100 * self.description.recall:.1f}% of the ten "
             "nearest rows"
@@ -569,27 +573,27 @@ class VectorIndex:
 
     @classmethod
     def read(cls, folder: Path | str, vectors: np.ndarray, name: Path | str) -> VectorIndex:
-        """Open the index in `folder`, which was made of `vectors` [N, D].
+        """Open the index in `folder`, made from `vectors` [N, D].
 
         Args:
-            name: of the file of vectors, for messages.
+            name: the name of the file of vectors, for messages.
 
         Raises:
-            BertineError: there is none; it is damaged, of another version, or of other vectors;
+            BertineError: there is no index; it is damaged, of another version, or of other vectors;
                 faiss is missing.
         """
         description = read_description(folder)
         lists = Path(folder) / LISTS
         if not lists.is_file():
             raise BertineError(f"{folder}: has no {LISTS}; {_AGAIN}")
-        # The file's time and size do not tell: writing through a mapping may change neither.
+        # The file's time and size are no proof: writing through a mapping may change neither.
         if vectors.shape != (description.rows, description.dimensions) or (
             fingerprint(vectors) != description.vectors
         ):
             raise BertineError(
                 f"{folder}: was made of other vectors than those of {name}; {_AGAIN}"
             )
-        # Faiss trusts what it reads, so only what was written here is given to it.
+        # Faiss trusts what it reads, so only files written here are given to it.
         if sha256_file(lists) != description.sha256:
             raise BertineError(f"{lists}: is damaged; {_AGAIN}")
         return cls(description, _read_lists(lists, description), vectors, str(name))
@@ -599,7 +603,7 @@ def _read_lists(path: Path, description: IndexDescription) -> Any:
     """Read the lists, which must hold each row once.
 
     Raises:
-        BertineError: they are damaged; they ask for more memory than the file has bytes.
+        BertineError: the lists are damaged, or ask for more memory than the file has bytes.
     """
     faiss = _faiss()
     with reading_outside(path, _AGAIN):
@@ -620,10 +624,10 @@ def _read_lists(path: Path, description: IndexDescription) -> Any:
 
 
 def read_description(folder: Path | str) -> IndexDescription:
-    """Read what the index in `folder` is.
+    """Read the description of the index in `folder`.
 
     Raises:
-        BertineError: there is none, or it is damaged or of another version.
+        BertineError: there is no description, or it is damaged or of another version.
     """
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
@@ -649,8 +653,8 @@ def _is_count(value: Any) -> bool:
 
 
 def fingerprint(vectors: np.ndarray) -> str:
-    """Return the SHA-256 of the shape and of all numbers of `vectors` [N, D], as hex digits; a
-    second for each gigabyte or so."""
+    """Compute the SHA-256 of the shape and of all numbers of `vectors` [N, D], as hex digits; takes
+    about a second for each gigabyte."""
     digest = _begin_digest(vectors)
     for start in range(0, len(vectors), _PART):
         digest.update(np.ascontiguousarray(vectors[start : start + _PART]).data)
@@ -658,17 +662,18 @@ def fingerprint(vectors: np.ndarray) -> str:
 
 
 def _begin_digest(vectors: np.ndarray) -> Any:
-    """Return the SHA-256 of the shape and type of `vectors`, to be updated with their numbers."""
+    """Start the SHA-256 of `vectors` with their shape and type, to be updated with their
+    numbers."""
     return hashlib.sha256(repr((vectors.shape, vectors.dtype.str)).encode())
 
 
 def _without(rows: np.ndarray, own: int) -> np.ndarray:
-    """Return the nearest `rows` but `own`, at most :data:`_NEAREST`."""
+    """Return the nearest `rows` except `own`, at most :data:`_NEAREST`."""
     return rows[rows != own][:_NEAREST]
 
 
 def _unit(vectors: np.ndarray, name: str, rows: np.ndarray) -> np.ndarray:
-    """Return vectors of length 1, fp32 [N, D], of the rows numbered `rows` [N].
+    """Return vectors, scaled to length 1, fp32 [N, D], of the rows numbered `rows` [N].
 
     Raises:
         BertineError: a number is NaN or infinite.
@@ -694,11 +699,11 @@ class IndexReport(Shown):
     """The report of making an index.
 
     Attributes:
-        folder: of the index.
-        vectors: the file that it was made of.
-        description: what it is, and the recall that was measured.
-        megabytes: on disk.
-        seconds: that it took.
+        folder: the folder of the index.
+        vectors: the file of vectors.
+        description: the description of the index, with the measured recall.
+        megabytes: the size on disk.
+        seconds: the time that it took.
     """
 
     folder: Path
@@ -708,7 +713,7 @@ class IndexReport(Shown):
     seconds: float
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         index = self.description
         lines = [
             f"indexed {plural(index.rows, 'vector')} of {index.dimensions} numbers in "
@@ -737,13 +742,13 @@ def index_vectors(
 
     Args:
         vectors: a ``.npy`` as :func:`~bertine.embed` writes it.
-        out: the folder of the index, complete or not there at all.
+        out: the folder of the index, written completely or not at all.
         show_progress: on stderr.
-        options: what the other arguments say.
+        options: the options described below.
 
     Raises:
-        BertineError: `vectors` is no ``.npy`` of vectors, or has fewer than 10,000, or a number
-            that is none; `out` holds something else; faiss is missing.
+        BertineError: `vectors` is not a ``.npy`` of vectors, or has fewer than 10,000, or a NaN or
+            infinite number; `out` holds something else; faiss is missing.
     """
     table = open_vectors(vectors)
     check_replaceable(out, "index of vectors", lambda folder: (folder / DESCRIPTION).is_file())

@@ -1,4 +1,4 @@
-"""An ELMo, ready to turn texts into vectors: of their words, or one of each text."""
+"""Compute text vectors with an ELMo or word vectors, and open embedders of any kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bertine.tasks.base import Features
 from bertine.word_vectors.files import file_format
 from bertine.word_vectors.vectors import WordVectors, is_word_vectors
 
-#: Words of a text, where nothing is said: what a text takes in memory grows with them.
+#: The default maximum of words of a text: memory grows with it.
 _MOST_WORDS = 4096
 #: Words of texts that are computed together.
 _BATCH_WORDS = 2048
@@ -41,27 +41,28 @@ _POOLINGS = ("mean", "max", "tokens")
 
 @dataclass(frozen=True, slots=True)
 class TextWords(Features):
-    """The words of a text; ``input_ids`` only count them.
+    """The words of a text; ``input_ids`` only counts them.
 
     Attributes:
-        words: n of them.
+        words: the n words.
     """
 
     words: tuple[str, ...] = ()
 
 
 class ElmoEmbedder(Embedder):
-    """An ELMo and the way from words to a vector. Each text is read by itself, from a state of 0;
-    :meth:`~bertine.families.elmo.BidirectionalLm.layers_of` of the model carries states over.
+    """An ELMo and the pooling that makes vectors of words or texts. Each text is read by itself,
+    from a state of 0; :meth:`~bertine.families.elmo.BidirectionalLm.layers_of` of the model carries
+    states over.
 
     Attributes:
-        elmo: in evaluation mode, on its device.
-        pooling: what becomes of the words' states; of no layer, that is the mean of all of them,
-            their mix before a task has weighted it.
-        max_length: words of a text; longer ones are cut at the end.
-        precision: what it computes in, "fp32" or "bf16".
-        name: of the folder it was loaded from.
-        load_lines: what a person should know of how it was loaded.
+        elmo: the model in evaluation mode, on its device.
+        pooling: how the states of words become a vector; without a layer, the mean of all layers,
+            which is their mix before a task has weighted it.
+        max_length: maximum words of a text; longer texts are cut at the end.
+        precision: the precision it computes in, "fp32" or "bf16".
+        name: the name of the folder it was loaded from.
+        load_lines: lines about how it was loaded.
     """
 
     unit = "word"
@@ -121,12 +122,12 @@ class ElmoEmbedder(Embedder):
         precision: AnswerPrecision = "auto",
         threads: int | None = None,
     ) -> ElmoEmbedder:
-        """Read an ELMo: our model directory, a run's folder or the two published files. The
-        arguments are those of :meth:`bertine.Embedder.load`; it computes with all threads.
+        """Load an ELMo: a model directory of Bertine's, a run's folder or the two published files.
+        The arguments are those of :meth:`bertine.Embedder.load`; it computes with all threads.
 
         Raises:
-            BertineError: what reading the folder raises; a prompt or dimensions, of which ELMo has
-                none; what cannot be had of it.
+            BertineError: the folder cannot be read; a prompt or dimensions are given, which ELMo
+                does not have; another unsupported option.
         """
         if prompt:
             raise BertineError(f"{path}: there is no prompt {prompt!r}; an ELMo has none")
@@ -159,7 +160,7 @@ class ElmoEmbedder(Embedder):
         return embedder
 
     def lines(self) -> list[str]:
-        """Return what its vectors are."""
+        """Return the lines that describe its vectors."""
         return [
             f"ElmoEmbedder {self.name}: vectors of {self.dimensions} numbers, "
             f"{self._described()}; computes in {self.precision}"
@@ -171,25 +172,26 @@ class ElmoEmbedder(Embedder):
 
     @property
     def dimensions(self) -> int:
-        """D, the numbers of a vector."""
+        """The dimensions of a vector, D."""
         return self.elmo.config.width
 
     @property
     def pooled_layer(self) -> int | None:
-        """Whose states are pooled, counted from 0; None: all layers'."""
+        """The layer whose states are pooled, from 0; None: all layers."""
         layer = self.pooling.layer
         if layer is None or layer >= 0:
             return layer
         return self.elmo.config.num_hidden_layers + 1 + layer
 
     def fingerprints(self) -> tuple[str, str]:
-        """Return the SHA-256 of the weights, and of how texts become ids, as hex digits."""
+        """Return the SHA-256 of the weights, and of the mapping from texts to ids, as hex
+        digits."""
         config = self.elmo.config
         way = f"elmo characters, {config.max_characters} places, words by {config.word_splitting}"
         return weights_fingerprint(self.elmo), hashlib.sha256(way.encode()).hexdigest()
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text, as the model was trained to see them."""
+        """Split a text into words as in the model's training."""
         if self.elmo.config.word_splitting == "spaces":
             return text.split()
         return [text[begin:end] for begin, end in split_words(text)]
@@ -212,7 +214,7 @@ class ElmoEmbedder(Embedder):
         return features
 
     def pieces(self, features: Features) -> list[str]:
-        """Return the words."""
+        """Return the words of a text, under the name that embedders share."""
         return list(_words(features))
 
     def notes(self) -> list[str]:
@@ -221,7 +223,7 @@ class ElmoEmbedder(Embedder):
         return [f"of {plural(self._shortened, 'word')} only the beginning was read"]
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """Compute the vector of each text, fp32 [N, D]; of one string fp32 [D].
+        """Compute the vector of each text, fp32 [N, D]; for one string fp32 [D].
 
         Raises:
             BertineError: something that is not a text; an embedder of words.
@@ -232,8 +234,8 @@ class ElmoEmbedder(Embedder):
         return vectors[0] if is_one(texts) else vectors
 
     def layers(self, sentences: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        """Compute all layers of sentences that are in words already: fp32 [n, L + 1, D] of each,
-        the words by themselves first."""
+        """Compute all layers of sentences that are already words: fp32 [n, L + 1, D] of each, the
+        words without context first."""
         results: list[np.ndarray] = [np.zeros(0)] * len(sentences)
         for numbers in _batches([len(sentence) for sentence in sentences]):
             states = self._compute([sentences[number] for number in numbers])
@@ -242,8 +244,8 @@ class ElmoEmbedder(Embedder):
         return results
 
     def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
-        """Compute the vector of a word as it stands in each text, for an embedder with the pooling
-        ``tokens``; None where it is none of the words."""
+        """Compute the vector of a word in the context of each text, for an embedder with the
+        pooling ``tokens``; None where the text does not contain the word."""
         features = self.features(list(texts))
         found: list[np.ndarray | None] = []
         for feature, vectors in zip(features, self.run_tokens(features), strict=True):
@@ -255,14 +257,15 @@ class ElmoEmbedder(Embedder):
     def run(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Compute vectors fp32 [N, D]; `on_batch` is called with the texts of each batch."""
+        """Compute vectors fp32 [N, D]; `on_batch` is called with the number of texts of each
+        batch."""
         vectors = self.run_tokens(features, on_batch)
         return np.stack(vectors) if vectors else np.zeros((0, self.dimensions), np.float32)
 
     def run_tokens(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
     ) -> list[np.ndarray]:
-        """Compute the vector [D] of each of `features`; of ``tokens`` [n, D]."""
+        """Compute the vector [D] of each of `features`; with ``tokens`` [n, D]."""
         results: list[np.ndarray] = [np.zeros(0)] * len(features)
         for numbers in _batches([len(feature.input_ids) for feature in features]):
             states = self._compute([_words(features[number]) for number in numbers])
@@ -273,8 +276,8 @@ class ElmoEmbedder(Embedder):
         return results
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
-        """Compute the cosines between the vectors of bf16 and of fp32; None where fp32 is what is
-        computed in, or there are no features."""
+        """Compute the cosines between the vectors of bf16 and of fp32; None if the precision is
+        fp32, or there are no features."""
         features = [feature for feature in features if len(feature.input_ids)]
         if self.precision == "fp32" or not features:
             return None
@@ -287,7 +290,7 @@ class ElmoEmbedder(Embedder):
         return Cosines.between(np.concatenate(rows), np.concatenate(exact))
 
     def _compute(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
-        """Return fp32 [n, L + 1, D] of the n words of each sentence."""
+        """Compute fp32 [n, L + 1, D] of the n words of each sentence."""
         places = self.elmo.config.max_characters
         lengths = torch.tensor([len(sentence) + 2 for sentence in sentences])
         ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
@@ -303,7 +306,8 @@ class ElmoEmbedder(Embedder):
         ]
 
     def _vectors_of(self, states: Tensor) -> Tensor:
-        """states fp32 [n, L + 1, D]. Returns [D], of ``tokens`` [n, D]; of no words 0."""
+        """Pool states, fp32 [n, L + 1, D], into [D], with ``tokens`` [n, D]; 0 if there are no
+        words."""
         layer = self.pooling.layer
         vectors = states.mean(1) if layer is None else states[:, layer]
         if not self.pooling.tokens:
@@ -320,8 +324,8 @@ def _words(features: Features) -> tuple[str, ...]:
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Return the numbers of texts that are computed together: alike in length, and so many that
-    they have about :data:`_BATCH_WORDS` words, padding counted."""
+    """Return the indices of texts that are computed together: similar in length, with about
+    :data:`_BATCH_WORDS` words, padding included."""
     batches: list[list[int]] = []
     longest = 0
     for number in sorted(range(len(lengths)), key=lambda at: (-lengths[at], at)):
@@ -333,11 +337,11 @@ def _batches(lengths: Sequence[int]) -> list[list[int]]:
     return batches
 
 
-# Texts as means of their words' vectors, for the verbs that take an embedder.
+# Word vectors: texts as means of their words' vectors, with the interface of an embedder.
 
-#: Words of a text, where nobody says fewer.
+#: The default maximum of words of a text.
 _ALL = 1 << 31
-#: What an embedder may be told that static vectors have too.
+#: The options of an embedder that apply to static vectors too.
 _FITTING: dict[str, tuple[Any, ...]] = {
     "pooling": (None, "mean"),
     "layer": (None, 0),
@@ -348,12 +352,12 @@ _FITTING: dict[str, tuple[Any, ...]] = {
 
 
 class MeanWordEmbedder(Embedder):
-    """Words with a vector each, wherever they stand; a text's vector is the mean of its words'.
-    Words without one are left out; a text in which none has one gets zeros, and is counted.
+    """Words with one vector each, independent of context; a text's vector is the mean of its words'
+    vectors. Words without a vector are left out; a text without any gets zeros and is counted.
 
     Attributes:
-        vectors: of the words.
-        normalize: whether a text's vector is brought to length 1.
+        vectors: the vectors of words.
+        normalize: whether a text's vector is scaled to length 1.
         empty: texts computed by :meth:`run` in which no word has a vector.
     """
 
@@ -375,11 +379,11 @@ class MeanWordEmbedder(Embedder):
 
     @classmethod
     def load_words(cls, model: Path | str, **options: Any) -> Self:
-        """Load vectors of words, with those of the options of :meth:`bertine.Embedder.load` that
-        they have.
+        """Load vectors of words with those options of :meth:`bertine.Embedder.load` that apply to
+        them.
 
         Raises:
-            BertineError: an option that vectors of words have none of; the file is damaged.
+            BertineError: an option does not apply to vectors of words; the file is damaged.
         """
         for name, values in _FITTING.items():
             if options.get(name) not in (None, *values):
@@ -402,7 +406,7 @@ class MeanWordEmbedder(Embedder):
 
     @property
     def dimensions(self) -> int:
-        """D, the numbers of a vector."""
+        """The dimensions of a vector, D."""
         return self.vectors.dimensions
 
     def fingerprints(self) -> tuple[str, str]:
@@ -440,10 +444,10 @@ class MeanWordEmbedder(Embedder):
         return unit(result) if self.normalize else result
 
     def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
-        """Return the word's one vector for each text that has it, None for others.
+        """Return the word's only vector for each text that contains it, None for others.
 
         Raises:
-            BertineError: the word has none.
+            BertineError: the word has no vector.
         """
         vector = self.vectors[word]
         return [
@@ -459,15 +463,15 @@ class MeanWordEmbedder(Embedder):
         return [f"{plural(self.empty, 'text')} without any word that has a vector: zeros"]
 
 
-# What turns texts into vectors, whatever model it is of.
+# Opening: an embedder for a model of any kind.
 
 
 def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     """Return `model` if it is an embedder already; else load it with `options`, those of
-    :meth:`bertine.Embedder.load`, and say what was loaded.
+    :meth:`bertine.Embedder.load`, and print what was loaded.
 
     Raises:
-        BertineError: what loading a model of its kind raises; an ELMo is to be batch-invariant.
+        BertineError: the model cannot be loaded; `batch_invariant` is given for an ELMo.
     """
     if isinstance(model, Embedder):
         return model
@@ -475,7 +479,7 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
     if holds_word_vectors(model):
         embedder: Embedder = MeanWordEmbedder.load_words(model, **options)
     elif kind is not None:
-        # A table's vectors depend on no other texts.
+        # The vectors of a table depend on no other texts.
         if options.pop("batch_invariant", False) and kind == "elmo":
             raise BertineError(f"{model}: an ELMo has no {option('batch_invariant')}")
         module, _, name = WORD_MODELS[kind].partition(":")
@@ -488,7 +492,7 @@ def open_embedder(model: Embedder | Path | str, **options: Any) -> Embedder:
 
 
 def holds_word_vectors(model: Embedder | Path | str) -> bool:
-    """Tell whether `model` is a folder of word vectors, or a file of the word2vec program's."""
+    """Return whether `model` is a folder of word vectors, or a file of the word2vec program."""
     if isinstance(model, Embedder):
         return isinstance(model, MeanWordEmbedder)
     return is_word_vectors(model) or (file_format(model) is not None and Path(model).is_file())
