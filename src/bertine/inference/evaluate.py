@@ -1,4 +1,4 @@
-"""Score a model on labelled data, or on held-out text."""
+"""Score a model on labelled data, held-out text or minimal pairs, and rank its worst examples."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationRepor
 from bertine.tasks.unknown_text import UnknownText
 from bertine.tokenization.tokenizer import Tokenizer
 
-# Find the examples that a model has the highest loss on.
+# Worst examples: those with the highest loss.
 #
-# A loss is the one that the task trains with, without dropout and class weights, so the numbers
-# mean what those of the training log mean; the highest ones are what has not been learned. Wrong
-# labels are often among them, where the model has not learned these by heart.
+# The loss is that of training, without dropout and class weights, so numbers are comparable with
+# the training log; the highest ones are examples that were not learned. Wrong labels are often
+# among them, unless the model has learned these by heart.
 #
-# In nats: cross-entropy of a text's class, of a choice among those of its example; binary cross-
-# entropy, the mean over the labels; of tags, the mean over the words; of spans the mean of start
-# and end. Of a regression the squared error in standard deviations of the training scores. An
-# example that is read in several windows has their mean; a question the smallest of the windows
+# In nats: cross-entropy of a text's class, of a choice among those of its example; binary
+# cross-entropy, the mean over the labels; for tags, the mean over the words; for spans, the mean of
+# start and end. For a regression the squared error in standard deviations of the training scores.
+# An example that is read in several windows has their mean; a question the smallest of the windows
 # that hold its answer, or, where none does, the mean of all.
 
-#: The file of the worst examples in a run's folder, and how many it holds.
+#: The file of the worst examples in a run's folder, and the number of examples in it.
 WORST = "worst.json"
 _KEPT = 20
 
@@ -75,10 +75,10 @@ def worst_examples(
     and the losses of all of them, highest first.
 
     Args:
-        model: on any device, or an engine; put into evaluation mode and back into the mode it was
-            in.
-        dtype: to compute in: bf16 (by autocast) or fp32.
-        features: of the examples, when they have been made before; None: they are made here.
+        model: a model on any device, put into evaluation mode and back into the mode it was in; or
+            an engine.
+        dtype: the type to compute in: bf16 (by autocast) or fp32.
+        features: the features of the examples, if they exist already; None: they are computed.
 
     Raises:
         BertineError: an unknown label, or an input that does not fit the model.
@@ -102,7 +102,7 @@ def write_worst(
     The other arguments are those of :func:`worst_of`.
 
     Returns:
-        What was written, the texts whole.
+        The data that was written, with whole texts.
     """
     worst, losses = worst_of(task, examples, features, outputs, _KEPT)
     if not worst:
@@ -131,7 +131,7 @@ def worst_of(
 
 Prediction = TypeVar("Prediction")
 
-#: What a pre-trained model is scored on.
+#: The kinds of data that a pre-trained model is scored on.
 _STORE, _PAIRS = "is a token store", "is a set of minimal pairs"
 
 
@@ -144,23 +144,23 @@ def evaluate(
     options: EvaluateOptions,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
-    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
-    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on raw text, both on
+    minimal pairs. A model that was trained on a task of GLUE reads its official dev files (a model
+    for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
     sentence-transformers, static vectors or a pre-trained model is scored on pairs of texts: with a
-    score by the order of the cosines (Spearman), without by what a search finds (nDCG@10, recall,
-    MRR@10).
+    score by the order of the cosines (Spearman), without one by the results of a search (nDCG@10,
+    recall, MRR@10).
 
     Args:
         model: a model directory, or a loaded one.
         data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
-            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
-            a folder of such files.
+            pairs are JSON lines in the format of BLiMP, with ``sentence_good`` and
+            ``sentence_bad``, or a folder of such files.
         show_progress: on stderr.
-        options: what the other arguments say; a loaded model keeps its device and precision.
+        options: the options described below; a loaded model keeps its device and precision.
 
     Returns:
-        The scores. Its notes begin by saying so if the model was trained on these examples.
+        The scores. If the model was trained on these examples, the first note says so.
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
@@ -205,7 +205,7 @@ def evaluate(
     if not isinstance(model, Predictor):
         loaded = load_model(model)
         answers = loaded.task is not None and loaded.task.name in TASKS
-        # Without pairs to score vectors on, the predictor says what it lacks.
+        # Without pairs to score vectors on, the predictor reports what the model lacks.
         if not answers and holds_text_pairs(data, options):
             return evaluate_vectors(model, data, options, show_progress=show_progress)
     if options.dimensions is not None:
@@ -226,7 +226,7 @@ def evaluate(
 
 
 def _without_labels(data: Path | str) -> str:
-    """Say what `data` are that a pre-trained model is scored on; "" of labelled examples."""
+    """Return the kind of `data` for a pre-trained model; "" for labelled examples."""
     if is_store(Path(data)):
         return _STORE
     return _PAIRS if holds_pairs(data) else ""
@@ -235,8 +235,8 @@ def _without_labels(data: Path | str) -> str:
 def _baseline_notes(
     predictor: Predictor, sets: Sets, report: EvaluationReport, *, fair: bool
 ) -> list[str]:
-    """Return the table of the baselines beside the model's scores, or why there is none. Where it
-    is not `fair` to compare, as the model has seen the examples, none wins."""
+    """Return the table of the baselines with the model's scores, or why there is none. If the
+    comparison is not `fair`, as the model has seen the examples, none wins."""
     from bertine.inference.baselines.measure import refit_baselines
 
     dtype = torch.bfloat16 if predictor.dtype == torch.bfloat16 else torch.float32
@@ -255,8 +255,8 @@ def evaluate_sets(
     predictor: Predictor, sets: Sets, *, show_progress: bool, worst: int = 0
 ) -> EvaluationReport:
     """Score a fine-tuned model on the sets of examples that
-    :func:`~bertine.datasets.readers.read_evaluation` has read: the report on the first, with the
-    metrics of the others. `worst` as for :func:`evaluate`, of the first.
+    :func:`~bertine.datasets.readers.read_evaluation` has read: the report on the first set, with
+    the metrics of the others. `worst` as for :func:`evaluate`, of the first.
 
     Raises:
         BertineError: a label that the model does not know, or no examples.
@@ -308,10 +308,10 @@ def evaluate_examples(
     """Score `model` on labelled examples.
 
     Args:
-        worst: how many of the worst predicted examples the report gets.
-        features: of the examples, when they have been made before (an evaluation each epoch);
-            None: they are made here.
-        outputs: of the features, when they have been computed before.
+        worst: the number of worst predicted examples in the report.
+        features: the features of the examples, if they exist already (an evaluation each epoch);
+            None: they are computed.
+        outputs: the outputs for the features, if they exist already.
 
     The other arguments are those of :meth:`~bertine.inference.predictor.Answering.compute`.
 
@@ -331,7 +331,6 @@ def evaluate_examples(
 
 
 def add_metrics(report: EvaluationReport, word: str, other: EvaluationReport) -> None:
-    """Add the metrics of a further set to `report`, with `word` before their names, and its
-    notes."""
+    """Add the metrics of a further set to `report`, with the prefix `word`, and its notes."""
     report.metrics.update({f"{word}_{name}": value for name, value in other.metrics.items()})
     report.notes.extend(other.notes)

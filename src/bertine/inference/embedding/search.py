@@ -1,4 +1,4 @@
-"""One search for the nearest rows of a table of texts, or of vectors that are there."""
+"""Search for the nearest rows of a table of texts, or of a file of vectors."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from bertine.options.vectors import VectorOptions
 
 #: Queries that are compared at once.
 QUERIES = 1 << 12
-#: What becomes of empty texts.
+#: The note on empty texts.
 _OF_EMPTY = "are not compared"
 
 
 class Search:
-    """A search for the nearest rows of a table of texts, or of vectors that are there.
+    """One search for the nearest rows of a table of texts, or of existing vectors.
 
     Attributes:
-        embedder, asking: that the texts are embedded with, and the queries; there once the search
-            is open.
-        columns: of the texts, besides them, once there was a search; None: there are no texts.
+        embedder, asking: the embedders of the texts and of the queries; set once the search is
+            open.
+        columns: the other columns of the texts, set by the first search; None: there are no texts.
     """
 
     embedder: Embedder
@@ -79,13 +79,14 @@ class Search:
         self._index_folder = index
         self._index: VectorIndex | None = None
         self._vectors: np.ndarray | None = None
-        #: Rows of the vectors whose texts are empty, once these were read; they are not compared.
+        #: Rows of the vectors whose texts are empty, once the texts were read; they are not
+        #: compared.
         self._empty = NO_ROWS
-        #: What a person should know, in its order and each once; and what was cut of the queries.
+        #: Notes for the user, in their order and each once; and what was cut from the queries.
         self._notes: dict[str, None] = {}
         self._cut = self._lost = 0
         self._origin: VectorMetadata | None = None
-        #: In which the rows of the table have vectors; None: nowhere.
+        #: The column of the table with vectors; None: there is none.
         self._column: str | None = None
         self._ready = not isinstance(input, InMemoryTable) and Path(input).suffix.lower() == ".npy"
         if texts is not None and not self._ready:
@@ -116,7 +117,7 @@ class Search:
                 f"{len(queries):,} queries are too many to compare with texts that have no vectors "
                 "yet; write those with 'bertine embed' first, and name the .npy"
             )
-        # Where the vectors are ready, the queries are all that is computed.
+        # Where the vectors exist, only the queries are computed.
         size = sum(map(len, queries)) if ready else bytes_to_come(self._input)
         self._load(model, ready, size)
         self._tolerance = tolerance_of(self.embedder.precision)
@@ -131,15 +132,15 @@ class Search:
             self._note(self._index.notes(self._top))
 
     def _load(self, model: Embedder | Path | str, ready: bool, size: int | None) -> None:
-        """Load the model, with its prompts: one for the texts, and one for the queries.
+        """Load the model with its prompts: one for the texts, and one for the queries.
 
         Args:
             model: as :func:`~bertine.similar` takes it.
-            ready: whether the texts have vectors.
-            size: bytes of text that are to be computed.
+            ready: whether the texts have vectors already.
+            size: bytes of text to compute.
 
         Raises:
-            BertineError: what loading it raises; there is no such prompt.
+            BertineError: the model cannot be loaded; there is no such prompt.
         """
         options = self._options
         prompt, asked = options.prompt, options.query_prompt
@@ -168,7 +169,8 @@ class Search:
             logger.info(f"before the queries: {self.asking.prompt!r}")
 
     def _check_origin(self) -> None:
-        """Compare what made the vectors with the model, or say that nothing tells.
+        """Check that the vectors were made with the same model, or note that their origin is
+        unknown.
 
         Raises:
             BertineError: another model, pooling or layer.
@@ -195,7 +197,7 @@ class Search:
         self._notes |= dict.fromkeys(notes)
 
     def notes(self) -> list[str]:
-        """Return what a person should know of the searches so far."""
+        """Return the notes on the searches so far."""
         embedder = self.embedder
         cut = [
             f"{plural(self._cut, 'long query', 'was', 'were')} cut at {embedder.max_length} "
@@ -228,7 +230,7 @@ class Search:
         if self._index is not None:
             return self._index.search(asked, self._top, self._tolerance, self._empty)
         nearest = NearestRows(len(asked), self._top, self._tolerance)
-        # One query is done before a bar could be read.
+        # A single query is done before a bar could be read.
         with progress(show=self._show and len(asked) > 1) as bar:
             job = bar.add_task("compare", total=len(vectors))
             search_all(
@@ -268,8 +270,7 @@ class Search:
         return asked
 
     def _compare_table(self, asked: np.ndarray) -> NearestRows:
-        """Compare with the rows of the table: the vectors that they have, or those of their
-        texts."""
+        """Compare with the rows of the table: with their vectors, or the vectors of their texts."""
         nearest = NearestRows(len(asked), self._top, self._tolerance)
         embedder, source, digest = self.embedder, self._input, hashlib.sha256()
         report = TextReport(
@@ -309,10 +310,10 @@ class Search:
         return nearest
 
     def _refuse_vectors(self, table: Table, row: TableRow) -> None:
-        """Refuse vectors that were not looked for, where the table can be read but once.
+        """Refuse unexpected vectors in a table that can be read only once.
 
         Raises:
-            BertineError: there are some.
+            BertineError: the table has vectors.
         """
         if not reads_again(self._input) and vector_column(table.columns, row):
             raise BertineError(
@@ -320,13 +321,13 @@ class Search:
             )
 
     def _read_texts(self, nearest: NearestRows, path: Source) -> bool:
-        """Find the texts of the best rows in the table that the vectors were made of.
+        """Read the texts of the best rows from the table that the vectors were made from.
 
         Returns:
-            Whether some of these rows are empty, and so were not to be compared.
+            Whether some of these rows are empty, and so should not have been compared.
 
         Raises:
-            BertineError: it is not that table; what reading it raises.
+            BertineError: it is another table, or cannot be read.
         """
         rows = {*np.concatenate(nearest.rows).tolist()}
         empty: list[int] = []
@@ -354,15 +355,15 @@ class Search:
         return not rows.isdisjoint(empty)
 
     def _check_texts(self, name: str, rows: int, made_of: str) -> None:
-        """Refuse texts that the vectors were not made of.
+        """Check that the vectors were made from these texts.
 
         Args:
-            name: of the table of texts.
-            rows: of it.
-            made_of: its fingerprint.
+            name: the name of the table of texts.
+            rows: its number of rows.
+            made_of: the fingerprint of its texts.
 
         Raises:
-            BertineError: they are others, or in another order.
+            BertineError: the texts or their order differ.
         """
         origin = self._origin
         if origin is not None and (rows, made_of) != (origin.rows, origin.texts or made_of):
@@ -373,11 +374,11 @@ class Search:
 
 
 def _given_vectors(source: Source, reading: PlainTexts) -> str | None:
-    """Return the column of a table that has vectors of its texts, as ``embed`` writes them; None:
-    it has none, or can be read but once.
+    """Return the column with vectors of the texts, as ``embed`` writes it; None: there is none, or
+    the table can be read only once.
 
     Raises:
-        BertineError: what reading the table raises.
+        BertineError: the table cannot be read.
     """
     if not reads_again(source):
         return None
@@ -387,5 +388,5 @@ def _given_vectors(source: Source, reading: PlainTexts) -> str | None:
 
 
 def tolerance_of(*types: str) -> float:
-    """Return the tolerance for cosines of vectors that are computed, and kept, in these types."""
+    """Return the tolerance for cosines of vectors that are computed and stored in these types."""
     return ROUNDING if {*types} == {"fp32"} else COARSE_ROUNDING

@@ -1,4 +1,4 @@
-"""The texts of a file that are nearest to a text, by the cosine of their vectors."""
+"""Find the texts of a file that are nearest to one or more queries by cosine: ``similar``."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from bertine.options.verbs import takes_options
 from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS
 from bertine.word_vectors.vectors import NearestWords
 
-# Many queries at once: their texts, read from a table, and their nearest rows, shown or written
-# to a file.
+# Many queries: their texts are read from a table, and their nearest rows shown or written to a
+# file.
 
 #: The usual name of the column of queries, tried before those of texts.
 QUERY_COLUMN = "query"
@@ -63,10 +63,10 @@ class BatchSearch(Shown):
     """The nearest rows of several queries.
 
     Attributes:
-        items: of each query; empty where they are written to a file.
-        queries: how many there are.
-        notes: what was cut, or mended in the input.
-        output: where they are written; None: nowhere.
+        items: the nearest rows of each query; empty where they are written to a file.
+        queries: the number of queries.
+        notes: notes on what was cut, or mended in the input.
+        output: the file that they are written to; None: none.
     """
 
     items: list[Neighbours] = field(default_factory=list)
@@ -84,12 +84,12 @@ class BatchSearch(Shown):
         return self.items[at]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows that a file of them has, as ``pandas.DataFrame`` takes them: those of
+        """Return the rows of an output file in a form for ``pandas.DataFrame``: those of
         :meth:`~bertine.inference.embedding.index.Neighbours.records`."""
         return [row for number, each in enumerate(self.items, 1) for row in each.records(number)]
 
     def lines(self) -> list[str]:
-        """Return the queries, each with its rows below."""
+        """Return each query as text, with its nearest rows below."""
         if self.output is not None:
             where = "" if str(self.output) == "-" else f": {self.output}"
             return [f"answered {plural(self.queries, 'query')}{where}", *self.notes]
@@ -103,14 +103,14 @@ class BatchSearch(Shown):
 def read_queries(
     query: str | Sequence[str] | None, queries: Path | str | TableLike | None
 ) -> tuple[list[TextRow], list[str]]:
-    """Return the queries, and what was mended in their table.
+    """Return the queries, and notes on what was mended in their table.
 
     Args:
         query: a text, or several; None: those of `queries`.
         queries: a table of them, with a column ``query``, ``text``, ``sentence``, or a single one.
 
     Raises:
-        BertineError: there is none; what reading the table raises.
+        BertineError: there is no query, or the table cannot be read.
     """
     notes: list[str] = []
     hint = ""
@@ -143,7 +143,7 @@ def _query_column(table: Table) -> str:
     """Choose the column of the queries.
 
     Raises:
-        BertineError: none is recognized.
+        BertineError: no column is recognized.
     """
     if table.layout.kind == "text":
         return LINE_COLUMN
@@ -157,14 +157,14 @@ def _query_column(table: Table) -> str:
 
 
 def check_search_output(output: Path | str, read: Mapping[str, object]) -> None:
-    """Refuse a file whose name is that of another format, or one that is read, before anything is
+    """Refuse an output of another format, or one that is also an input, before anything is
     computed.
 
     Args:
-        read: what is read, by the name of the argument.
+        read: the inputs, by the name of the argument.
 
     Raises:
-        BertineError: it is one.
+        BertineError: the output is such a file.
     """
     if str(output) == "-":
         return
@@ -182,7 +182,7 @@ def check_search_output(output: Path | str, read: Mapping[str, object]) -> None:
 def _is_same_file(output: Path | str, source: Path | str) -> bool:
     try:
         return Path(output).samefile(source)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False
 
 
@@ -191,8 +191,8 @@ class SearchWriter:
     """A writer of nearest rows.
 
     Attributes:
-        writer: of the file.
-        lost: how many of the rows have a column that the file has not, by its name: keys of JSON
+        writer: the writer of the file.
+        lost: for each column that is not in the file, the number of rows that have it: keys of JSON
             lines may change from row to row.
     """
 
@@ -200,7 +200,7 @@ class SearchWriter:
     lost: Counter[str] = field(default_factory=Counter)
 
     def write(self, number: int, neighbours: Neighbours) -> None:
-        """Write the nearest rows of the query of this number, from 1 on."""
+        """Write the nearest rows of query number `number`, from 1."""
         whole = self.writer.layout.kind == "jsonl"
         for values in neighbours.records(number):
             if "text" not in self.writer.columns:
@@ -211,7 +211,7 @@ class SearchWriter:
             self.writer.write(values)
 
     def notes(self) -> list[str]:
-        """Return what is to be said of columns that were left out."""
+        """Return notes on columns that were left out."""
         return [
             f"the column {name!r} of {plural(rows, 'row')} is left out, as the first row of its "
             "table has none; write .jsonl"
@@ -220,7 +220,7 @@ class SearchWriter:
 
 
 def _cell(value: Any) -> str | None:
-    """Return a value as text: of lists, objects and truth values their JSON."""
+    """Return a value as text: JSON for lists, objects and truth values."""
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
@@ -231,12 +231,12 @@ def open_batch_search(
     """Open a file of nearest rows.
 
     Args:
-        output: JSON lines where it is ``-``, else what its name says.
+        output: a file whose suffix names the format; JSON lines for ``-``.
         texts: the other columns of the texts; None: there are no texts.
         queries: the other columns of the queries.
 
     Raises:
-        BertineError: it cannot be written; a text in tsv that needs quotes.
+        BertineError: the file cannot be written; a text in tsv needs quotes.
     """
     kind = "jsonl" if str(output) == "-" else named_kind(output)
     assert kind is not None
@@ -262,46 +262,45 @@ def similar(
     show_progress: bool = True,
     options: SimilarOptions,
 ) -> Neighbours | NearestWords | BatchSearch:
-    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
-    memory. With vectors of words and no file, find the nearest words.
+    """Find the rows of a file whose texts are most similar to `query`: the highest cosines, in
+    bounded memory. With vectors of words and no file, find the nearest words.
 
     Args:
-        query: a text, or a list of them, which are searched for at once.
+        query: a text, or a list of texts that are searched together.
         input: a table of texts as :func:`~bertine.embed` reads it, or vectors
             (``.npy``, ``.parquet``, ``.jsonl``) that it has written with the same model, pooling
             and layer, which the JSON file beside them records. Or a table in memory, with or
             without such vectors: a pandas or polars frame, an Arrow table, a ``datasets.Dataset``,
             a list of dictionaries, a dictionary of columns. None: the words of the vectors
             themselves.
-        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
-            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
-            own settings then hold.
-        texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
+        model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
+            mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
+            then apply.
+        texts: for a ``.npy``, the table that it was made from, in a file or in memory; None: rows
             are shown by number.
-        queries: in place of `query` a table of them, in a file or in memory: its column ``query``,
-            ``text``, ``sentence``, or the only one.
-        index: of a ``.npy`` the folder that :func:`~bertine.index_vectors` made of it: the search
+        queries: a table of queries in place of `query`, in a file or in memory: its column
+            ``query``, ``text``, ``sentence``, or the only one.
+        index: for a ``.npy``, its index by :func:`~bertine.index_vectors` (a folder): the search
             reads a part of the vectors, and may miss some of the nearest. None: all are compared.
-        output: a .csv, .tsv, .jsonl or .parquet file, complete or not there at all, or ``-``: a
+        output: a .csv, .tsv, .jsonl or .parquet file, written completely or not at all, or ``-``: a
             row for each query and each of its nearest rows, with ``query_row``, ``query``,
             ``rank``, ``row``, ``score`` and, where there are texts, ``text`` and the other columns
             of their table; those of the queries' table have ``query_`` before their names. None:
             they are returned.
-        top: how many.
+        top: the number of nearest rows.
         show_progress: on stderr.
-        options: what the other arguments say. A model that has prompts for queries and for
-            documents (``prompts`` of a directory of sentence-transformers) gets both, unless one is
-            named.
+        options: the options described below. A model that has prompts for queries and for documents
+            (``prompts`` of a directory of sentence-transformers) uses both, unless one is named.
 
     Returns:
-        The nearest rows of the query, or the nearest words; of several queries, or where they are
-        written to a file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
+        The nearest rows of the query, or the nearest words; for several queries, or with an output
+        file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
 
     Raises:
-        BertineError: no such model; what reading the tables raises; an array of another width than
-            the model's vectors, or made with another model, pooling or layer; an index of other
-            vectors; a table of other texts than the vectors were made of; how to read texts
-            is said of a ``.npy`` alone; more queries than fit into memory, of texts that have no
+        BertineError: no such model; a table cannot be read; an array of another width than the
+            model's vectors, or made with another model, pooling or layer; an index of other
+            vectors; a table of other texts than the vectors were made from; options for reading
+            texts with a ``.npy`` alone; more queries than fit into memory, where texts have no
             vectors yet.
     """
     if top < 1:
@@ -389,10 +388,11 @@ def _similar_uses(
     options: SimilarOptions,
     show_progress: bool,
 ) -> Neighbours:
-    """Compare a word as it stands in the query with the same word in the texts of a table.
+    """Compare a word in the context of the query with the same word in the texts of a table.
 
     Raises:
-        BertineError: the query, or every text, is without the word; a ``.npy``; a pooling.
+        BertineError: the query, or every text, is without the word; a ``.npy`` or a pooling is
+            given.
     """
     word = options.word or ""
     if not isinstance(input, InMemoryTable) and Path(input).suffix.lower() == ".npy":
@@ -450,7 +450,8 @@ def _nearest_words(
     """Compare with the words of the vectors themselves.
 
     Raises:
-        BertineError: `model` is none of words; something is said of a file, and there is none.
+        BertineError: `model` has no vectors of words; an option about a file is given without a
+            file.
     """
     if not holds_word_vectors(model):
         raise BertineError(

@@ -1,10 +1,10 @@
-"""Files of vectors: ``.npy``, Parquet and JSON lines, written a part at a time and whole or absent.
+"""Write and read files of vectors (``.npy``, Parquet, JSON lines) and the metadata of their origin.
 
-A ``.npy`` is numbers after a header that says how many rows there are. The rows are appended and
-the header, for which room is left, is written last, so memory holds one part and the number of
-rows need not be known before. Vectors of tokens are of another number for each text: a ``.npy`` has
-those of all texts one after the other, and a second one beside it (``NAME.offsets.npy``) where
-each text begins.
+Files are written a part at a time, and completely or not at all. A ``.npy`` is numbers after a
+header with the number of rows. The rows are appended and the header, for which room is left, is
+written last, so memory holds one part and the number of rows need not be known before. With vectors
+of tokens the texts differ in their number of vectors: a ``.npy`` has those of all texts one after
+the other, and a second one (``NAME.offsets.npy``) the beginning of each text.
 """
 
 from __future__ import annotations
@@ -28,37 +28,38 @@ from bertine.data.writer import check_output, json_text
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.rows import joined, unused
 
-# The JSON file beside a file of vectors: which model made them, and how.
+# Metadata: the JSON file with the model and the settings that made a file of vectors.
 
-#: Version of the layout of the file; a reader refuses another one.
+#: Version of the layout of the file; a reader refuses other versions.
 _FORMAT = 1
 
 
 def hashed(texts: Iterable[str]) -> bytes:
-    """Return what of texts goes into the fingerprint of their table: the length of each, and it."""
+    """Return the bytes of texts that are hashed into the fingerprint of their table: each text
+    after its length."""
     raws = [text.encode("utf-8", "surrogatepass") for text in texts]
     return b"".join(len(raw).to_bytes(8, "little") + raw for raw in raws)
 
 
 @dataclass(frozen=True)
 class VectorMetadata:
-    """The origin of a file of vectors: how it was made.
+    """The origin of a file of vectors: the model and the settings that made it.
 
     Attributes:
         model: the name of the model's folder, for messages.
         weights, tokenizer: SHA-256 of the model's weights and of its tokenizer, as hex digits.
         pooling: its modes, in the order in which their vectors are joined.
-        layer: whose states were pooled; 0 are the embeddings. None: several layers'.
+        layer: the layer whose states were pooled; 0 is the embeddings. None: several layers.
         keep: how many numbers of each vector were kept; None: all.
         normalize: whether the vectors have length 1.
-        prompt: what was put before every text.
-        max_length: pieces at which texts were cut.
-        precision: "fp32", "bf16" or "int8", computed in.
-        dtype: "fp32" or "fp16", of the numbers in the file.
-        rows: texts.
-        dimensions: numbers of a vector.
-        texts: SHA-256 of the texts in their order (:func:`hashed`), as hex digits; "": of an
-            older version.
+        prompt: the text that was put before every text.
+        max_length: the number of pieces at which texts were cut.
+        precision: the precision of the computation, "fp32", "bf16" or "int8".
+        dtype: the type of the numbers in the file, "fp32" or "fp16".
+        rows: the number of texts.
+        dimensions: the dimensions of a vector.
+        texts: SHA-256 of the texts in their order (:func:`hashed`), as hex digits; "" in files of
+            an older version.
     """
 
     model: str
@@ -78,8 +79,8 @@ class VectorMetadata:
 
     @classmethod
     def of(cls, embedder: Embedder, *, dtype: str, rows: int, texts: str = "") -> VectorMetadata:
-        """Return the origin of `rows` vectors that `embedder` makes. Hashes the weights, which
-        takes about a third of a second for bert-base."""
+        """Return the metadata of `rows` vectors by `embedder`. Hashes the weights, which takes
+        about a third of a second for bert-base."""
         pooling = embedder.pooling
         weights, tokenizer = embedder.fingerprints()
         return cls(
@@ -100,13 +101,13 @@ class VectorMetadata:
         )
 
     def write(self, vectors: Path | str) -> None:
-        """Write the file beside `vectors`."""
+        """Write the metadata file of `vectors`."""
         write_json(metadata_path(vectors), {"format": _FORMAT} | dataclasses.asdict(self))
 
     @classmethod
     def read(cls, vectors: Path | str) -> VectorMetadata | None:
-        """Read the file beside `vectors`; None where there is none: another program, or an older
-        version, has made them.
+        """Read the metadata file of `vectors`; None where there is none: another program, or an
+        older version, has made them.
 
         Raises:
             BertineError: the file is broken, or of another version.
@@ -129,20 +130,20 @@ class VectorMetadata:
     def check(
         self, vectors: Path | str, embedder: Embedder, shape: Sequence[int] | None
     ) -> list[str]:
-        """Refuse an embedder that does not give vectors like these.
+        """Check that an embedder gives vectors like these.
 
         Args:
             vectors: the file, for messages.
-            embedder: that is to be compared with it.
-            shape: of the array in the file; None: it is a table.
+            embedder: the embedder to compare.
+            shape: the shape of the array in the file; None: it is a table.
 
         Returns:
-            What a person should know: a prompt that differs, unless it is the model's for documents
-            and its one for queries.
+            Notes: a prompt that differs, unless the two are the model's prompts for documents and
+            for queries.
 
         Raises:
-            BertineError: another model, tokenizer, pooling or layer; the array is not the one that
-                was described.
+            BertineError: another model, tokenizer, pooling or layer; the array does not match the
+                metadata.
         """
         if shape is not None and tuple(shape) != (self.rows, self.dimensions):
             raise BertineError(
@@ -173,12 +174,12 @@ class VectorMetadata:
 
 
 def metadata_path(vectors: Path | str) -> Path:
-    """Return the JSON file beside `vectors`: ``vectors.npy.json``."""
+    """Return the path of the metadata of `vectors`: ``vectors.npy.json``."""
     return Path(f"{vectors}.json")
 
 
 def _fits(values: dict[str, Any]) -> bool:
-    """Return whether `values` are those of a :class:`VectorMetadata`, of the right types."""
+    """Return whether `values` are the fields of a :class:`VectorMetadata`, with the right types."""
     kinds: dict[str, tuple[type, ...]] = {
         **dict.fromkeys(("model", "weights", "tokenizer", "prompt", "precision", "dtype"), (str,)),
         "texts": (str,),
@@ -204,12 +205,12 @@ SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")
 DTYPES: dict[str, np.dtype[Any]] = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
 
 _MAGIC = b"\x93NUMPY\x01\x00"
-#: Bytes of the header, room for every number of rows; NumPy wants a multiple of 64.
+#: Bytes of the header, room for every number of rows; NumPy requires a multiple of 64.
 _HEADER = 128
 _LARGEST = float(np.finfo(np.float16).max)
-#: What stands in a list that is a vector, or vectors; NaN is read as None.
+#: The types in a list that is a vector, or vectors; NaN is read as None.
 _IN_VECTORS = (int, float, list, type(None))
-#: The whole numbers that a column of a kind holds exactly, from … to.
+#: The range of whole numbers that a column of each kind holds exactly.
 _WHOLE = {"int": (-(2**63), 2**63 - 1), "float": (-(2**53), 2**53)}
 
 
@@ -218,10 +219,10 @@ class VectorPart:
     """The vectors of N texts.
 
     Attributes:
-        source: the name of the table that they came from, for messages.
-        rows: N of that.
-        vectors: N of [D], or of tokens N of [n, D]; in the type of the file.
-        tokens: of tokens N lists of n pieces.
+        source: the name of their table, for messages.
+        rows: the N rows of the table.
+        vectors: N of [D], or for tokens N of [n, D]; in the type of the file.
+        tokens: for vectors of tokens, N lists of n pieces.
     """
 
     source: str
@@ -231,7 +232,7 @@ class VectorPart:
 
 
 class VectorWriter(Protocol):
-    """A writer that takes the vectors of texts, part after part."""
+    """A writer of vectors, part after part."""
 
     def write(self, part: VectorPart) -> None: ...
 
@@ -240,7 +241,7 @@ def check_vector_file(path: str | Path) -> str:
     """Return the suffix of a file of vectors, in lower case.
 
     Raises:
-        BertineError: it is none of :data:`SUFFIXES`, or there is a folder of that name.
+        BertineError: the suffix is not one of :data:`SUFFIXES`, or there is a folder of that name.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
@@ -250,10 +251,10 @@ def check_vector_file(path: str | Path) -> str:
 
 
 def as_dtype(vectors: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return `vectors` in the type of the file.
+    """Convert `vectors` to the type of the file.
 
     Raises:
-        BertineError: a number is too large for 16 bits, or none.
+        BertineError: a number is too large for 16 bits, NaN or infinite.
     """
     if dtype.itemsize == 2 and vectors.size and not np.abs(vectors).max() <= _LARGEST:
         raise BertineError(
@@ -267,12 +268,12 @@ def as_dtype(vectors: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 def open_vector_writer(
     path: str | Path, columns: Sequence[str], dimensions: int, dtype: np.dtype[Any], tokens: bool
 ) -> Iterator[VectorWriter]:
-    """Open a writer to `path`; the file is complete or not there at all.
+    """Open a writer to `path`; the file is written completely or not at all.
 
     Args:
-        columns: of the rows; a ``.npy`` has none of them.
-        dimensions: D.
-        dtype: of the numbers, one of :data:`DTYPES`.
+        columns: the columns of the rows; a ``.npy`` does not store them.
+        dimensions: the dimensions of a vector, D.
+        dtype: the type of the numbers, one of :data:`DTYPES`.
         tokens: whether each text has a vector for every token.
 
     Raises:
@@ -286,7 +287,7 @@ def open_vector_writer(
             text = stack.enter_context(open(temporary, "w", encoding="utf-8", newline=""))
             yield _JsonLines(text, columns)
         elif suffix == ".npy":
-            # Entered after the vectors' file, so it is there before that is.
+            # Entered after the vectors' file, so it is complete before that file is.
             at = stack.enter_context(atomic_file(offsets_path(path))) if tokens else None
             starts = stack.enter_context(open_npy(at, np.dtype("<i8"), None)) if at else None
             yield _Npy(stack.enter_context(open_npy(temporary, dtype, dimensions)), starts)
@@ -300,7 +301,7 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
     """Open the vectors of a ``.npy`` [N, D], on disk.
 
     Raises:
-        BertineError: it is not an array of numbers, or of another width than `dimensions`,
+        BertineError: the file is not an array of numbers, or has another width than `dimensions`,
             where that is given.
     """
     table = open_array(path, "write it again, as an array of numbers")
@@ -318,12 +319,12 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
 
 
 def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
-    """Return the column of a table in which :func:`open_vector_writer` has put vectors, of texts or
-    of tokens; None: it has none.
+    """Return the column in which :func:`open_vector_writer` has put vectors, of texts or of tokens;
+    None: there is none.
 
     Args:
-        columns: of the table.
-        row: its first.
+        columns: the columns of the table.
+        row: the first row of the table.
     """
     for written in ("vector", "vectors"):
         name = _unused(written, columns).removeprefix("embedded_")
@@ -337,7 +338,7 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
     """Return the vectors fp32 [N, D] in a column of N rows of the table `source`.
 
     Raises:
-        BertineError: a row has none, or one of another width.
+        BertineError: a row has no vector, or one of another width.
     """
     vectors = np.empty((len(rows), dimensions), dtype=np.float32)
     for at, row in enumerate(rows):
@@ -356,12 +357,12 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
 
 
 def offsets_path(path: str | Path) -> Path:
-    """Return where the beginnings of the texts stand, for the tokens' vectors in `path`."""
+    """Return the path of the text offsets for the tokens' vectors in `path`."""
     return Path(path).with_suffix(".offsets.npy")
 
 
 class NpyRows:
-    """The rows of a ``.npy`` that is being written; see :func:`open_npy`."""
+    """A writer of the rows of a ``.npy``; see :func:`open_npy`."""
 
     def __init__(self, handle: BinaryIO, dtype: np.dtype[Any], width: int | None) -> None:
         self._handle, self._dtype, self._width = handle, dtype, width
@@ -369,13 +370,13 @@ class NpyRows:
         handle.write(b"\0" * _HEADER)
 
     def append(self, part: np.ndarray) -> None:
-        """Write [N, D], or [N] where there is no width."""
+        """Append [N, D], or [N] where there is no width."""
         assert part.shape[1:] == (() if self._width is None else (self._width,))
         self._handle.write(part.astype(self._dtype, copy=False).tobytes())
         self.rows += len(part)
 
     def finish(self) -> None:
-        """Write the header into its place."""
+        """Write the header."""
         shape = f"({self.rows},)" if self._width is None else f"({self.rows}, {self._width})"
         text = f"{{'descr': '{self._dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
         room = _HEADER - len(_MAGIC) - 2
@@ -387,7 +388,7 @@ class NpyRows:
 
 @contextlib.contextmanager
 def open_npy(path: Path, dtype: np.dtype[Any], width: int | None) -> Iterator[NpyRows]:
-    """Open a ``.npy`` (format 1.0, C order, little-endian) of rows that are appended."""
+    """Open a ``.npy`` (format 1.0, C order, little-endian) to which rows are appended."""
     with open(path, "wb") as handle:
         rows = NpyRows(handle, dtype, width)
         yield rows
@@ -410,7 +411,8 @@ class _Npy:
 
 
 class _JsonLines:
-    """The row with ``vector``, of tokens with ``tokens`` and ``vectors``, added."""
+    """A writer of JSON lines that adds ``vector``, or for tokens ``tokens`` and ``vectors``, to
+    each row."""
 
     def __init__(self, handle: TextIO, columns: Sequence[str]) -> None:
         self._handle = handle
@@ -428,14 +430,14 @@ class _JsonLines:
 
 
 def _shortest(vector: np.ndarray) -> list[float]:
-    """Return the numbers as they are written shortest without becoming others in their type."""
+    """Return the shortest decimals that still read as the same numbers in their type."""
     return [float(str(value)) for value in vector]
 
 
 class _Parquet:
-    """The row's columns and a list of fixed size ``vector``; of tokens lists of ``tokens`` and
-    ``vectors``. A column's type is that of the first part: texts, whole numbers, numbers, truth
-    values; what is of several kinds, or a list or object, is written as JSON."""
+    """A writer of Parquet: the row's columns and a list of fixed size ``vector``; for tokens lists
+    of ``tokens`` and ``vectors``. A column's type is that of the first part: texts, whole numbers,
+    numbers, truth values; mixed types, lists and objects are written as JSON."""
 
     def __init__(
         self,
@@ -519,7 +521,7 @@ class _Parquet:
 
 
 def _kind(values: Sequence[Any]) -> str:
-    """Return what a column holds: text, bool, int, float, or json for anything else."""
+    """Return the kind of a column: text, bool, int, float, or json for anything else."""
     kinds = {type(value) for value in values if value is not None}
     for name, allowed in (("text", {str}), ("bool", {bool}), ("int", {int}), ("float", {float})):
         if kinds <= allowed:
@@ -535,10 +537,10 @@ def _arrow(kind: str) -> Any:
 
 
 def _vector_files_plain(source: str, row: TableRow, column: str, kind: str) -> Any:
-    """Return the value as its column holds it.
+    """Convert a value to the type of its column.
 
     Raises:
-        BertineError: it is of another kind than the values before, or a whole number that the
+        BertineError: the value is of another kind than those before, or a whole number that the
             column cannot hold exactly.
     """
     value = row.values.get(column)
@@ -562,5 +564,5 @@ def _vector_files_plain(source: str, row: TableRow, column: str, kind: str) -> A
 
 
 def _unused(name: str, columns: Sequence[str]) -> str:
-    """Return `name`, or one like it that the input has no column of."""
+    """Return `name`, or a variant of it that no column of the input has."""
     return unused(name, columns, "embedded_")

@@ -1,4 +1,4 @@
-"""The prompts of a model directory: texts that are put before a text, by name."""
+"""Define the parts that embedders share: pooled texts, prompts, word spans and cosines."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from bertine.models.heads import Model
 from bertine.models.losses import Pooling
 from bertine.tasks.base import Features, pad_features
 
-# Where a word stands in a text.
+# Word spans: the place of a word in a text.
 
 
 def word_span(text: str, word: str) -> tuple[int, int] | None:
     """Find the first place of `word` in `text` where it is not part of a longer word, in any case:
-    its begin and end, in characters; None: it is not there."""
+    begin and end in characters; None: there is no such place."""
     match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE)
     return match.span() if match else None
 
 
-# Say how close vectors are to others of the same texts: their cosines, lowest and percentiles.
+# Cosines: how close vectors are to others of the same texts, as the lowest cosine and percentiles.
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Cosines:
     Attributes:
         count: how many pairs were compared.
         lowest: of all cosines.
-        percent_1, percent_5: one in a hundred, and one in twenty, is lower.
-        median: half of them are lower.
+        percent_1, percent_5: 1% and 5% of the cosines are lower.
+        median: half of the cosines are lower.
     """
 
     count: int
@@ -59,14 +59,15 @@ class Cosines:
         return cls(len(cosines), lowest, one, five, half)
 
     def text(self) -> str:
-        """Say it in words: "lowest 0.987, 1% below 0.990, 5% below 0.991, median 0.995"."""
+        """Write the cosines in words: "lowest 0.987, 1% below 0.990, 5% below 0.991, median
+        0.995"."""
         return (
             f"lowest {self.lowest:.4f}, 1% below {self.percent_1:.4f}, 5% below "
             f"{self.percent_5:.4f}, median {self.median:.4f}"
         )
 
 
-# Texts as vectors: pooling with the two methods of a task that running features needs.
+# Pooled texts: pooling with the two methods of a task that running features needs.
 #
 # Shape legend: B sequences, T tokens of the longest, D width of a vector.
 
@@ -77,8 +78,8 @@ class PooledTexts:
     vectors.
 
     Attributes:
-        pooling: what becomes of the tokens' states.
-        max_length: tokens that the model has positions for.
+        pooling: how the states of tokens become a vector.
+        max_length: the number of positions of the model.
     """
 
     pooling: Pooling
@@ -94,7 +95,7 @@ class PooledTexts:
         alone: bool = False,
         on_batch: Callable[[int], None] | None = None,
     ) -> Sequence[np.ndarray]:
-        """Compute the vector [D] of each of `features`; of ``tokens`` [n, D]. The arguments are
+        """Compute the vector [D] of each of `features`; with ``tokens`` [n, D]. The arguments are
         those of :func:`~bertine.inference.compute.run_features`."""
         outputs = run_features(
             computing,
@@ -112,23 +113,23 @@ class PooledTexts:
         return pad_features(features, pad_id, self.max_length)
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """Encode and pool: fp32 [B, D], of ``tokens`` [B, T, D]."""
+        """Encode and pool: fp32 [B, D], with ``tokens`` [B, T, D]."""
         encoded = model.encode(batch, all_states=self.pooling.needs_all_layers)
-        # An engine computes no columns of padding alone.
+        # An engine computes no columns that are only padding.
         return self.pooling(encoded, batch.attention_mask[:, : encoded.last_hidden_state.shape[1]])
 
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> Sequence[np.ndarray]:
-        """Return the vector [D] of each text; of ``tokens`` [n, D], n being the text's length."""
+        """Return the vector [D] of each text; with ``tokens`` [n, D], n being the text's length."""
         if not self.pooling.tokens:
             return outputs
-        # A copy, or the padding of every batch would be kept.
+        # A copy; otherwise the padding of every batch would be kept.
         pairs = zip(outputs, features, strict=True)
         return [row[: len(feature.input_ids)].copy() for row, feature in pairs]
 
 
-#: What models call the prompt of queries, and that of the texts among which is searched, in the
+#: The usual names of the prompt for queries, and of that for the texts that are searched, in the
 #: order in which they are tried.
 _QUERIES = ("query", "search_query")
 _DOCUMENTS = ("document", "passage", "corpus", "search_document")
@@ -140,9 +141,9 @@ class Prompts:
 
     Attributes:
         where: the directory, for messages.
-        texts: by name.
-        default: the name of the one that is put before a text where none is named.
-        pooled: whether their pieces count in a vector, as they do here.
+        texts: the texts of the prompts, by name.
+        default: the name of the prompt that is used where none is named.
+        pooled: whether their pieces count in a vector, as this package does it.
     """
 
     where: str = ""
@@ -152,38 +153,39 @@ class Prompts:
 
     @classmethod
     def of(cls, where: Path | str, modules: SentenceModules | None) -> Prompts:
-        """Return those that the `modules` of a directory have."""
+        """Read the prompts from the `modules` of a directory."""
         if modules is None:
             return cls(str(where))
         return cls(str(where), modules.prompts, modules.default_prompt, modules.include_prompt)
 
     @classmethod
     def read(cls, where: Path | str) -> Prompts:
-        """Read those of a model directory.
+        """Read the prompts of a model directory.
 
         Raises:
-            BertineError: what its modules cannot be read for.
+            BertineError: its modules cannot be read.
         """
         return cls.of(where, read_sentence_modules(where))
 
     @property
     def for_queries(self) -> str | None:
-        """The name of the prompt of queries; None: there is none, or it could not be put."""
+        """The name of the prompt for queries; None: there is none, or it cannot be used."""
         return self.for_kind(_QUERIES[0])
 
     @property
     def for_documents(self) -> str | None:
-        """The name of the prompt of texts among which is searched; None as above."""
+        """The name of the prompt for texts that are searched; None: there is none, or it cannot be
+        used."""
         return self.for_kind(_DOCUMENTS[0])
 
     def for_kind(self, kind: str) -> str | None:
-        """Return the name of the prompt for texts of a kind, as models, or the clients of Cohere
-        and NVIDIA, call it; None as above."""
+        """Return the name of the prompt for texts of a kind, named as models or the clients of
+        Cohere and NVIDIA name it; None: there is none, or it cannot be used."""
         names = next((names for names in (_QUERIES, _DOCUMENTS) if kind in names), (kind,))
         return next((name for name in names if self.pooled and name in self.texts), None)
 
     def meant(self) -> tuple[str, str]:
-        """Return what is put before documents and before queries where nothing else is said."""
+        """Return the default prompts of documents and of queries."""
         if not self.pooled:
             return "", ""
         return self.text(self.for_documents), self.text(self.for_queries)
@@ -192,7 +194,7 @@ class Prompts:
         """Return the prompt of this name, "" for ""; None: the default one, or "".
 
         Raises:
-            BertineError: there is none of this name, or it would be left out of the vectors.
+            BertineError: there is no prompt of this name, or it would be left out of the vectors.
         """
         name = self.default if name is None else name
         if not name:

@@ -1,4 +1,4 @@
-"""Explanations of answers: for texts that are given, or for the rows of a file."""
+"""Explain the answers of a model for given texts, the rows of a file, or a run's worst examples."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bertine.tasks.base import Features
 
 #: Characters of a text that head its explanation in the terminal.
 _HEAD = 100
-#: Explanations that a notebook shows.
+#: The maximum number of explanations that a notebook shows.
 _IN_NOTEBOOK = 20
 #: The texts of an example, and a function that makes a row of their explanation.
 _Row = tuple[Any, Callable[..., dict[str, Any]]]
@@ -54,10 +54,10 @@ class Explanations(Shown):
 
     Attributes:
         items: one for each text, in their order; empty where they were written to a file.
-        written: how many were written to a file.
-        empty: texts without words, or without the one or the tag asked about, which have no
+        written: the number of explanations written to a file.
+        empty: texts without words, or without the word or the tag asked about, which have no
             explanation.
-        notes: what was mended in the input.
+        notes: notes on what was mended in the input.
     """
 
     items: list[Explanation] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Explanations(Shown):
         return self.items[index]
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal: each text and its explanation."""
+        """Return each text and its explanation as lines of text."""
         lines: list[str] = []
         for item in self.items:
             lines += [visible(shortened(text, _HEAD)) for text in item.texts]
@@ -88,7 +88,7 @@ class Explanations(Shown):
         return [*lines, *self.notes]
 
     def _repr_html_(self) -> str:
-        """Return the texts with coloured words, for notebooks; 20 of them."""
+        """Return the texts with coloured words as HTML for notebooks; at most 20 texts."""
         shown = "".join(item._repr_html_() for item in self.items[:_IN_NOTEBOOK])
         more = len(self.items) - _IN_NOTEBOOK
         rest = [f"and {plural(more, 'more text')}"] if more > 0 else []
@@ -108,16 +108,16 @@ def explain(
     show_progress: bool = True,
     options: ExplainOptions,
 ) -> Explanations:
-    """Say what each word of a text contributes to the model's answer.
+    """Explain how each word of a text contributes to the model's answer.
 
     Contributions are to the log-odds of the answer, of a regression to the score: above 0 a word
     speaks for the answer, below 0 against it. With ``"leave-one-out"`` a word's is what the score
     loses without the word; with ``"integrated-gradients"`` they add up to the difference between
     the scores of the text and of the text with every word masked, to 0.1 or 5% of it.
 
-    Of a tagger the tags of all its entities are explained together (`label`: those of one type), of
-    spans the start and end of the answer, of multiple choice the choice against the others. A text
-    that is longer than the model is explained as far as the model reads it.
+    For a tagger the tags of all its entities are explained together (`label`: those of one type),
+    for spans the start and end of the answer, for multiple choice the choice against the others. A
+    text that is too long for the model is explained as far as the model reads it.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -127,16 +127,16 @@ def explain(
         output: a file for JSON lines, or ``-`` for stdout: the columns of the input and the
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
-        label: to explain in place of the answer; of a tagger the type of the entities.
-        word: of a tagger: explain the tag of this word alone, at its first place in the text.
+        label: the label to explain in place of the answer; for a tagger the type of the entities.
+        word: for a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
-        options: what the other arguments say, of `input` and of where to compute; gradients are
-            computed in fp32.
+        options: the options described below, on reading `input` and on where to compute; gradients
+            are computed in fp32.
 
     Raises:
-        BertineError: no such model; not either `texts` or `input`; an unknown method, label or
-            word; a text that is none; what reading the file raises; an output that is not JSON
-            lines.
+        BertineError: no such model; neither or both of `texts` and `input`; an unknown method,
+            label or word; an item that is not a text; the file cannot be read; an output that is
+            not JSON lines.
     """
     if texts is not None and not is_one(texts):
         texts = several(texts)
@@ -183,7 +183,7 @@ def explain(
 
 
 def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> Iterator[_Row]:
-    """Yield the texts of a program or a command line, and what makes a row of each explanation."""
+    """Yield the given texts, and the function that makes a row of each explanation."""
     examples = [
         predictor.unnamed(text, f"input:{at}")
         for at, text in enumerate(grouped(predictor.task, texts), 1)
@@ -201,7 +201,8 @@ def _rows(
     show: bool,
     report: Explanations,
 ) -> Iterator[_Row]:
-    """Yield the texts of each row of a file, and what adds their explanation to the row."""
+    """Yield the texts of each row of a file, and the function that adds their explanation to the
+    row."""
     task, spans = predictor.task, predictor.task.reads_questions
     if task.reads_words:
         named = as_columns(options.text_columns)
@@ -232,14 +233,14 @@ def _rows(
     report.notes += table.stats.notes(table.name)
 
 
-# Explanations of the answers that a run's report shows as its worst ones.
+# Worst examples: the explanations on the page of a run.
 
-#: The file in a run's folder.
+#: The name of the file in a run's folder.
 EXPLAINED = "explained.json"
-#: Examples that are explained, the tokens of each that are read, and the words that are written:
-#: each word costs the answer to one more text.
+#: The number of examples that are explained, of tokens of each that are read, and of words that are
+#: written: each word costs the answer to one more text.
 _EXAMPLES, TOKENS, _WORDS = 5, 128, 6
-#: Training examples that are shown beside each.
+#: Training examples that are shown with each explanation.
 _NEAREST = 2
 
 
@@ -251,20 +252,19 @@ def write_explained(
     validation: Sequence[Features],
     training: tuple[Examples[Any], Sequence[Features]],
 ) -> None:
-    """Write what the words of the worst predicted examples contribute to their answers into a run's
-    `folder`, as ``explained.json``: under ``examples`` the ``index`` of each, the ``answer``, the
-    ``unit`` and its strongest ``words``, each with its ``contribution``, and the ``nearest``
-    training examples (of all that have labels, or of 1,000 drawn at random, with 65,536 tokens at
-    most). The first five that are predicted
-    wrongly, or, where none is, the first five; nothing for a task whose answers cannot be
-    explained.
+    """Write the explanations of the worst predicted examples to ``explained.json`` in a run's
+    `folder`: under ``examples`` the ``index`` of each, the ``answer``, the ``unit`` and its
+    strongest ``words``, each with its ``contribution``, and the ``nearest`` training examples (of
+    all that have labels, or of 1,000 drawn at random, with 65,536 tokens at most). The examples are
+    the first five that are predicted wrongly, or, where none is, the first five; nothing is written
+    for a task whose answers cannot be explained.
 
     Args:
-        folder: of the run.
-        explainer: of the model; it should read at most :data:`TOKENS` of a text.
+        folder: the folder of the run.
+        explainer: the explainer of the model; it should read at most :data:`TOKENS` of a text.
         answering: the model, which computes the vectors of examples.
-        worst: in their order, of the validation examples.
-        validation: the features of these.
+        worst: the worst validation examples, in their order.
+        validation: the features of the validation examples.
         training: the examples that the model was trained on, and their features.
     """
     wrong = [each for each in worst if each.label != each.answer]
@@ -273,7 +273,7 @@ def write_explained(
     for each in (wrong or worst)[:_EXAMPLES]:
         try:
             found = explainer.explain(each.texts)
-        except BertineError:  # a text without words, a task that writes
+        except BertineError:  # a text without words, or a task that generates text
             continue
         words = [
             {"word": word.word, "contribution": round(word.contribution, 4)}
@@ -284,7 +284,7 @@ def write_explained(
             near = near or NearestExamples.among_some(answering, *training, _NEAREST)
             own = [feature for feature in validation if feature.row == each.index]
             entry["nearest"] = [one.to_dict() for one in near.to_features(own)]
-        except BertineError:  # no labels; another number of choices
+        except BertineError:  # no labels, or another number of choices
             pass
         written.append(entry)
     if written:

@@ -1,4 +1,4 @@
-"""Explaining answers with a loaded model: reading a text, computing in small units, joining."""
+"""Explain the answers of a loaded model, in small units of work: :class:`Explainer`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bertine.models.precision import using_threads
 from bertine.tasks.base import Features, Task, pad_features
 from bertine.tokenization.tokenizer import Tokenizer
 
-# A labelled example that is near to a text, as people and programs read it.
+# Nearest examples: labelled examples near to a text, for people and programs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class NearExample:
     """A labelled example that is near to a text.
 
     Attributes:
-        label: its label as people read it.
+        label: its label as text.
         similarity: the cosine of its vector and that of the text, at most 1.
-        texts: of the example, each at most 200 characters.
-        file: that holds it; "" where it was not read from one.
-        line: of the file, from 1 on; 0 where it is not known.
+        texts: the texts of the example, each at most 200 characters.
+        file: the file of the example; "" where it was not read from one.
+        line: its line in the file, from 1; 0 where it is not known.
     """
 
     label: str
@@ -60,7 +60,7 @@ class NearExample:
     line: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the example as JSON values."""
         return {
             "label": self.label,
             "similarity": round(self.similarity, 6),
@@ -75,14 +75,14 @@ class NearExample:
         return f"{self.similarity:.2f}", visible(self.label), text
 
 
-# An explanation as people and programs read it.
+# Explanations: their contents for people and programs.
 
-#: Words that :meth:`Explanation.lines` shows, and the longest bar, in characters.
+#: The number of words that :meth:`Explanation.lines` shows, and the longest bar in characters.
 _SHOWN, _BAR = 10, 24
-#: Log-odds that make a full bar at the least, so that small effects have short bars; and below
-#: which the effects of all words are said to be small.
+#: The smallest full bar in log-odds, so that small effects have short bars; and the contribution
+#: below which the effects of all words are called small.
 _FULL, _SMALL = 1.0, 0.2
-#: Colours of words for and against the answer, legible on light and dark grounds.
+#: Colours of words for and against the answer, legible on light and dark backgrounds.
 _FOR, _AGAINST = "36, 97, 138", "176, 74, 32"
 
 
@@ -92,7 +92,7 @@ class WordContribution:
 
     Attributes:
         word: as it is written.
-        part: the number of the text it stands in, from 0 on: 1 for the second text of a pair.
+        part: the number of its text, from 0: 1 for the second text of a pair.
         start, end: its characters in that text, end exclusive.
         contribution: to the score; above 0 the word speaks for the answer, below 0 against it.
     """
@@ -104,7 +104,7 @@ class WordContribution:
     contribution: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the contribution as JSON values."""
         return {
             "word": self.word,
             "part": self.part,
@@ -116,21 +116,22 @@ class WordContribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The contributions of a text's words to an answer.
+    """The contributions of a text's words to an answer, for people and programs.
 
     Attributes:
         texts: the text, or those that belong together.
-        answer: what is explained: a label, a number, the column of a choice, the text of a span,
-            the types of the entities, the piece for a mask.
+        answer: the answer that is explained: a label, a number, the column of a choice, the text of
+            a span, the types of the entities, the piece for a mask.
         probability: of the answer; None where there is no single one.
-        words: in their order.
+        words: the contributions of the words, in the order of the text.
         method: ``"integrated-gradients"`` or ``"leave-one-out"``.
         unit: of the score: ``"log-odds"`` of the answer, or a regression's ``"score"``.
-        score: of the text.
-        baseline: of the text with every word masked; None with ``"leave-one-out"``.
-        error: the sum of the contributions less ``score - baseline``; None without a baseline.
+        score: the score of the text.
+        baseline: the score of the text with every word masked; None with ``"leave-one-out"``.
+        error: the sum of the contributions minus ``score - baseline``; None without a baseline.
         pieces_cut: pieces that the model does not read, because the text is too long.
-        nearest: the labelled examples nearest to the text, best first; empty where nobody asked.
+        nearest: the labelled examples nearest to the text, best first; empty where they were not
+            requested.
     """
 
     texts: tuple[str, ...]
@@ -146,8 +147,8 @@ class Explanation:
     nearest: tuple[NearExample, ...] = ()
 
     def strongest(self, count: int | None = None) -> list[WordContribution]:
-        """Return the `count` words that contribute most, for or against, the strongest first; None:
-        all. Of equal ones the first of the text comes first."""
+        """Return the `count` words with the largest contributions, for or against, the strongest
+        first; None: all. Of equal ones the first of the text comes first."""
         order = ranking([abs(word.contribution) for word in self.words], count)
         return [self.words[at] for at in order]
 
@@ -157,9 +158,8 @@ class Explanation:
         return max(most, _FULL) if self.unit == LOG_ODDS else most
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal: the answer, and a bar for each of its ten
-        strongest words. Of log-odds a full bar is 1.0 or, where a word has more, the strongest
-        word."""
+        """Return the explanation for a terminal: the answer, and a bar for each of its ten
+        strongest words. For log-odds a full bar is 1.0, or the strongest word if that has more."""
         sure = "" if self.probability is None else f" ({self.probability:.1%})"
         what = "the log-odds" if self.unit == LOG_ODDS else "the score"
         answer = visible(self.answer) or "no answer"
@@ -195,7 +195,7 @@ class Explanation:
         return "\n".join(self.lines())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads; only JSON types."""
+        """Return the explanation as JSON values."""
 
         def rounded(value: float | None) -> float | None:
             return None if value is None else round(value, 6)
@@ -214,8 +214,8 @@ class Explanation:
         }
 
     def _repr_html_(self) -> str:
-        """Return the texts with coloured words, for notebooks: blue speaks for the answer, orange
-        against it."""
+        """Return the text with coloured words as HTML for notebooks: blue words speak for the
+        answer, orange ones against it."""
         sure = "" if self.probability is None else f" ({self.probability:.1%})"
         head = f"<b>{html.escape(self.answer) or 'no answer'}</b>{sure}"
         most = self._full() or 1.0
@@ -239,7 +239,7 @@ class Explanation:
         return f"<div><p>{head}: {note}</p>{''.join(paragraphs)}{self._nearest_html()}</div>"
 
     def _nearest_html(self) -> str:
-        """Return the nearest examples as a table."""
+        """Return the nearest examples as an HTML table."""
         if not self.nearest:
             return ""
         rows = "".join(
@@ -250,17 +250,17 @@ class Explanation:
 
 
 class Explainer:
-    """A model that says which words an answer owes to. Holds no state between calls, so threads may
-    share it.
+    """A model that computes how much each word contributes to an answer. It keeps no state between
+    calls, so threads may share it.
 
     Args:
-        model: in evaluation mode; gradients are taken of it.
-        tokenizer: of the model.
-        task: of the model; None: one that fills masks.
+        model: the model in evaluation mode; it computes the gradients.
+        tokenizer: the tokenizer of the model.
+        task: the task of the model; None: filling masks.
         computing: what computes outputs, an engine for example; None: `model`.
-        dtype: that outputs are computed in; gradients are in fp32.
-        max_tokens: of an input, at most; None: what the task takes.
-        all_windows: of a long text that is read in windows; else the first alone.
+        dtype: the type in which outputs are computed; gradients are in fp32.
+        max_tokens: maximum tokens of an input; None: the limit of the task.
+        all_windows: read all windows of a long text; else only the first.
     """
 
     def __init__(
@@ -279,23 +279,23 @@ class Explainer:
         self.dtype, self.all_windows = dtype, all_windows
         longest = model.config.longest_input if task is None else task.max_length
         self.max_tokens = longest if max_tokens is None else min(max_tokens, longest)
-        # What a word is hidden with; where the vocabulary has no mask, padding.
+        # The token that hides a word: the mask, or padding where the vocabulary has no mask.
         mask = tokenizer.mask_token_id
         self._hidden = tokenizer.pad_token_id if mask is None else mask
         self._runner = _Outputs(task, self.max_tokens, self._hidden)
 
     @property
     def answers(self) -> bool:
-        """Whether there is an answer to explain; texts that the model writes are not explained."""
+        """Whether there is an answer to explain; generated texts are not explained."""
         if self.task is not None:
             return not self.task.writes
         return "mlm" in self.model.heads
 
     def check(self, method: str) -> None:
-        """Refuse a method that is not known, or that this model cannot have.
+        """Refuse an unknown method, or one that this model does not support.
 
         Raises:
-            BertineError: it is.
+            BertineError: the method is unknown or not supported.
         """
         if method not in METHODS:
             raise BertineError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
@@ -323,8 +323,8 @@ class Explainer:
         Args:
             parts: the texts, in the order of the task's columns.
             method: ``"leave-one-out"`` or ``"integrated-gradients"``.
-            label: to explain in place of the answer; None: the answer.
-            word: of a tagger: the word whose tag is explained; None: the tags of all entities.
+            label: the label to explain in place of the answer; None: the answer.
+            word: for a tagger: the word whose tag is explained; None: the tags of all entities.
 
         Raises:
             BertineError: an unknown method, label or word; not as many texts as the model takes; a
@@ -347,8 +347,8 @@ class Explainer:
         label: str | None = None,
         word: str | None = None,
     ) -> Generator[list[Unit], Sequence[Any], Explanation]:
-        """Do as :meth:`explain` for a caller that computes by itself: yield units of work, want
-        what :meth:`compute` gives for them, and return the explanation."""
+        """Explain like :meth:`explain`, but let the caller compute: yield units of work, receive
+        the results of :meth:`compute` for them, and return the explanation."""
         self.check(method)
         if self.task is None:
             self._check_mask(parts)
@@ -387,7 +387,8 @@ class Explainer:
         )
 
     def compute(self, units: Sequence[Unit], *, one_batch: bool = False) -> list[Any]:
-        """Compute the result of each unit, in their order; `one_batch`: they are not divided."""
+        """Compute the result of each unit, in their order; with `one_batch` they are not
+        divided."""
         results: dict[int, Any] = {}
         inputs = [(at, unit) for at, unit in enumerate(units) if isinstance(unit, Forward)]
         if inputs:
@@ -419,7 +420,7 @@ class Explainer:
 
 
 class _Outputs:
-    """The part of a task that running features takes."""
+    """The part of a task that running features needs."""
 
     def __init__(self, task: Task[Any] | None, max_length: int, mask: int) -> None:
         self._task, self._max_length, self._mask = task, max_length, mask

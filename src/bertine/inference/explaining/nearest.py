@@ -1,8 +1,8 @@
-"""The labelled examples that are nearest to a text, as the head of the model sees them.
+"""Find the labelled examples that are nearest to a text, by the vectors that a model's head reads.
 
-The vectors of the examples are computed once and kept beside the weights, in a file whose name is a
-hash of all that they depend on: weights, tokenizer, task, precision and examples. They are read
-from there without being loaded, so memory does not grow with their number.
+The vectors of the examples are computed once and kept next to the weights, in a file whose name is
+a hash of all that they depend on: weights, tokenizer, task, precision and examples. They are mapped
+from the file, not loaded, so memory does not grow with their number.
 
 Shape legend: N examples, D numbers of a vector.
 """
@@ -46,7 +46,7 @@ from bertine.options.inference import NearExamples
 from bertine.tasks.answer import shortened
 from bertine.tasks.base import Features, Task, by_example
 
-# The vectors that the head of a fine-tuned model reads: two examples with the same vector get the
+# Head vectors: the input of a fine-tuned model's head; two examples with the same vector get the
 # same answer.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, D numbers of a vector.
@@ -55,7 +55,7 @@ _MEAN = Pooling()
 
 
 class _HeadInputs:
-    """What the head reads, as a task for running features."""
+    """A task for running features whose outputs are the inputs of the head."""
 
     def __init__(self, task: Task[Any]) -> None:
         self._task = task
@@ -64,8 +64,8 @@ class _HeadInputs:
         return self._task.collate(features, pad_id)
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
-        """Return what the head reads, fp32 [B, D]; of a head that reads every token, the mean over
-        the real ones."""
+        """Return the inputs of the head, fp32 [B, D]; for a head that reads every token, the mean
+        over the real ones."""
         head = model.heads[self._task.head]
         if isinstance(head, PairHead):
             texts = texts_apart(batch)
@@ -85,12 +85,12 @@ class _HeadInputs:
 def head_vectors(
     answering: Pipeline, features: Sequence[Features], *, one_batch: bool = False
 ) -> np.ndarray:
-    """Compute the vector of each example: what the head reads, the mean over the example's windows
-    or choices, of length 1.
+    """Compute the vector of each example: the input of the head, averaged over the example's
+    windows or choices, of length 1.
 
     Args:
         answering: the model with its task.
-        features: of N examples, side by side.
+        features: the features of N examples.
         one_batch: whether they are one batch already.
 
     Returns:
@@ -113,7 +113,7 @@ def head_vectors(
 #: Examples that are computed at once, vectors that are compared at once, and characters of a text
 #: that are shown.
 _CHUNK, _ROWS, _TEXT = 1024, 1 << 14, 200
-#: Examples, and tokens of them, whose vectors are computed where only some are looked at.
+#: Examples, and their tokens, whose vectors are computed where only a sample is searched.
 _SOME, _TOKENS = 1000, 1 << 16
 #: The rounding of a distance in terms of a cosine's.
 _DISTANCE = 4
@@ -121,13 +121,13 @@ _NAME = "nearest-{}.npy"
 
 
 class NearestExamples:
-    """The labelled examples of a model, which are searched for the nearest ones to a text.
+    """The labelled examples of a model, searched for the ones nearest to a text.
 
     Args:
         answering: the model with its task.
-        examples: labelled ones.
-        vectors: of them, fp32 [N, D], of length 1.
-        count: how many are found for a text.
+        examples: the labelled examples.
+        vectors: their vectors, fp32 [N, D], of length 1.
+        count: the number of examples for each text.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class NearestExamples:
 
     @property
     def origin(self) -> list[Any]:
-        """What the answers depend on besides the model, as JSON values."""
+        """Return everything but the model that the results depend on, as JSON values."""
         return [self.count, self.examples.fingerprint()]
 
     @classmethod
@@ -150,11 +150,11 @@ class NearestExamples:
         *,
         show_progress: bool = False,
     ) -> NearestExamples:
-        """Read the examples, and compute their vectors or read those that are kept.
+        """Read the examples, and compute their vectors or read the stored ones.
 
         Args:
             predictor: the model.
-            count: how many are found for a text.
+            count: the number of examples for each text.
             examples: a labelled file with the columns of the model's training; None: the training
                 examples, if their file is still there and unchanged.
             show_progress: on stderr.
@@ -186,8 +186,8 @@ class NearestExamples:
         features: Sequence[Features],
         count: int,
     ) -> NearestExamples:
-        """Compute the vectors of some of the `examples` that have labels, of which `features` are:
-        1,000 of them drawn at random, or as many as have 65,536 tokens, one at least.
+        """Compute the vectors of some of the labelled `examples`, from their `features`: 1,000
+        drawn at random, or as many as have 65,536 tokens, at least one.
 
         Raises:
             BertineError: none has a label.
@@ -214,20 +214,20 @@ class NearestExamples:
         return cls(answering, part, head_vectors(answering, kept), count)
 
     def to(self, text: Any) -> tuple[NearExample, ...]:
-        """Find the examples nearest to a text, or to those that belong together, best first; of
-        equals the first. An example with the same texts counts too: it was trained on."""
+        """Find the examples nearest to a text, or to texts that belong together, best first; of
+        equals the first. An example with the same texts counts too: the model was trained on it."""
         prepared = self.answering.prepare(self.answering.task.examples_of([text]))
         return self.to_features(prepared.features)
 
     def to_features(self, features: Sequence[Features]) -> tuple[NearExample, ...]:
-        """Find the examples nearest to the one that `features` are of, as :meth:`to` does."""
+        """Find the examples nearest to the one with these `features`, like :meth:`to`."""
         return self.nearest(head_vectors(self.answering, features)[0])
 
     def nearest(self, vector: np.ndarray) -> tuple[NearExample, ...]:
         """Find the examples nearest to a vector, fp32 [D], of length 1.
 
         Raises:
-            BertineError: it has other numbers than theirs, as one of more choices has.
+            BertineError: its dimensions differ, as with another number of choices.
         """
         if len(vector) != self.vectors.shape[1]:
             raise BertineError(
@@ -235,8 +235,8 @@ class NearestExamples:
                 f"near; leave out {option('nearest_examples', self.count)}"
             )
         rounding = ROUNDING if self.answering.dtype == torch.float32 else COARSE_ROUNDING
-        # By their distances: heads make vectors so like each other that cosines near 1 differ by
-        # rounding only. A distance does not average over the numbers, as a cosine does.
+        # By distance: heads make vectors so similar that cosines near 1 differ by rounding only. A
+        # distance does not average over the numbers, as a cosine does.
         best = NearestRows(1, self.count, _DISTANCE * rounding)
         for start in range(0, len(self.vectors), _ROWS):
             apart = np.asarray(self.vectors[start : start + _ROWS]) - vector
@@ -255,8 +255,8 @@ class NearestExamples:
 
 
 def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.ndarray:
-    """Return the vectors of the examples, fp32 [N, D], from the file beside the weights; where they
-    are not there yet they are computed, and written there if that is possible."""
+    """Return the vectors of the examples, fp32 [N, D], from the file next to the weights; where it
+    is missing, compute and write them there if possible."""
     folder = predictor.folder
     name = _NAME.format(_key(predictor, examples))
     kept = None if folder is None else folder / name
@@ -271,8 +271,8 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
         found = _read(kept, len(examples))
         if found is not None:
             return found
-        # Another process, with other examples, has removed it by now.
-    # No place of its own: the file is removed when nobody reads it any more.
+        # Another process, with other examples, has removed it in the meantime.
+    # A temporary file: it is removed when no process reads it any more.
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / name
         _write(path, predictor, examples, show)
@@ -282,7 +282,7 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
 def _key(predictor: Predictor, examples: Examples[Any]) -> str:
     facts = {**predictor.fingerprint(), "examples": examples.fingerprint()}
     for decided in ("abstain_below", "costs", "least_probability"):
-        facts.pop(decided, None)  # the vectors do not depend on what is made of them
+        facts.pop(decided, None)  # the vectors do not depend on these settings
     facts["task"] = {name: value for name, value in facts["task"].items() if name != "training"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -320,13 +320,13 @@ def _write(path: Path, predictor: Predictor, examples: Examples[Any], show: bool
                 width = vectors.shape[1]
                 facts = {"descr": "<f4", "fortran_order": False, "shape": (len(examples), width)}
                 np.lib.format.write_array_header_1_0(file, facts)
-            # Not through a map of the file: on a full disk that ends the process.
+            # Not through a memory map: on a full disk that would end the process.
             file.write(np.ascontiguousarray(vectors, "<f4").tobytes())
             bar.advance(job, len(vectors))
 
 
 def _parts(examples: Examples[Any]) -> Iterator[Examples[Any]]:
-    """Cut examples into sets of some."""
+    """Divide examples into parts."""
     items: Sequence[Any] = examples.items
     for start in range(0, len(items), _CHUNK):
         part = copy(examples)
@@ -335,10 +335,12 @@ def _parts(examples: Examples[Any]) -> Iterator[Examples[Any]]:
 
 
 def nearest_of(predictor: Predictor, options: NearExamples, show: bool) -> NearestExamples | None:
-    """Return what finds the nearest examples that `options` ask for; None where they ask for none.
+    """Return the search for the nearest examples according to `options`; None where none are
+    requested.
 
     Raises:
-        BertineError: a file of examples is named, and none is asked for; what reading them raises.
+        BertineError: a file of examples is named, but no examples are requested; the examples
+            cannot be read.
     """
     if options.nearest_examples:
         return NearestExamples.of(

@@ -1,9 +1,9 @@
-"""The answer that is explained, and the one number that speaks for it.
+"""Choose the answer to explain and its score, and attribute that score to the words of the text.
 
-Of a label, a choice, the start and end of a span, a tag and a filled mask this number is the
-log-odds, log(p / (1 - p)): unlike the probability it does not hide what happens near 0 and 1, and
-unlike the logit it does not move when the scores of all answers move alike. Of a regression it is
-the score itself.
+For a label, a choice, the start and end of a span, a tag and a filled mask the score is the
+log-odds, log(p / (1 - p)): unlike the probability it does not hide differences near 0 and 1, and
+unlike the logit it does not change when the scores of all answers change alike. For a regression it
+is the score itself.
 
 Shape legend: S variants of a text, T tokens of an input, K labels, V pieces of the vocabulary.
 """
@@ -42,7 +42,7 @@ from bertine.tokenization.tokenizer import Tokenizer
 LOG_ODDS = "log-odds"
 SCORE = "score"
 
-#: The outputs of S variants for each input that counts → their scores, [S].
+#: Maps the outputs of S variants, for each input that counts, to their scores, [S].
 Scorer = Callable[[Sequence[Tensor]], Tensor]
 
 
@@ -53,11 +53,11 @@ class ExplainedAnswer:
     Attributes:
         name: the label, the number, the column of the choice, the span's text, the types of the
             entities, the piece for the mask; "" where a question has no answer.
-        probability: of it; None where there is no single one (numbers, tags, spans).
-        unit: of the score: ``"log-odds"`` or ``"score"``.
-        inputs: the numbers of the text's inputs that the score is read from.
-        in_place: whether the score is read at certain tokens, so that none may be taken out.
-        score: the outputs for these inputs, [S, ...] each → the score of each variant, [S].
+        probability: its probability; None where there is no single one (numbers, tags, spans).
+        unit: the unit of the score: ``"log-odds"`` or ``"score"``.
+        inputs: the indices of the text's inputs from which the score is read.
+        in_place: whether the score is read at certain tokens, so that no token may be removed.
+        score: maps the outputs for these inputs, [S, ...] each, to the score of each variant, [S].
     """
 
     name: str
@@ -69,8 +69,8 @@ class ExplainedAnswer:
 
 
 def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
-    """Compute what :func:`decide` needs of the model for each sequence of a batch: the task's
-    outputs; of a model that fills masks the logits of the first one, fp32 [S, V]."""
+    """Compute the outputs that :func:`decide` needs for each sequence of a batch: the task's
+    outputs; for a model that fills masks the logits of the first mask, fp32 [S, V]."""
     if task is not None:
         return task.outputs(model, batch).float()
     at = batch.targets["masks"]
@@ -80,8 +80,8 @@ def outputs_of(task: Task[Any] | None, model: Model, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class _Asked:
-    """All that an answer is decided from: a text, the outputs for its inputs, the label and the
-    word that are asked about, and the tokenizer."""
+    """All inputs of a decision: a text, the outputs for its inputs, the label and the word that are
+    asked about, and the tokenizer."""
 
     tokenizer: Tokenizer
     text: ExplainedText
@@ -91,12 +91,12 @@ class _Asked:
 
     @property
     def mean(self) -> np.ndarray:
-        """The outputs over the windows of the text, fp64 [K]."""
+        """The mean of the outputs over the windows of the text, fp64 [K]."""
         mean: np.ndarray = np.stack(self.outputs).astype(np.float64).mean(0)
         return mean
 
     def number_of(self, names: Sequence[str], best: int, what: str = "label") -> int:
-        """Return the number of the label that is asked about among `names`, else `best`.
+        """Return the index of the requested label among `names`, else `best`.
 
         Raises:
             BertineError: there is no such label.
@@ -109,7 +109,7 @@ class _Asked:
         return names.index(self.label)
 
     def refuse_label(self, task: Task[Any] | None) -> None:
-        """Refuse a label for a model that has none."""
+        """Refuse a label for a model that has no labels."""
         if self.label is not None:
             kind = "fills masks" if task is None else f"is for {task.name!r}"
             raise BertineError(
@@ -132,19 +132,19 @@ def decide(
     label: str | None = None,
     word: str | None = None,
 ) -> ExplainedAnswer:
-    """Decide on the answer for `text`, or take the one that is asked about.
+    """Choose the answer for `text`: the requested one, or the answer of the model.
 
     Args:
-        task: of the model; None: one that fills masks.
-        outputs: for each input of the text.
-        label: of a classification, of many labels, of the choices (its column), the type of the
-            entities or the tag; None: what the model answers.
-        word: of a tagger, the word whose tag is asked about, at its first place in the text; None:
+        task: the task of the model; None: filling masks.
+        outputs: the outputs for each input of the text.
+        label: a label of a classification or of many labels, a choice (its column), the type of the
+            entities or the tag; None: the answer of the model.
+        word: for a tagger, the word whose tag is explained, at its first place in the text; None:
             the tags of all entities.
 
     Raises:
-        BertineError: there is no such label or word, or nothing of the kind in the answer; a word
-            for a model that is no tagger.
+        BertineError: there is no such label or word, or the answer contains no such entity; a word
+            is given for a model that is not a tagger.
     """
     if word is not None and (task is None or not task.reads_words):
         kind = "fills masks" if task is None else f"is for {task.name!r}"
@@ -156,7 +156,7 @@ def decide(
 
 @singledispatch
 def _decide(task: Any, asked: _Asked) -> ExplainedAnswer:
-    """Refuse: no function for the kind of `task` is registered below."""
+    """Raise an error: no function for the kind of `task` is registered below."""
     asked.refuse_label(task)
     raise BertineError(f"answers of the task {task.name!r} cannot be explained")
 
@@ -165,7 +165,7 @@ def _decide(task: Any, asked: _Asked) -> ExplainedAnswer:
 def _(task: TextClassification, asked: _Asked) -> ExplainedAnswer:
     probabilities = _softmax(asked.mean)
     best = int(np.argmax(probabilities))
-    if task.costs is not None:  # the label that is answered, which may be another one
+    if task.costs is not None:  # the answered label may be another one
         best = int(task.costs.decide(np.asarray(probabilities, np.float64)[None])[0][0])
     k = asked.number_of(task.labels, best)
     return asked.whole(task.labels[k], probabilities[k], lambda o: _odds(_mean(o), k))
@@ -187,7 +187,7 @@ def _(task: TextRegression, asked: _Asked) -> ExplainedAnswer:
 
 @_decide.register
 def _(task: None, asked: _Asked) -> ExplainedAnswer:
-    """Decide for a model that fills masks."""
+    """Choose the answer of a model that fills masks."""
     asked.refuse_label(task)
     pieces = asked.tokenizer.vocab_size
     logits = asked.outputs[0][:pieces].astype(np.float64)
@@ -206,12 +206,12 @@ def _softmax(scores: np.ndarray) -> list[float]:
 
 
 def _mean(outputs: Sequence[Tensor]) -> Tensor:
-    """Return the mean over the windows of a text."""
+    """Compute the mean over the windows of a text."""
     return torch.stack(list(outputs)).mean(0)
 
 
 def _odds(logits: Tensor, k: int) -> Tensor:
-    """Return the log-odds of the answer `k`; logits [S, K] → [S]."""
+    """Compute the log-odds of the answer `k`; logits [S, K] → [S]."""
     others = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     others[k] = False
     return logits[:, k] - logits[:, others].logsumexp(-1)
@@ -227,7 +227,7 @@ def _choice(task: MultipleChoice, asked: _Asked) -> ExplainedAnswer:
 
 @_decide.register
 def _span(task: SpanExtraction, asked: _Asked) -> ExplainedAnswer:
-    """Decide for the best span of all windows, or that there is none."""
+    """Choose the best span of all windows, or "no answer"."""
     asked.refuse_label(task)
     text = asked.text
     best: tuple[float, int, int, int] | None = None
@@ -254,7 +254,7 @@ def _span(task: SpanExtraction, asked: _Asked) -> ExplainedAnswer:
     length = len(text.inputs[number].input_ids)
 
     def score_of(outputs: Sequence[Tensor]) -> Tensor:
-        logits = outputs[0][:, :length]  # what stands at padding has no meaning
+        logits = outputs[0][:, :length]  # outputs at padding have no meaning
         return _odds(logits[:, :, 0], start) + _odds(logits[:, :, 1], end)
 
     return ExplainedAnswer(name, None, LOG_ODDS, (number,), True, score_of)
@@ -262,8 +262,8 @@ def _span(task: SpanExtraction, asked: _Asked) -> ExplainedAnswer:
 
 @_decide.register
 def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
-    """Decide for the tags of the entities, all together or of one type; without any for the tags
-    of all words."""
+    """Choose the tags of the entities, all together or of one type; without entities the tags of
+    all words."""
     first_pieces, label = asked.text.first_pieces, asked.label
     assert first_pieces is not None
     logits = asked.outputs[0][first_pieces]
@@ -292,7 +292,7 @@ def _tags(task: Tagging, asked: _Asked) -> ExplainedAnswer:
 def _tag_of_word(
     task: Tagging, asked: _Asked, first_pieces: np.ndarray, logits: np.ndarray
 ) -> ExplainedAnswer:
-    """Decide for the tag of one word, or take the tag that is asked about."""
+    """Choose the tag of one word, or the requested tag."""
     words = [word.text for word in asked.text.words]
     if asked.word not in words:
         raise NoWords(
@@ -307,30 +307,30 @@ def _tag_of_word(
     )
 
 
-# Find out what an answer owes to each word, in two ways.
+# Attribution: two methods of computing the contribution of each word.
 #
-# ``leave-one-out`` (Li et al. 2016, arXiv 1612.08220) computes the score without each word, all
-# in a few batches: what the score loses is the word's contribution. It is what most people mean
-# by the question, but where two words say the same, neither is missed.
+# ``leave-one-out`` (Li et al. 2016, arXiv 1612.08220) computes the score without each word, all in
+# a few batches: the loss of score is the word's contribution. It is what most people mean by the
+# question, but where two words say the same, removing either changes little.
 #
-# ``integrated-gradients`` (Sundararajan et al. 2017, arXiv 1703.01365) goes from a text of
-# nothing but [MASK] to the text itself, and adds up what each word contributes on the way: the
-# gradient of the score with respect to the word's embeddings times the way that these go. The
-# contributions add up to the difference between the scores of the two texts, but for an error of
-# the numerical integral, which is found and kept small.
+# ``integrated-gradients`` (Sundararajan et al. 2017, arXiv 1703.01365) moves from a text of only
+# [MASK] to the text itself, and sums the contribution of each word on the way: the gradient of the
+# score with respect to the word's embeddings times their displacement. The contributions add up to
+# the difference between the scores of the two texts, except for the error of the numerical
+# integral, which is measured and kept small.
 #
-# Both are generators of units of work, each of about one small batch, so that a server can
-# compute other things between them.
+# Both are generators of units of work, each of about one small batch, so that a server can compute
+# other things between them.
 #
 # Shape legend: S points or variants, T tokens of an input, H hidden size.
 
 INTEGRATED_GRADIENTS = "integrated-gradients"
 LEAVE_ONE_OUT: Final = "leave-one-out"
-#: The first where none is named: benchmarks/explanations.py compares them.
+#: The methods; the first is the default. benchmarks/explanations.py compares them.
 METHODS = (LEAVE_ONE_OUT, INTEGRATED_GRADIENTS)
 
-#: Intervals of the integral, halved until the sum is right to the tolerance: so much in the unit of
-#: the score, or this share of the difference of the scores.
+#: The number of intervals of the integral, doubled until the sum is right to the tolerance: an
+#: amount in the unit of the score, or a share of the difference of the scores.
 INTERVALS = (16, 32, 64, 128, 256)
 TOLERANCE, TOLERANCE_SHARE = 0.1, 0.05
 #: Tokens of a unit of work.
@@ -339,7 +339,7 @@ _UNIT_TOKENS = 256
 
 @dataclass(frozen=True)
 class Forward:
-    """A unit of work: one input to compute as usual. Its result: the output, fp32."""
+    """A unit of work: one input to compute as usual. Its result is the output, fp32."""
 
     features: Features
 
@@ -356,9 +356,9 @@ class Gradients:
     [T] each; and the scores at the points, [S].
 
     Attributes:
-        text, answer: what is explained.
-        points: [S], from 0 (all masked) to 1 (the text).
-        weights: [S], of the points in the integral.
+        text, answer: the text and the answer that is explained.
+        points: the points [S], from 0 (all masked) to 1 (the text).
+        weights: the weights [S] of the points in the integral.
     """
 
     text: ExplainedText
@@ -368,7 +368,7 @@ class Gradients:
 
     @property
     def tokens(self) -> int:
-        # The way back takes twice as long as the way there.
+        # The backward pass takes twice as long as the forward pass.
         return 3 * len(self.points) * _tokens(self.text, self.answer)
 
 
@@ -380,10 +380,10 @@ class Attribution:
     """The contributions of the words of a text.
 
     Attributes:
-        contributions: fp64 [words], in the unit of the score; 0 of words in no input that counts.
-        score: of the text.
+        contributions: fp64 [words], in the unit of the score; 0 for words in no input that counts.
+        score: the score of the text.
         baseline: the score with every word masked; None: not computed.
-        error: how far the sum of the contributions is from ``score - baseline``; None without
+        error: the distance of the sum of the contributions from ``score - baseline``; None without
             a baseline.
     """
 
@@ -403,16 +403,16 @@ def _tokens(text: ExplainedText, answer: ExplainedAnswer) -> int:
 def leave_one_out(
     text: ExplainedText, answer: ExplainedAnswer, outputs: Sequence[np.ndarray], mask: int
 ) -> Steps:
-    """Compute what the score loses without each word. Its pieces are taken out of the inputs, as if
-    it had not been written; where the score is read at certain places, they become [MASK] instead.
+    """Compute the loss of score without each word. Its pieces are removed from the inputs, as if it
+    had not been written; where the score is read at certain places, they become [MASK] instead.
 
     Args:
-        text, answer: what is explained.
-        outputs: of each input of `text`.
+        text, answer: the text and the answer that is explained.
+        outputs: the outputs for each input of `text`.
         mask: the id of [MASK].
     """
     units: list[Unit] = []
-    where: list[tuple[int, int]] = []  # the word and the input, of each unit
+    where: list[tuple[int, int]] = []  # the word and the input of each unit
     for word in range(len(text.words)):
         for number in answer.inputs:
             inside = text.word_of[number] == word
@@ -457,8 +457,8 @@ def integrated_gradients(text: ExplainedText, answer: ExplainedAnswer) -> Steps:
     scores: list[float] = []
     difference = error = 0.0
     for count in INTERVALS:
-        # The trapezoidal rule, whose points stay when intervals are halved: the way is far from
-        # smooth where the answer turns, and rules of higher order are further off.
+        # The trapezoidal rule keeps its points when intervals are halved. The path is far from
+        # smooth where the answer changes, and rules of higher order are less accurate there.
         if count == INTERVALS[0]:
             points = np.linspace(0.0, 1.0, count + 1)
             weights = np.full(count + 1, 1 / count)
@@ -499,7 +499,7 @@ class _FromVectors(Model):
         word_vectors: Tensor | None = None,
         target: Inputs | None = None,
     ) -> Encoded:
-        # One text many times: there is no padding.
+        # All variants are one text: there is no padding.
         whole = TextInputs(inputs.input_ids, None, inputs.token_type_ids)
         return self._model.encode(whole, all_states=all_states, word_vectors=self._vectors)
 
@@ -507,7 +507,7 @@ class _FromVectors(Model):
 def compute_gradients(
     model: Model, task: Task[Any] | None, unit: Gradients, mask: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Compute the result of a unit; change nothing in `model`, whose threads may share it."""
+    """Compute the result of a unit without changing `model`, which threads may share."""
     device = next(model.parameters()).device
     table = model.backbone.word_weights.detach()
     points = torch.tensor(unit.points, dtype=torch.float32, device=device)
@@ -547,5 +547,5 @@ def compute_gradients(
 
 
 def mask_targets(task: Task[Any] | None, ids: Tensor, mask: int) -> dict[str, Tensor]:
-    """Return where the first [MASK] of each sequence stands, for a model that fills masks."""
+    """Return the place of the first [MASK] of each sequence, for a model that fills masks."""
     return {} if task is not None else {"masks": (ids == mask).int().argmax(-1)}

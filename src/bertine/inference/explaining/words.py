@@ -1,4 +1,4 @@
-"""A text as it is explained: its words, and the inputs in which a model reads them.
+"""Split a text into words as a model reads it, with the inputs and the place of each token.
 
 Shape legend: T tokens of an input.
 """
@@ -22,11 +22,11 @@ from bertine.tokenization.tokenizer import Encoding, Tokenizer
 
 
 class NoWords(BertineError):
-    """A text has no word that could be explained."""
+    """The error for a text without a word that could be explained."""
 
 
-#: Where a token stands: the number of the text, start and end of its characters there. A token
-#: that is none of a text's, a special one, has the number -1.
+#: The place of a token: the number of its text, and its start and end in characters there. A
+#: special token has the number -1.
 Place = tuple[int, int, int]
 _NOWHERE: Place = (-1, 0, 0)
 
@@ -37,8 +37,8 @@ class TextWord:
 
     Attributes:
         text: as it is written.
-        part: the number of the text it stands in, from 0 on: 1 for the second text of a pair, the
-            context of a question, the first choice.
+        part: the number of its text, from 0: 1 for the second text of a pair, the context of a
+            question, the first choice.
         start, end: its characters in that text, end exclusive.
     """
 
@@ -50,16 +50,16 @@ class TextWord:
 
 @dataclass(frozen=True)
 class ExplainedText:
-    """One text, or the several that belong together, as a model reads it.
+    """A text, or several that belong together, as a model reads it.
 
     Attributes:
         parts: the texts.
-        words: that the model reads, in their order; what was cut off is not among them.
-        inputs: the sequences that are computed: one, or a window each, or one for each choice.
+        words: the words that the model reads, in their order, without those that were cut off.
+        inputs: the sequences that are computed: one, or one for each window or choice.
         word_of: int32 [T] for each input, the number of each token's word; -1 for special tokens
             and a mask to fill.
         pieces_cut: pieces that the model does not read, because the text is too long.
-        first_pieces: of a tagger, int64 [words]: the token that predicts each word's tag.
+        first_pieces: for a tagger, int64 [words]: the token that predicts each word's tag.
     """
 
     parts: tuple[str, ...]
@@ -78,17 +78,17 @@ def read_text(
     max_tokens: int,
     all_windows: bool = True,
 ) -> ExplainedText:
-    """Tokenize a text as `task` does, and note where each token stands.
+    """Tokenize a text as `task` does, and record the place of each token.
 
     Args:
-        task: of the model; None: one that fills masks.
-        tokenizer: of the model.
+        task: the task of the model; None: filling masks.
+        tokenizer: the tokenizer of the model.
         parts: the texts that belong together, in the order of the task's columns.
-        max_tokens: of an input; more are cut off, where the task cuts.
-        all_windows: of a long text that the task reads in windows; else the first alone.
+        max_tokens: maximum tokens of an input; the rest is cut off as the task does.
+        all_windows: read all windows of a long text; else only the first.
 
     Raises:
-        BertineError: not as many texts as the task takes; no word in them.
+        BertineError: the number of texts does not fit the task, or they have no word.
     """
     parts = tuple(parts)
     _check_parts(task, parts)
@@ -142,7 +142,7 @@ _Made = tuple[list[Features], list[list[Place]], int]
 def _plain_inputs(
     tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, mode: str, all_windows: bool
 ) -> _Made:
-    """Make the input of a text or a pair, cut as `mode` says; of windows several."""
+    """Make the input of a text or a pair, cut as `mode` says; with windows, several inputs."""
     pair = parts[1] if len(parts) == 2 else None
     limit = max_tokens if mode == "head" else None
     encoding = tokenizer.encode(parts[0], pair, max_length=limit)
@@ -168,7 +168,7 @@ def _plain_inputs(
 def _choice_inputs(
     task: MultipleChoice, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int
 ) -> _Made:
-    """Make an input for each choice; the beginning that all of them have is a part of its own."""
+    """Make an input for each choice; the context that all choices share is a part of its own."""
     prompts = len(task.prompt_columns)
     choices = list(parts[prompts:])
     while choices and not choices[-1].strip():
@@ -220,7 +220,7 @@ def _span_inputs(
 
 
 def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> ExplainedText:
-    """Read a sentence, each of its words tokenized by itself; the first that fit into one input."""
+    """Read a sentence whose words are tokenized one by one; as many words as fit into one input."""
     spans = split_words(parts[0])
     flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
     pieces = np.split(flat, np.cumsum(counts)[:-1])
@@ -259,10 +259,11 @@ def _words(
     places: Sequence[Sequence[Place]],
     mask: int,
 ) -> tuple[tuple[TextWord, ...], list[np.ndarray]]:
-    """Return the words of the texts that an input holds something of, and the word of each token.
+    """Return the words of the texts that an input contains at least in part, and the word of each
+    token.
 
-    A token that reaches over several words makes one of them, a mask for example, which is three
-    to others.
+    A token that covers several words joins them into one, such as a mask, whose text is read as
+    three words.
     """
     fixed = [
         np.array([place[0] < 0 for place in row]) | (each.input_ids == mask)
@@ -301,7 +302,8 @@ def _words(
 def _grouped(
     spans: Sequence[tuple[int, int]], tokens: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, list[int]]]:
-    """Begin and end of each word that has tokens, and where these start; all in their order."""
+    """Return begin and end of each word that has tokens, and the places of these, all in their
+    order."""
     groups: list[tuple[int, int, list[int]]] = []
     at, reach = 0, -1
     for start, end in tokens:
