@@ -1,4 +1,5 @@
-"""Make the graph of a model, compare it with the model, and write the folder."""
+"""Export a model as a graph that runs without Bertine, compare the two, and write a folder:
+``export``."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from bertine.inference.export_scores import GraphScores
 
 
-# Hold what ``export`` returns, for people to read.
+# Report: the result of ``export`` for people.
 
 
 @dataclass(repr=False)
@@ -62,12 +63,13 @@ class ExportReport(Shown):
 
     Attributes:
         output: the folder.
-        what: what the graph gives, in words.
-        differences: against PyTorch in fp32, by file.
-        sizes: bytes, by file.
-        vectors: whether it gives vectors, not logits.
-        scores: of model and graphs, where labelled examples were given, by set of them.
-        notes: what else a person should know.
+        what: the outputs of the graph, in words.
+        differences: the differences from PyTorch in fp32, by file.
+        sizes: the sizes in bytes, by file.
+        vectors: whether the outputs are vectors, not logits.
+        scores: the scores of model and graphs on each set of labelled examples, where these were
+            given.
+        notes: further notes.
     """
 
     output: Path
@@ -79,7 +81,7 @@ class ExportReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """List what the command prints."""
+        """Return the report as lines of text."""
         lines = [f"exported to {self.output}: {self.what}"]
         for name, difference in self.differences.items():
             size = self.sizes[name] / 1e6
@@ -89,10 +91,11 @@ class ExportReport(Shown):
         return lines + self.notes
 
 
-#: What the folder holds.
+#: The files of the folder.
 ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
 
-#: The largest difference to PyTorch in fp32, of the largest number, that is rounding.
+#: The largest difference from PyTorch in fp32, relative to the largest number, that counts as
+#: rounding.
 _TOLERANCE = 1e-3
 
 
@@ -108,10 +111,11 @@ def export_graph(
     reading: DataConfig,
     show_progress: bool,
 ) -> ExportReport:
-    """Do what :func:`bertine.export` says, once its packages are known to be there.
+    """Export a model as :func:`bertine.export` describes, once its packages are known to be
+    installed.
 
     Raises:
-        BertineError: as there.
+        BertineError: see :func:`bertine.export`.
     """
     check_replaceable(
         output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
@@ -170,8 +174,8 @@ def export_graph(
 
 
 def _write_config(folder: Path, source: _Source) -> None:
-    """Write the model's ``config.json``; a folder of Google's has none, but the same in words of
-    its own."""
+    """Write the model's ``config.json``; a checkpoint folder of Google's has the same facts in
+    another file."""
     if (source.folder / CONFIG).exists():
         shutil.copyfile(source.folder / CONFIG, folder / CONFIG)
         return
@@ -186,10 +190,10 @@ class _Source:
     """A model that is to be exported.
 
     Attributes:
-        folder: with the ``config.json``.
-        pooling: of vectors; None: the logits of the task.
-        max_length: pieces at which texts are cut.
-        prompt: what is to be put before every text.
+        folder: the folder with the ``config.json``.
+        pooling: the pooling of vectors; None: the graph gives the logits of the task.
+        max_length: the number of pieces at which texts are cut.
+        prompt: the text to put before every text.
     """
 
     folder: Path
@@ -202,11 +206,11 @@ class _Source:
 
 
 def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Source:
-    """Load what is to be exported.
+    """Load the model to export.
 
     Raises:
-        BertineError: what loading raises; a model of words or pieces; a maximum length that the
-            model does not take, or that leaves no room for text.
+        BertineError: the model cannot be loaded; it is a table of word or piece vectors, or an
+            ELMo; a maximum length that the model does not support, or that leaves no room for text.
     """
     if (of_words := word_model_of(path)) is not None:
         raise BertineError(
@@ -228,7 +232,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
             for line in loaded.report.lines():
                 logger.info(line)
             longest = vectors.max_length
-            if longest is None and loaded.task.max_length is None:  # what the task itself takes
+            if longest is None and loaded.task.max_length is None:  # the maximum of the task itself
                 task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
                 longest = task.max_length
             elif longest is None:
@@ -260,7 +264,7 @@ def _scorer(source: _Source, data: Path | str | TableLike, reading: DataConfig) 
     """Read the labelled examples, before anything is computed.
 
     Raises:
-        BertineError: the graph gives vectors; what reading raises.
+        BertineError: the graph gives vectors; the examples cannot be read.
     """
     if source.task is None:
         raise BertineError(
@@ -273,14 +277,14 @@ def _scorer(source: _Source, data: Path | str | TableLike, reading: DataConfig) 
 
 
 def _long_text(source: _Source) -> str:
-    """Tell what the task reads of a text that is too long (:mod:`bertine.tasks.base`)."""
+    """Return which part of a long text the task reads (:mod:`bertine.tasks.base`)."""
     if source.pooling is not None or source.task is None:
         return "head"
     return source.task.setting("long_text", "head")
 
 
 def _what(source: _Source) -> str:
-    """Say what the graph gives."""
+    """Describe the outputs of the graph."""
     if source.pooling is not None:
         kind = "tokens" if source.pooling.tokens else "texts"
         width = source.pooling.width(source.model.config)
@@ -292,7 +296,7 @@ def _what(source: _Source) -> str:
 
 
 def _about(source: _Source) -> dict[str, Any]:
-    """Write what ``export.json`` says: what goes in, what comes out, what it means."""
+    """Return the contents of ``export.json``: inputs, outputs and their meaning."""
     shapes = {
         "logits": "float32 [batch, K]",
         "vectors": "float32 [batch, D]",
@@ -330,7 +334,7 @@ def _write_tokenizer(folder: Path, source: _Source) -> None:
     longest of a batch."""
     source.tokenizer.save(folder, model_max_length=source.max_length)
     backend = tokenizers.Tokenizer.from_str(source.tokenizer.backend.to_str())
-    # Of a question and its context the question is kept whole.
+    # With a question and its context, the question is kept whole.
     spans = source.pooling is None and "spans" in source.model.heads
     strategy = "only_second" if spans else "longest_first"
     direction = "left" if _long_text(source) == "tail" else "right"
@@ -340,13 +344,13 @@ def _write_tokenizer(folder: Path, source: _Source) -> None:
     write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")
 
 
-# Write a model directory as a folder that runs without Bertine: ``export``.
+# ``export``: checks before loading.
 #
-# What can be wrong without a model (the format, the packages) is checked before PyTorch is
-# loaded, which takes seconds; so the module that needs it is imported in between.
+# Options and packages are checked before PyTorch is imported, which takes seconds; so the modules
+# that need it are imported inside the function.
 
 FORMATS = ("onnx", "torch")
-#: What is needed to write ONNX, and to run it for the comparison.
+#: The packages for writing ONNX, and for running it in the comparison.
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -362,32 +366,33 @@ def export(
     options: ExportOptions,
 ) -> ExportReport:
     """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
-    of any size; compare what it gives with what the model gives; and score both on `data`.
+    of any size; compare its outputs with those of the model; and score both on `data`.
 
-    A fine-tuned model gives its logits, any other the vectors of texts, pooled in the graph. The
-    folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``, ``tokenizer.json`` that
-    cuts and pads, ``config.json``, and ``export.json``, which says what goes in and comes out.
+    The graph of a fine-tuned model gives logits, that of any other model the vectors of texts,
+    pooled in the graph. The folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``,
+    ``tokenizer.json`` that cuts and pads, ``config.json``, and ``export.json``, which describes
+    inputs and outputs.
 
     Args:
         model: a model directory of any kind.
         output: the folder; an earlier export there is replaced.
         format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
             of ``torch.export``.
-        int8: of ONNX, also write one with int8 weights.
+        int8: for ONNX, also write a graph with int8 weights.
         data: labelled examples, a file, folder or table as for :func:`bertine.evaluate`: the
             scores of the model and of each graph on them are in the report and in
             ``export.json``. None: no scores.
-        show_progress: of scoring, on stderr.
-        options: how `data` are read, as for :func:`bertine.evaluate`, and, of vectors, how they
-            are made: one of `pooling`, `layer` and `normalize` makes vectors of a fine-tuned model
-            too.
+        show_progress: show the progress of scoring on stderr.
+        options: how `data` are read, as for :func:`bertine.evaluate`, and how vectors are made:
+            with one of `pooling`, `layer` and `normalize` the graph of a fine-tuned model gives
+            vectors too.
 
     Raises:
-        BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
-            installed; a maximum length beyond the model's positions or without room for text; a
-            folder that holds something else; a graph that answers otherwise; `data` for a graph
-            that gives vectors, or data that cannot be read, or whose labels the model does not
-            know; something said of `data` where there are none.
+        BertineError: no such model, an unknown format, int8 with the format of PyTorch, a package
+            that is not installed; a maximum length beyond the model's positions or without room for
+            text; a folder that holds something else; a graph whose outputs differ from the model's;
+            `data` for a graph that gives vectors, or data that cannot be read, or whose labels the
+            model does not know; options for `data` without `data`.
     """
     output = Path(output)
     of_vectors = ("pooling", "layer", "normalize")

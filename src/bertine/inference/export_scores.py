@@ -1,7 +1,7 @@
-"""Score exported graphs on labelled examples, beside the model that they were made of.
+"""Score exported graphs and the model they were made from on the same labelled examples.
 
-The task reads the examples and decides on answers, as in ``bertine evaluate``; a graph only takes
-the model's place between the two.
+The task reads the examples and decides on answers, as in ``bertine evaluate``; a graph only
+replaces the model between the two.
 
 Shape legend: B sequences, T tokens of the longest, K labels.
 """
@@ -29,29 +29,29 @@ from bertine.tasks.base import Features, Task
 from bertine.tasks.report import ClassificationReport, shown_metrics
 from bertine.tokenization.tokenizer import Tokenizer
 
-#: What the model's own scores are called, beside those of files.
+#: The name of the model's own scores among those of the files.
 MODEL = "model"
-#: How many parts of the examples are left out in turn, for the interval of a difference.
+#: The number of parts of the examples that are left out in turn, for the interval of a difference.
 _PARTS = 20
 
 
 @dataclass(frozen=True)
 class ScoreDifference:
-    """How far a graph's score is above the model's, on the same examples.
+    """The difference of a graph's score from the model's, on the same examples.
 
     Attributes:
         value: the graph's score minus the model's.
-        interval: the 95% interval of that; None for fewer than 40 examples.
+        interval: the 95% interval of the difference; None for fewer than 40 examples.
     """
 
     value: float
     interval: tuple[float, float] | None
 
     def text(self, metric: str) -> str:
-        """Describe the difference of the score called `metric`, shares of 1 in points of 100."""
+        """Describe the difference of the score `metric`; shares of 1 in percentage points."""
         share = is_share(metric)
         digits, scale, unit = (2, 100, " points") if share else (4, 1, "")
-        # Plus zero: there is a negative zero, which no reader wants to see.
+        # Adding zero turns negative zero into zero.
         numbers = [
             round(number * scale, digits) + 0.0 for number in (self.value, *(self.interval or ()))
         ]
@@ -64,17 +64,17 @@ class ScoreDifference:
 
 @dataclass(frozen=True, repr=False)
 class GraphScores(Shown):
-    """Scores of a model, and of the graphs made of it, on the same labelled examples.
+    """The scores of a model, and of the graphs made from it, on the same labelled examples.
 
     Attributes:
         source: the file of the examples.
-        num_examples: how many there are.
+        num_examples: the number of examples.
         judged: the metrics by which the task is judged.
-        metrics: by name, of ``"model"`` and of each file.
+        metrics: the metrics by name, of ``"model"`` and of each file.
         intervals: the 95% interval of the accuracy, of ``"model"`` and of each file; empty where
             the task has no accuracy of examples.
-        differences: from the model, of each file by `judged` metric.
-        notes: what else a person should know of the examples.
+        differences: the differences of each file from the model, by `judged` metric.
+        notes: notes on the examples.
     """
 
     source: str
@@ -86,7 +86,8 @@ class GraphScores(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """List a table of the scores, the intervals, and how far each file is from the model."""
+        """Return a table of the scores, the intervals, and the distance of each file from the model
+        as lines."""
         names = shown_metrics(self.metrics[MODEL], self.judged)
         rows = [["", *names]]
         rows += [
@@ -110,7 +111,7 @@ class GraphScores(Shown):
         return lines + self.notes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the scores as JSON values; of the file of the examples the name alone, without its
+        """Return the scores as JSON values; the file of the examples only by name, without its
         folders."""
         return {
             "data": Path(self.source).name,
@@ -128,16 +129,16 @@ class GraphScorer:
     """Labelled examples, read and tokenized, to score a model and its graphs on.
 
     Args:
-        model: in fp32 on the CPU, in evaluation mode.
-        tokenizer: of the model.
-        task: of the model.
+        model: the model in fp32 on the CPU, in evaluation mode.
+        tokenizer: the tokenizer of the model.
+        task: the task of the model.
         data: a file, folder or table, as for ``evaluate``.
-        reading: how it is read.
-        training: facts of the training, as ``bertine.json`` tells them.
+        reading: how `data` is read.
+        training: the facts of the training in ``bertine.json``.
 
     Raises:
-        BertineError: `data` is a token store; a column is missing; a label that the model does not
-            know; what else reading raises.
+        BertineError: `data` is a token store or cannot be read; a column is missing; a label that
+            the model does not know.
     """
 
     def __init__(
@@ -164,10 +165,10 @@ class GraphScorer:
         }
 
     def score(self, runners: Mapping[str, Runner], *, show_progress: bool) -> list[GraphScores]:
-        """Score the model and each of `runners`, which are named as their files.
+        """Score the model and each of `runners`, named by their files.
 
         Returns:
-            The scores on each set of examples: of most data sets there is one.
+            The scores on each set of examples: most data sets have one.
         """
         count = sum(map(len, self._features.values())) * (1 + len(runners))
         with progress(show=show_progress) as bar:
@@ -180,7 +181,7 @@ class GraphScorer:
     def _score(
         self, word: str, runners: Mapping[str, Runner], on_batch: Callable[[int], None]
     ) -> GraphScores:
-        """Score on the set whose metrics have `word` before their names."""
+        """Score on the set whose metrics have the prefix `word`."""
         task, examples, features = self._task, self._sets[word], self._features[word]
         outputs = {
             MODEL: run_features(self._model, task, features, pad_id=self._pad_id, on_batch=on_batch)
@@ -230,7 +231,8 @@ def _graph_outputs(
     pad_id: int,
     on_batch: Callable[[int], None],
 ) -> list[np.ndarray]:
-    """Compute what ``task.outputs`` gives for each of `features`, in their order, by a graph."""
+    """Compute the outputs of ``task.outputs`` for each of `features`, in their order, by a
+    graph."""
 
     def compute(chosen: list[Features]) -> list[np.ndarray]:
         batch = task.collate(chosen, pad_id)
@@ -239,7 +241,7 @@ def _graph_outputs(
             name: tensor.numpy().astype(np.int64, copy=False)
             for name, tensor in zip(INPUTS, tensors, strict=True)
         }
-        # Two of [B, T]: start and end of a span. Of one number a sequence, [B, 1], the number.
+        # Two of [B, T]: start and end of a span. For one number a sequence, [B, 1], the number.
         first, *others = run(inputs)
         if others:
             return list(np.stack([first, *others], -1))
@@ -249,7 +251,7 @@ def _graph_outputs(
 
 
 def _judged(task: Task[Any], word: str, metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """Choose those of `metrics` that the task is judged by, in the set called `word`."""
+    """Choose the `metrics` that judge the task, in the set with the prefix `word`."""
     prefix = f"{word}_" if word else ""
     names = task.task_info().metrics or (task.primary_metric,)
     own = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
@@ -263,7 +265,7 @@ def _without_each_part(
     judged: Sequence[str],
 ) -> dict[str, list[dict[str, float]]]:
     """Compute the `judged` metrics of each of `answers` without each part of the examples in turn;
-    nothing of fewer than two examples a part."""
+    nothing for fewer than two examples a part."""
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in answers}
     if len(labels) < 2 * _PARTS:
         return scores

@@ -1,4 +1,4 @@
-"""Fill the masks of a text with a model that has a masked-LM head."""
+"""Fill the masks of a text with a model that has a masked-LM head: ``fill_mask``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bertine.options.verbs import check_types
 @dataclass(frozen=True)
 class Candidate:
     """A piece for a mask: its name (:mod:`bertine.tokenization.base`), its probability there, the
-    text with this one mask replaced, and its number in the vocabulary."""
+    text with only this mask replaced, and its id in the vocabulary."""
 
     token: str
     probability: float
@@ -31,7 +31,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FilledMask:
-    """One mask: where it begins in the text (characters), and its candidates, best first."""
+    """A mask: its start in the text (characters), and its candidates, best first."""
 
     start: int
     candidates: tuple[Candidate, ...]
@@ -54,7 +54,7 @@ class FilledMasks(Shown):
         return self.masks[index]
 
     def lines(self) -> list[str]:
-        """Return one line a candidate; with several masks, a heading for each."""
+        """Return one line for each candidate; with several masks, a heading for each."""
         lines = []
         for number, mask in enumerate(self.masks, 1):
             if len(self.masks) > 1:

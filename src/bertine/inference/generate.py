@@ -1,4 +1,4 @@
-"""A model that writes texts, ready for a search."""
+"""Generate texts with a language model, for a few prompts or for a file of them: ``generate``."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from bertine.options.inference import DecodingOptions, GenerateOptions, PlainTex
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
 
-# The tokens that stand before a text for a model that goes on with it.
+# Sequence start: the special tokens before a text that a model continues.
 
 
 def sequence_start(loaded: LoadedModel) -> tuple[int, ...]:
-    """Return the ids of the special tokens that the sequences began with which the model was
-    pre-trained on; where the model directory does not say it, those of its kind. None for GPT-1's
-    published weights, whose sequences are stretches of running text."""
+    """Return the ids of the special tokens that begin the sequences of the model's pre-training;
+    where the model directory does not record them, those of its kind. None for GPT-1's published
+    weights, whose sequences are stretches of running text."""
     form = FORMATS[family_of(loaded.config.model_type).input_format]
     if loaded.task is not None:
         form = FORMATS.get(loaded.task.training.get("input_format", ""), form)
     return () if form.bare else loaded.tokenizer.template.running.before
 
 
-# Text that grows by tokens: which part of it is sure.
+# Incremental decoding: the part of a growing text that is final.
 
-#: Stands for bytes that are no whole character yet.
+#: The replacement for bytes that are not a whole character yet.
 _UNFINISHED = "\ufffd"
 
 
 class IncrementalDecoder:
-    """What tokens add to a text, as they come.
+    """A decoder that returns the text of tokens as they arrive.
 
     Args:
-        tokenizer: of the tokens.
-        prompt: the tokens before them; none: they are a text of their own.
-        tokens: those that are there already.
+        tokenizer: the tokenizer of the tokens.
+        prompt: the tokens before them; empty: they are a separate text.
+        tokens: tokens that were generated already.
     """
 
     def __init__(
@@ -61,27 +61,27 @@ class IncrementalDecoder:
     ) -> None:
         self._tokenizer, self._prompt = tokenizer, list(prompt)
         self._before = tokenizer.decode(self._prompt) if prompt else ""
-        # What is unknown is not decoded, and so does not say that a space follows it.
+        # Unknown tokens are not decoded, so they do not show that a space follows.
         unknown = bool(prompt) and self._prompt[-1] == tokenizer.unk_token_id
         self._gap = " " if unknown else ""
         self._tokens = list(tokens)
         self._shown = ""
 
     def add(self, token: int) -> str:
-        """Take a token more; return what is sure now and was not before: whole characters."""
+        """Add a token; return the text that is final now and was not before: whole characters."""
         self._tokens.append(token)
         return self._more(self.text.rstrip(_UNFINISHED))
 
     def rest(self) -> str:
-        """Return what has not been given out, as no token follows; from where the text is another
-        than what was given out, if it is."""
+        """Return the text that was not returned before, as no token follows; if the final text
+        differs from the returned one, from the place where it does."""
         text = self.text
         same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._shown, strict=False))
         return text[sum(1 for _ in same) :]
 
     @property
     def text(self) -> str:
-        """All that the tokens add to the prompt's text, a space before it where one belongs
+        """All text that the tokens add to the prompt's text, after a space where one belongs
         there."""
         whole = self._tokenizer.decode([*self._prompt, *self._tokens])
         if whole.startswith(self._before):
@@ -90,7 +90,7 @@ class IncrementalDecoder:
         return " " + self._tokenizer.decode(self._tokens)
 
     def _more(self, text: str) -> str:
-        # What joins two tokens may take the end of the first away; that waits for the end.
+        # The join of two tokens may remove the end of the first one, so that waits for the end.
         if not text.startswith(self._shown):
             return ""
         more = text[len(self._shown) :]
@@ -98,7 +98,7 @@ class IncrementalDecoder:
         return more
 
 
-#: Tokens that are kept at once: those of the prompts and those that come, of all sequences.
+#: Tokens that are kept at once: prompts and generated tokens of all sequences.
 _TOKENS = 8192
 
 
@@ -107,9 +107,9 @@ class ReadPrompt:
     """A text that a model has read.
 
     Attributes:
-        number: among all texts, for what is drawn.
-        text: as it was given.
-        tokens: its tokens, as many as the model has room for.
+        number: its number among all texts, for the random draws.
+        text: the text as it was given.
+        tokens: its tokens, as many as fit into the model.
     """
 
     number: int
@@ -119,14 +119,15 @@ class ReadPrompt:
 
 @dataclass(frozen=True)
 class Generated:
-    """What was written for one prompt.
+    """The texts generated for one prompt.
 
     Attributes:
         prompt: the text that was given.
-        texts: what was written, the best or the first drawn first; without the prompt. Of a model
-            that goes on with the prompt, with the space that belongs between.
-        log_probabilities: of the tokens of each, in nats, the one that ended it among them.
-        goes_on: whether they go on with the prompt.
+        texts: the generated texts without the prompt, the best or the first drawn first. If they
+            continue the prompt, they include the space in between.
+        log_probabilities: the summed log-probability of the tokens of each text in nats, its end
+            token included.
+        goes_on: whether the texts continue the prompt.
     """
 
     prompt: str
@@ -136,7 +137,7 @@ class Generated:
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """The texts with the prompt before them, where they go on with it."""
+        """The texts, after the prompt where they continue it."""
         if not self.goes_on:
             return tuple(text.strip() for text in self.texts)
         return tuple(self.prompt.rstrip() + text for text in self.texts)
@@ -144,17 +145,17 @@ class Generated:
 
 @dataclass
 class TextGenerator:
-    """A model, and how it is to write.
+    """A model with the settings of its generation.
 
     Attributes:
         loaded: the model.
-        choosing: how tokens are chosen.
-        settings: the same, with the model's own end tokens.
-        goes_on: whether it goes on with a prompt; else an encoder reads the prompt.
-        cut: prompts that were longer than there was room for.
-        tokens_lost: tokens that were cut off from them.
-        unknown: tokens of prompts that the vocabulary does not have.
-        empty: prompts without any token.
+        choosing: the settings for choosing tokens.
+        settings: the same settings, with the model's own end tokens.
+        goes_on: whether the model continues a prompt; else an encoder reads the prompt.
+        cut: the number of prompts that were too long.
+        tokens_lost: the number of tokens cut off from these prompts.
+        unknown: the number of prompt tokens that are not in the vocabulary.
+        empty: the number of prompts without any token.
     """
 
     loaded: LoadedModel
@@ -213,12 +214,12 @@ class TextGenerator:
         end_token: str | None,
         device: str | None,
     ) -> TextGenerator:
-        """Load a model directory, unless it is loaded.
+        """Load a model directory, unless `model` is loaded already.
 
         Raises:
-            BertineError: what loading it raises; a model that writes no texts; options that
-                exclude each other; an end token that is not in the vocabulary; more tokens than
-                the model has places for.
+            BertineError: the model cannot be loaded, or generates no texts; options that exclude
+                each other; an end token that is not in the vocabulary; more tokens than the model
+                has positions for.
         """
         SearchSettings.check(choosing)
         name = "this model" if isinstance(model, LoadedModel) else str(model)
@@ -246,19 +247,19 @@ class TextGenerator:
         return author
 
     def is_empty(self, text: str) -> bool:
-        """Tell whether a text has no token but special ones."""
+        """Return whether a text has only special tokens."""
         return not self.loaded.tokenizer.encode_plain([text])[0]
 
     def tokens(self, text: str) -> list[int]:
-        """Return the tokens of a prompt, all of them."""
+        """Return all tokens of a prompt."""
         tokenizer = self.loaded.tokenizer
         return (
             tokenizer.encode_plain([text])[0] if self.goes_on else tokenizer.encode(text).input_ids
         )
 
     def read(self, text: str, number: int) -> ReadPrompt:
-        """Turn a text into a prompt, and count what was cut off: of a text to go on with the
-        beginning, of one to read the end."""
+        """Turn a text into a prompt, and count what was cut off: the beginning of a text to
+        continue, the end of a text for an encoder."""
         tokenizer, tokens = self.loaded.tokenizer, self.tokens(text)
         if self.is_empty(text):
             self.empty += 1
@@ -273,11 +274,11 @@ class TextGenerator:
         return ReadPrompt(number, text, kept)
 
     def nothing(self, prompt: ReadPrompt) -> Generated:
-        """Return what is written for a prompt without tokens."""
+        """Return the result for a prompt without tokens."""
         return Generated(prompt.text, (), (), self.goes_on)
 
     def notes(self, prompts: int) -> list[str]:
-        """Say what was cut, unknown or empty of so many prompts."""
+        """Return notes on prompts that were cut, unknown or empty, out of `count`."""
         notes = []
         if self.cut:
             which = "first" if self.goes_on else "last"
@@ -297,8 +298,8 @@ class TextGenerator:
     def write(
         self, prompts: Sequence[ReadPrompt], on_token: OnToken | None = None
     ) -> list[Generated]:
-        """Write the texts of prompts that have tokens, a few prompts of like length at a time; in
-        their order."""
+        """Generate texts for prompts that have tokens, a few prompts of similar length at a time;
+        in their order."""
         results: dict[int, Generated] = {}
         for batch in self._batches(prompts):
             tokens = [[*self._before, *prompts[at].tokens] for at in batch]
@@ -311,7 +312,7 @@ class TextGenerator:
         return [results[at] for at in range(len(prompts))]
 
     def growing(self, prompt: ReadPrompt, tokens: Sequence[int] = ()) -> IncrementalDecoder:
-        """Return what turns the tokens behind a prompt into text, some of them there already."""
+        """Return the decoder of the tokens after a prompt, some of which may exist already."""
         before = prompt.tokens if self.goes_on else ()
         return IncrementalDecoder(self.loaded.tokenizer, before, tokens)
 
@@ -321,7 +322,7 @@ class TextGenerator:
         return Generated(prompt.text, texts, chances, self.goes_on)
 
     def _batches(self, prompts: Sequence[ReadPrompt]) -> Iterator[list[int]]:
-        """Yield the numbers of prompts of like length that are written at once."""
+        """Yield the indices of prompts of similar length that are processed together."""
         order = sorted(range(len(prompts)), key=lambda at: len(prompts[at].tokens))
         rows = max(self.choosing.beams, self.choosing.sequences)
         batch: list[int] = []
@@ -335,16 +336,16 @@ class TextGenerator:
             yield batch
 
 
-# ``generate``: texts that a model writes, for a few prompts or for a file of them.
+# ``generate``: texts for a few prompts or for a file of them.
 
-#: Rows of a file that are written at once, so that a long file shows its progress.
+#: Rows of a file that are processed at once, so that a long file shows its progress.
 _ROWS = 64
-#: The column of what was written.
+#: The column of the generated texts.
 _COLUMN = "generated"
 _LINE_BREAKS = re.compile(r"\s*[\r\n\x0b\x0c\x85\u2028\u2029]\s*")
-#: Called with a part of the text as soon as it is sure.
+#: Called with a part of the text as soon as it is final.
 OnText = Callable[[str], None]
-#: Puts a row and what was written for it into a file.
+#: Writes a row and its generated texts to a file.
 _Write = Callable[[TableRow, Generated], None]
 
 
@@ -354,11 +355,12 @@ class GeneratedTexts(Shown):
     :class:`~bertine.inference.generate.Generated`.
 
     Attributes:
-        items: one for each prompt, in their order; empty where they were written to a file.
-        written: how many prompts were answered in a file.
-        empty: prompts without any token, for which nothing is written.
-        seconds: of wall time.
-        notes: what was cut, unknown or empty, and what was mended in the input.
+        items: the texts of each prompt, in their order; empty where they were written to a file.
+        written: the number of prompts answered in a file.
+        empty: the number of prompts without any token, for which nothing is generated.
+        seconds: wall time.
+        notes: notes on prompts that were cut, unknown or empty, and on what was mended in the
+            input.
     """
 
     items: list[Generated] = field(default_factory=list)
@@ -377,8 +379,8 @@ class GeneratedTexts(Shown):
         return self.items[index]
 
     def lines(self) -> list[str]:
-        """Return the texts, one a line, with the prompts that they go on with; of a file that was
-        written, how much that was."""
+        """Return the texts, one a line, after the prompts that they continue; for an output file,
+        the amount written."""
         if self.written:
             done = plural(self.written, "prompt")
             return [f"wrote texts for {done} {pace(self.written, self.seconds)}"]
@@ -386,7 +388,7 @@ class GeneratedTexts(Shown):
 
 
 def one_line(text: str) -> str:
-    """Return a text with a space in the place of each line break."""
+    """Replace each line break of a text by a space."""
     return _LINE_BREAKS.sub(" ", text)
 
 
@@ -401,12 +403,12 @@ def generate(
     show_progress: bool = True,
     options: GenerateOptions,
 ) -> GeneratedTexts:
-    """Write what a model says next, for one text or many.
+    """Generate the continuation of, or the answer to, one text or many.
 
-    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
-    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
-    The same text for the same arguments: what is drawn is a function of the seed, the number of
-    the prompt and the place, whatever is computed beside it.
+    GPT-1 continues the text, BART reads it and writes another. Each token is the most probable one,
+    unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`). The same
+    arguments give the same text: a draw is a function of the seed, the number of the prompt and the
+    place, independent of other prompts.
 
     Args:
         model: a model directory, or a model that was loaded from one.
@@ -414,19 +416,19 @@ def generate(
         input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
             or a table in memory, as for `finetune`.
         output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
-            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
-            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
-            prompt before what goes on with it. None: the texts are returned.
-        on_text: called with the parts of the texts as soon as they are sure, each prompt before
-            what goes on with it and a line break behind each text; with beams or several sequences
-            a text is sure when it has ended. Not with `output`.
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input, or
+            that of its suffix (.csv, .jsonl, .parquet); for plain text a line for each text, the
+            prompt before its continuation. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are final, each prompt before
+            its continuation and a line break after each text; with beams or several sequences a
+            text is final when it has ended. Not with `output`.
         show_progress: on stderr, with a file.
-        options: what the other arguments say.
+        options: the options described below.
 
     Raises:
-        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
-            prompt without any token; options that exclude each other; what reading the file
-            raises; an output in which the texts cannot be written.
+        BertineError: no such model, or one that generates no texts; neither or both of `texts` and
+            `input`; a prompt without any token; options that exclude each other; a file that cannot
+            be read; an output in which the texts cannot be written.
     """
     if on_text is not None and not callable(on_text):
         raise BertineError(f"on_text must be a function, not {type(on_text).__name__}")
@@ -489,7 +491,7 @@ def _nothing(count: int) -> None:
 
 
 def _check_given(author: TextGenerator, texts: Sequence[str]) -> None:
-    """Refuse a text of a program or the command line without any token."""
+    """Refuse a given text without any token."""
     for number, text in enumerate(texts, 1):
         if author.is_empty(text):
             which = "the text" if len(texts) == 1 else f"text {number}"
@@ -499,8 +501,8 @@ def _check_given(author: TextGenerator, texts: Sequence[str]) -> None:
 def _answers(
     author: TextGenerator, texts: Sequence[str], first: int, on_text: OnText | None
 ) -> list[Generated]:
-    """Write for some texts, the first of which has the number `first`; nothing for those without
-    tokens."""
+    """Generate texts for some prompts, the first of which has the number `first`; nothing for those
+    without tokens."""
     prompts = [author.read(text, first + at) for at, text in enumerate(texts)]
     written = iter(_heard(author, [p for p in prompts if p.tokens], on_text))
     return [next(written) if p.tokens else author.nothing(p) for p in prompts]
@@ -509,7 +511,7 @@ def _answers(
 def _heard(
     author: TextGenerator, prompts: Sequence[ReadPrompt], on_text: OnText | None
 ) -> list[Generated]:
-    """Write for prompts, and hand out the parts of the texts as soon as they are sure."""
+    """Generate texts for prompts, and pass on their parts as soon as they are final."""
     if on_text is None or not prompts:
         return author.write(prompts)
     (prompt,) = prompts
@@ -530,7 +532,7 @@ def _heard(
 def _writing(
     output: Path | str, read: TableLayout, table: Table, column: str, sequences: int
 ) -> Iterator[_Write]:
-    """Open the file of what is written for the rows of `table`, of which `column` is read."""
+    """Open the output file for the rows of `table`, whose prompts are in `column`."""
     layout = written_layout(output, read)
     flat = layout.kind == "text" or (layout.kind == "tsv" and not layout.quotes)
     names = [_COLUMN] if sequences == 1 else [f"{_COLUMN}_{n}" for n in range(1, sequences + 1)]
@@ -543,7 +545,7 @@ def _writing(
                 for text in item.whole or (item.prompt,):
                     writer.write({LINE_COLUMN: one_line(text)})
                 return
-            # Rules may leave fewer texts than were asked for.
+            # Rules may leave fewer texts than were requested.
             texts = [one_line(text) if flat else text for text in item.texts]
             texts += [""] * (sequences - len(texts))
             values = dict(zip(added, texts, strict=True))

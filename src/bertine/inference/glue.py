@@ -1,4 +1,4 @@
-"""Predictions for the GLUE leaderboard: its eleven files, zipped."""
+"""Write the predictions for the GLUE leaderboard: its eleven files, zipped."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class GlueSubmission(Shown):
     Attributes:
         path: the zip file.
         files: the number of predictions of each file in it.
-        missing: those of the eleven that are not in it.
-        notes: what a person should know, e.g. how many texts were cut.
+        missing: those of the eleven files that are not in it.
+        notes: notes, e.g. on texts that were cut.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class GlueSubmission(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return what the command prints."""
+        """Return the report as lines of text."""
         lines = [f"{name}: {plural(count, 'prediction')}" for name, count in self.files.items()]
         lines.extend(self.notes)
         if self.missing:
@@ -55,24 +55,24 @@ def glue_submission(
     device: str | None = None,
     precision: AnswerPrecision = "auto",
 ) -> GlueSubmission:
-    """Predict GLUE's test files and zip the answers as the leaderboard wants them: one file a test
-    set, with the header ``index<TAB>prediction`` and the label texts of the training files. A
-    model for MNLI answers MNLI-m, MNLI-mm and, where its file is there, AX.
+    """Predict GLUE's test files and zip the answers in the format of the leaderboard: one file for
+    each test set, with the header ``index<TAB>prediction`` and the label texts of the training
+    files. A model for MNLI answers MNLI-m, MNLI-mm and, where its file exists, AX.
 
     Args:
-        models: models that ``finetune glue`` made, or a folder with a run for each task, as
-            ``--all`` leaves it.
+        models: models by ``finetune glue``, or a folder with a run for each task, as ``--all``
+            writes it.
         data: the folder with the tasks' folders, or the folder of the one task.
-        out: the zip file; written whole or not at all.
+        out: the zip file, written completely or not at all.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` (as each model was trained), ``"fp32"`` or ``"bf16"``.
 
     Raises:
-        BertineError: no model, a model that is not for GLUE, two for one task; a test file that
-            is missing, or has a row that cannot be read (each needs a prediction).
+        BertineError: no model, a model that is not for GLUE, two models for one task; a test file
+            that is missing, or has a row that cannot be read (each row needs a prediction).
     """
     chosen = _models([models] if isinstance(models, str | Path) else models)
-    # All files are looked for before the first model runs.
+    # All files are checked before the first model runs.
     tests: dict[str, list[tuple[str, Path, GlueTask]]] = {}
     for name in chosen:
         kinds = [GLUE[name], *([GLUE["AX"]] if name == "MNLI" else [])]
@@ -95,14 +95,14 @@ def glue_submission(
     with atomic_file(out) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for written in wanted:
             if written in texts:
-                # A date of its own: the same predictions make the same bytes.
+                # A fixed date: the same predictions give the same bytes.
                 entry = zipfile.ZipInfo(written, date_time=(1980, 1, 1, 0, 0, 0))
                 archive.writestr(entry, texts[written], zipfile.ZIP_DEFLATED)
     return result
 
 
 def _check_each_has_its_own(tests: dict[str, list[tuple[str, Path, GlueTask]]]) -> None:
-    """Refuse one test file for two tasks: `data` was then the folder of one of them."""
+    """Refuse one test file for two tasks: `data` is then the folder of one of them."""
     files: dict[Path, str] = {}
     for files_of_task in tests.values():
         for written, path, _ in files_of_task:
@@ -142,8 +142,7 @@ def _predicted(
 
 
 def _models(paths: Sequence[Path | str]) -> dict[str, Path]:
-    """Return the model directories, by the name of GLUE's task that each is for, in GLUE's
-    order."""
+    """Return the model directories by the name of their GLUE task, in GLUE's order."""
     folders: list[Path] = []
     for path in map(Path, paths):
         runs = [] if is_model_directory(path) or (path / "run.json").exists() else _runs(path)

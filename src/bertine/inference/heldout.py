@@ -1,7 +1,7 @@
-"""Held-out evaluation of pre-training: how well a model does on text that it was not trained on.
+"""Score pre-trained models on held-out text: losses and accuracies of each term of the objective.
 
 The instances, their pairs and their masks are a function of the store and a fixed seed, so every
-evaluation of a run, and of runs that are compared, asks the same questions.
+evaluation of a run, and of runs that are compared, has the same questions.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from bertine.options.pretraining import InstanceSettings, ObjectiveOptions
 from bertine.tasks.answer import WorstExample
 from bertine.tokenization.tokenizer import Tokenizer
 
-#: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM
-#: loss is about 0.02 nats, that of the accuracy 0.3 points; and masks do not change between
-#: evaluations, so that differences are smaller still.
+#: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM loss
+#: is about 0.02 nats, that of the accuracy 0.3 points; and masks do not change between evaluations,
+#: so that differences are more exact still.
 EVALUATION_TOKENS = 200_000
 
 
@@ -57,17 +57,19 @@ def score_batches(
     on_batch: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Compute mean losses and accuracies of `model` over ``batch(0)``, ``batch(1)``, …, without
-    gradients and without dropout. The same for the same arguments, bit for bit on the same machine.
+    gradients and without dropout. The same arguments give the same bits on the same machine.
 
     Args:
-        model: on any device; put into evaluation mode and back into the mode it was in.
-        objective: its terms are what is measured.
+        model: a model on any device; put into evaluation mode and back into the mode it was in.
+        objective: the objective whose terms are measured.
         batch: a pure function of its number, such as ``PretrainingData.batch``.
-        tokens: real tokens after which it ends; the batch that reaches them is the last.
-        max_batches: batches at most, such as those of an epoch; None: no limit.
-        dtype: to compute in: bf16 (by autocast) or fp32.
-        max_tokens: computed at once, with padding; None: by the kind of device.
-        on_batch: called with the real tokens of each batch that is done.
+        tokens: the number of real tokens after which scoring ends; the batch that reaches it is the
+            last.
+        max_batches: the maximum number of batches, such as those of an epoch; None: no limit.
+        dtype: the type to compute in: bf16 (by autocast) or fp32.
+        max_tokens: the maximum of tokens that are computed at once, with padding; None: by the kind
+            of device.
+        on_batch: called with the real tokens of each finished batch.
 
     Returns:
         For each term T of the objective (``mlm``, ``nsp``, ``sop``, ``rtd``, ``generator``):
@@ -106,7 +108,7 @@ def score_batches(
 
 @dataclass
 class _Sum:
-    """A term of the objective over all batches."""
+    """The sums of one term of the objective over all batches."""
 
     total: float = 0.0
     count: int = 0
@@ -115,7 +117,7 @@ class _Sum:
     shares: dict[str, int] = field(default_factory=dict)
 
     def add(self, term: Term) -> None:
-        # Sums of fp32 sums in double: the order of the parts is fixed.
+        # fp32 sums are added in double; the order of the parts is fixed.
         self.total += float(term.total)
         self.count += term.count
         self.weight = term.weight
@@ -136,7 +138,7 @@ def _scores(sums: Mapping[str, _Sum]) -> dict[str, float]:
     for name, term in sums.items():
         scores[f"{name}_loss"] = losses[name]
         if name in TERMS and TERMS[name].words:
-            # Beyond e**700 a double has no number; such a model has not learnt anything anyway.
+            # e**700 and more overflow a double; such a model has learnt nothing anyway.
             scores[f"{name}_perplexity"] = math.exp(min(losses[name], 700.0))
         if term.correct is not None:
             scores[f"{name}_accuracy"] = term.correct / term.count
@@ -163,23 +165,24 @@ def evaluate_pretraining(
 
     Masks are those of the objective's paper (80/10/10; for replaced tokens 85/0/15) whatever the
     model was trained with, so that models can be compared. At most one epoch of the store is seen
-    (the last batch of it may reach into the next one). For instances of another making, call
+    (the last batch of it may reach into the next one). For other instances, call
     :func:`score_batches`.
 
     Args:
-        tokenizer: of the model, and of the store.
-        objective: None: the first of the model's family that it has the heads of.
-        settings: of the instances; lengths above the model's positions become as many. Segment
-            pairs are not made shorter, and masks are drawn anew. Whole words are harder, so
-            compare like with like; leave the seed as it is to compare with other evaluations. Of
-            `batch_size` sequences `max_tokens` are computed at a time.
-        tokens: real tokens to see, at least.
+        tokenizer: the tokenizer of the model and of the store.
+        objective: the objective; None: the first one of the model's family for which the model has
+            the heads.
+        settings: the settings of the instances; lengths above the model's positions are reduced to
+            these. Segment pairs are not made shorter, and masks are drawn anew. Whole-word masks
+            are harder, so compare like with like; keep the default seed to compare with other
+            evaluations. Batches of `batch_size` sequences are computed in parts of `max_tokens`.
+        tokens: the minimum of real tokens to read.
 
-    The others, and what is returned, are described at :func:`score_batches`.
+    The other arguments and the result are described at :func:`score_batches`.
 
     Raises:
         BertineError: the model has no masked-LM head; the tokenizer is not the store's; the
-            objective cannot be had with this format; see also
+            objective is not available with this format; see also
             :class:`~bertine.corpora.pretraining_data.PretrainingData`.
     """
     objective = objective or objective_of(model)
@@ -199,7 +202,7 @@ def evaluate_pretraining(
         short_seq_prob=0.0,
     )
     data = PretrainingData(store, tokenizer, settings, corruption=objective.corruption)
-    # A text of a few sequences is seen once, not as often as it goes into a batch.
+    # A text of a few sequences is read once, not as often as it fits into a batch.
     data.batch_size = min(settings.batch_size, data.instances_per_epoch)
     return score_batches(
         model,
@@ -218,10 +221,10 @@ class HeldOutReport(Shown):
     """The scores of :func:`evaluate_store`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
-        metrics: as :func:`score_batches` gives them.
+        metrics: the metrics of :func:`score_batches`.
         source: the store.
-        instances: what its sequences were made of.
-        notes: nothing is dropped or cut here.
+        instances: the kind of its sequences.
+        notes: empty; nothing is dropped or cut here.
         worst: empty; the text has no labels.
     """
 
@@ -234,12 +237,12 @@ class HeldOutReport(Shown):
 
     @property
     def collapsed(self) -> bool:
-        """Not judged here: a model that has learned no more than frequencies shows in its loss
-        beside the unigram entropy."""
+        """Always False: the loss of a model that has learned only frequencies is close to the
+        unigram entropy, which the report shows."""
         return False
 
     def lines(self) -> list[str]:
-        """Return the scores for people."""
+        """Return the scores as lines of text."""
         metrics = self.metrics
         hidden = ", ".join(
             f"{metrics[f'{name}_count']:,.0f} of them "
@@ -265,7 +268,7 @@ class HeldOutReport(Shown):
         return [*lines, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the scores as JSON values."""
         return {
             "source": self.source,
             "unigram_entropy": self.unigram_entropy,
@@ -284,15 +287,15 @@ def evaluate_store(
 ) -> HeldOutReport:
     """Score a pre-trained model directory on a held-out store; see :func:`evaluate_pretraining`.
 
-    A model that detects replaced tokens is scored with the generator that its run wrote beside it.
-    Sequences and targets are made as the model's pre-training here made them, so that the scores
-    are those of its own held-out text along the way. Of a model from elsewhere they are segment
+    A model that detects replaced tokens is scored with the generator that its run wrote to its
+    folder. Sequences and targets are made as in the model's pre-training here, so that the scores
+    are comparable with the held-out scores of the run. For a model from elsewhere they are segment
     pairs of 128 tokens, in order or swapped for a SOP head, or full sentences where it has neither
-    that nor a NSP head; of one that guesses the next token running text, in sequences as long as
-    it takes.
+    that nor a NSP head; for a model that predicts the next token, running text in sequences of its
+    maximum length.
 
     Raises:
-        BertineError: no such model or store; what :func:`evaluate_pretraining` raises.
+        BertineError: no such model or store; see also :func:`evaluate_pretraining`.
     """
     where = resolve_device(device)
     opened = TokenStore.open(store)
@@ -330,11 +333,11 @@ def evaluate_store(
 
 
 def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
-    """Give a model that detects replaced tokens the generator of its run, which lies beside it in
-    ``generator``, and return the objective of both.
+    """Add the generator of the run, in the folder ``generator`` of the model, to a model that
+    detects replaced tokens, and return the objective of both.
 
     Raises:
-        BertineError: there is none, or it is another model's.
+        BertineError: there is no generator, or it belongs to another model.
     """
     beside = model_folder(model).parent / "generator"
     if not beside.is_dir():
@@ -348,7 +351,7 @@ def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
 
 
 def _first_head(model: Model) -> str:
-    """Name the head that a pre-trained model of this kind has in any case."""
+    """Return the head that every pre-trained model of this kind has."""
     for name, kind in model.config.heads.items():
         if name in TERMS:
             return kind.title
@@ -356,7 +359,7 @@ def _first_head(model: Model) -> str:
 
 
 def _as_trained(loaded: LoadedModel, objective: Objective) -> Objective:
-    """Return the objective with the options of the model's own pre-training, where those are
+    """Return the objective with the options of the model's own pre-training, where these are
     known."""
     facts = {} if loaded.task is None else loaded.task.training
     known = {name: facts[name] for name in objective.settings() if name in facts}
@@ -364,7 +367,7 @@ def _as_trained(loaded: LoadedModel, objective: Objective) -> Objective:
 
 
 def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
-    """Choose how instances are made for a model: as in its own pre-training, where that is
+    """Choose the settings of instances for a model: those of its own pre-training, where these are
     known."""
     usual = InstanceSettings(input_format=objective.formats[0])
     facts = {} if loaded.task is None else loaded.task.training
@@ -380,7 +383,7 @@ def _making(loaded: LoadedModel, objective: Objective) -> InstanceSettings:
         if type(facts.get(name)) is type(getattr(usual, name))
     }
     length = usual.max_seq_length
-    if loaded.config.reads_forward:  # a token is guessed from as many before it as there are
+    if loaded.config.reads_forward:  # a token is predicted from all tokens before it
         length = loaded.config.longest_input
     longest = min(known.get("max_seq_length", length), loaded.config.longest_input)
     return dataclasses.replace(usual, **{**known, "max_seq_length": longest})
