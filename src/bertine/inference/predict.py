@@ -1,4 +1,4 @@
-"""Answers for a file of texts."""
+"""Predict answers for a file of texts, or for a file in SQuAD's format: ``predict``."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ from bertine.options.verbs import takes_options
 from bertine.tasks.spans import SpanExtraction, n_best_values
 from bertine.tasks.unknown_text import UnknownText
 
-# Answers to a file in SQuAD's format, in the format that its scorers take.
+# SQuAD: answers in the format of the official scorers.
 
-#: Questions are answered in chunks, so that the scores of few windows are held at once.
+#: Questions are answered in chunks, so that the scores of few windows are in memory at once.
 CHUNK_QUESTIONS = 2048
 
 
@@ -82,9 +82,9 @@ class SquadPredictReport(TextReport):
     """The report of answering a file in SQuAD's format.
 
     Attributes:
-        files: that were written.
-        silent: questions to which no answer was given.
-        inputs: windows that the contexts were read in, all together.
+        files: the files that were written.
+        silent: the number of questions without an answer.
+        inputs: the number of windows of all contexts together.
     """
 
     files: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class SquadPredictReport(TextReport):
     inputs: int = 0
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         line = f"answered {plural(self.rows, 'question')} {pace(self.rows, self.seconds)}"
         line += f" from {plural(self.inputs, 'window')}"
         if self.silent:
@@ -110,27 +110,27 @@ def predict_squad(
     strict: bool = False,
     show_progress: bool = True,
 ) -> SquadPredictReport:
-    """Answer all questions of a file in SQuAD's format: ``{"<id>": "<answer>", …}``, where "" says
-    that there is no answer.
+    """Answer all questions of a file in SQuAD's format and write ``{"<id>": "<answer>", …}``, where
+    "" means that there is no answer.
 
     Where the model may give no answer, the null odds of each question, by which its threshold
-    decides, go to a file beside (``answers.null_odds.json`` for ``answers.json``): what the
-    official script takes as ``--na-prob-file``. All are written when all is answered, each whole.
-    Beside stdout, a pipe or a device there is nothing.
+    decides, are written to a second file (``answers.null_odds.json`` for ``answers.json``), which
+    the official script takes as ``--na-prob-file``. All files are written at the end, each
+    completely. With stdout, a pipe or a device there is no second file.
 
     Args:
-        predictor: of a model for spans.
+        predictor: the predictor of a model for spans.
         input: the file, for messages.
-        content: what it holds.
-        output: the file of the answers, or ``-`` for stdout, which gets nothing else.
-        n_best: also write the 20 best answers of each question, with probabilities, beside
-            (``answers.nbest.json``).
+        content: the content of the file.
+        output: the file of the answers, or ``-`` for stdout, which then has nothing else.
+        n_best: also write the 20 best answers of each question, with probabilities, to a further
+            file (``answers.nbest.json``).
         strict: refuse half a character instead of mending and counting it.
         show_progress: on stderr, unless the answers go to stdout.
 
     Raises:
-        BertineError: the file is not in the format; the n best are asked for without a file;
-            `output` is a folder, or named as a compressed file or as Parquet.
+        BertineError: the file is not in the format; the n best answers are requested without a
+            file; `output` is a folder, or named as a compressed file or as Parquet.
     """
     task = cast(SpanExtraction, predictor.task)
     stdout = str(output) == "-"
@@ -141,7 +141,7 @@ def predict_squad(
                 f"{output}: answers to a file in SQuAD's format are one JSON object, not Parquet; "
                 "name the output .json"
             )
-    # No file stands beside a device or a pipe.
+    # There is no further file with a device or a pipe.
     stream = is_stream(output)
     if stream and n_best:
         raise BertineError(
@@ -213,19 +213,19 @@ class PredictReport(TextReport):
 
     Attributes:
         columns: the names of the columns that were added.
-        rows_before: of `rows`, answered by an earlier process.
+        rows_before: the part of `rows` that an earlier process has answered.
     """
 
     columns: list[str] = field(default_factory=list)
     rows_before: int = 0
 
     def counts(self) -> dict[str, int]:
-        """Return what was counted so far, for a process that goes on."""
+        """Return the counts so far, for a process that continues."""
         unknown = {} if self.unknown is None else self.unknown.counts()
         return {name: getattr(self, name) for name in _COUNTS} | unknown
 
     def go_on(self, table: ResumableTable) -> None:
-        """Take over what an earlier process has counted."""
+        """Add the counts of an earlier process."""
         for name in _COUNTS:
             setattr(self, name, table.counts.get(name, 0))
         if self.unknown is not None:
@@ -233,7 +233,7 @@ class PredictReport(TextReport):
         self.rows_before = table.rows_done
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         rows = self.rows - self.rows_before
         line = f"predicted {plural(rows, 'row')} {pace(rows, self.seconds)}; added "
         more = ", …" * (len(self.columns) > _SHOWN)
@@ -262,46 +262,45 @@ def predict(
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 
-    The output is the input with the task's columns (``label``, ``probability``) added; a name
-    that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
-    tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
-    ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
-    where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
-    object of answers by id; see :func:`~bertine.inference.predict.predict_squad`. What a tagger
-    writes is described at :func:`~bertine.inference.tag_file.tag_file`. Of a table in memory
-    without an output the answered rows are returned.
+    The output is the input with the task's columns (``label``, ``probability``) added; a name that
+    the input has already gets ``predicted_`` before it. Plain text becomes lines of label, tab,
+    probability, tab, text. For Parquet the answers are JSON lines; an output named ``.jsonl`` or
+    ``.parquet`` has that format for any input, and one named ``.csv`` where the input is tsv or
+    plain text. For spans, a file in SQuAD's format becomes the official object of answers by id;
+    see :func:`~bertine.inference.predict.predict_squad`. The output of a tagger is described at
+    :func:`~bertine.inference.tag_file.tag_file`. For a table in memory without an output the
+    answered rows are returned.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a file, complete or not there at all; or ``-`` for stdout, of a table in memory for
-            what is returned.
-        texts: to answer in place of a file: one or several. For a model of pairs two strings are
-            one example, for multiple choice all of them: what is given, then the choices.
+        output: a file, written completely or not at all; or ``-`` for stdout, or for a table in
+            memory to return the rows.
+        texts: texts to answer in place of a file: one or several. For a model of pairs two strings
+            are one example, for multiple choice all of them: the given text, then the choices.
         question, context: for spans, in place of a file: one question about one text.
-        all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
-        explain: add what each word contributes to the answer, as
-            :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
-            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
-            `nearest_examples` are asked for.
-        resume: go on where an earlier process was stopped
-            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop.
-            For tables, from a file to a file.
+        all_probabilities: also add ``probability_<label>`` for each label; for spans ``n_best``.
+        explain: add the contribution of each word to the answer, by leaving words out as in
+            :func:`~bertine.inference.explaining.explain.explain`: below the answer in a terminal,
+            as ``explanation`` in JSON lines. The same with `nearest_examples`.
+        resume: continue where an earlier process was stopped
+            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop. For
+            tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
-        options: what the other arguments say; a loaded model keeps its precision and device. On a
+        options: the options described below; a loaded model keeps its precision and device. On a
             CPU ``"auto"`` is fp32 for a page of text or less, as trying others would take longer.
 
     Returns:
-        Counts of what was written. Of a table in memory without an output the rows with their
-        answers: of a pandas frame the frame with columns added, its index kept; of other tables a
+        The counts of the written rows. For a table in memory without an output the rows with their
+        answers: for a pandas frame the frame with columns added, its index kept; for other tables a
         list of dictionaries.
 
     Raises:
-        BertineError: no such model; neither a file nor texts, or both; what reading the table
-            raises; a column is missing; something is said that does not apply to the task or the
-            file; the output is named as a format that the rows cannot be written in; nothing can
-            be resumed there, or what is left is of another input, model or setting.
+        BertineError: no such model; neither a file nor texts, or both; the table cannot be read; a
+            column is missing; an option does not apply to the task or the file; the output has the
+            suffix of a format in which the rows cannot be written; there is nothing to resume, or
+            the rows left belong to another input, model or setting.
     """
     if texts is not None or question is not None or context is not None:
         file = _named_file(texts)
@@ -439,7 +438,7 @@ def predict(
 
 
 def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
-    """Load the model, unless it is loaded, to answer texts of so many bytes."""
+    """Load the model, unless it is loaded, for texts of `size` bytes."""
     chosen = unmeasured(model, size, options.device, options.precision)
     if options.batch_invariant:
         chosen = {"precision": options.precision, "batch_invariant": True}
@@ -450,13 +449,13 @@ def _answered_rows(given: Any, table: InMemoryTable, write: Callable[[Path], Any
     """Return the rows of a table with their answers, and print the report.
 
     Args:
-        given: the table as the user gave it, whose values stay as they are.
-        table: the same, looked at.
-        write: writes the answered rows to a file of JSON lines, and gives the report.
+        given: the table as the user gave it, whose values are not changed.
+        table: the same table, inspected.
+        write: writes the answered rows to a file of JSON lines, and returns the report.
 
     Returns:
-        Of a pandas frame the frame with the columns of the answers added, its index kept; of other
-        tables a dictionary for each row.
+        For a pandas frame the frame with the columns of the answers added, its index kept; for
+        other tables a dictionary for each row.
     """
     with tempfile.TemporaryDirectory(prefix="bertine-predict-") as folder:
         file = Path(folder) / "rows.jsonl"
@@ -474,10 +473,10 @@ def _answered_rows(given: Any, table: InMemoryTable, write: Callable[[Path], Any
 
 
 class _TablePrediction:
-    """A table being predicted; what is counted goes into `report`.
+    """The prediction of one table; the counts are kept in `report`.
 
     Attributes:
-        names: of the columns that are written.
+        names: the names of the columns that are written.
     """
 
     def __init__(
@@ -509,11 +508,11 @@ class _TablePrediction:
         self.names = [*table.columns, *added]
 
     def identity(self, input: Path | str, layout: TableLayout) -> dict[str, Any]:
-        """Return what the answers depend on."""
+        """Return everything that the answers depend on."""
         model = self.predictor.fingerprint()
         return {
             "input": input_identity(input),
-            # Apart: "auto" measures, and may choose another one another time.
+            # Separate: "auto" measures, and may choose another one another time.
             "precision": model.pop("precision"),
             "model": model,
             "setting": [
@@ -527,8 +526,8 @@ class _TablePrediction:
         }
 
     def run(self, writer: TableWriter | ResumableTable) -> Iterator[int]:
-        """Predict and write, from where an earlier process was stopped; yields how many more rows
-        are done, those of the earlier process first."""
+        """Predict and write, from where an earlier process was stopped; yield the number of further
+        rows done, those of the earlier process first."""
         unfinished = writer if isinstance(writer, ResumableTable) else None
         rows = iter(self.rows)
         if unfinished is not None and unfinished.rows_done:
@@ -556,7 +555,7 @@ class _TablePrediction:
                 texts = row_texts(self.table, row, self.columns)
                 values.append(explanation_values(self.predictor, texts, self.nearest))
             added = dict(zip(report.columns, values, strict=True))
-            # Rows of JSON may have keys of their own; in other tables the report names the lines.
+            # Rows of JSON may have other keys; in other tables the report names the lines.
             flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}
             writer.write(joined(name, row, added | flags, self.columns))
         lines = [item.line for item in items]
@@ -569,7 +568,7 @@ class _TablePrediction:
 
 
 def _named_file(texts: Any) -> str | None:
-    """Return the only text where it is the name of a file: somebody meant its contents."""
+    """Return the only text if it is the name of a file, whose contents were probably meant."""
     text = texts[0] if isinstance(texts, list | tuple) and len(texts) == 1 else texts
     # Longer names are refused by the system, and a zero character by Python.
     name = isinstance(text, str) and len(text) < 256 and "\0" not in text and text
@@ -577,15 +576,15 @@ def _named_file(texts: Any) -> str | None:
 
 
 def _lasting(input: Source, output: Path | str) -> bool:
-    """Tell whether both are files, so that work on them can be resumed. A device or a pipe is
-    written to as it comes."""
+    """Return whether both are regular files, so that the work can be resumed. A device or a pipe is
+    written to directly."""
     if isinstance(input, InMemoryTable) or is_stream(output):
         return False
     return str(input) != "-" and Path(input).is_file()
 
 
 def _refuse_explain(options: PredictOptions, explain: bool, what: str) -> None:
-    """Raise where explanations or the nearest examples are asked for, which `what` has none of."""
+    """Refuse explanations or nearest examples for `what`, which does not support them."""
     if options.nearest_examples:
         asked = option("nearest_examples", options.nearest_examples)
     elif explain:

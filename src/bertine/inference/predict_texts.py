@@ -1,4 +1,4 @@
-"""Answers to texts given on the command line: readable lines in a terminal, rows elsewhere."""
+"""Answer texts given on the command line: readable lines in a terminal, rows elsewhere."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bertine.tasks.answer import short
 from bertine.tasks.base import Task
 from bertine.tasks.unknown_text import UnknownText
 
-# Explanations beside the answers of ``predict``.
+# Explanations: the values that ``predict`` adds to answers.
 
-#: The name of an explanation among the columns of a file.
+#: The name of the column of explanations in a file.
 EXPLANATION = "explanation"
 
 
@@ -35,7 +35,7 @@ def check_explained(kind: str, output: Path | str) -> None:
     """Refuse explanations in an `output` of a `kind` that is not JSON lines.
 
     Raises:
-        BertineError: it is another.
+        BertineError: it is another kind.
     """
     if kind != "jsonl":
         raise BertineError(
@@ -47,7 +47,7 @@ def check_explained(kind: str, output: Path | str) -> None:
 def explained_or_none(
     predictor: Predictor, texts: Sequence[str], nearest: NearestExamples | None = None
 ) -> Explanation | None:
-    """Explain the answer to the texts of an example by leaving words out, beside its `nearest`
+    """Explain the answer to the texts of an example by leaving words out, with its `nearest`
     examples; None where there is no word."""
     text = texts[0] if len(texts) == 1 else tuple(texts)
     try:
@@ -70,22 +70,21 @@ class GivenTextsReport(TextReport):
     """The report of predicting given texts.
 
     Attributes:
-        answers: to the texts, as :meth:`Predictor.predict` gives them.
+        answers: the answers of :meth:`Predictor.predict` to the texts.
     """
 
     answers: Sequence[Any] = ()
 
     def lines(self) -> list[str]:
-        """Return what a person should know besides the answers: texts that were cut or are
-        empty."""
+        """Return notes that are not part of the answers: texts that were cut or are empty."""
         return self.warnings()
 
 
 def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[TextOrDict]:
-    """Return the examples that `texts` are, for `task`.
+    """Group `texts` into examples for `task`.
 
-    Strings are dealt out: two for each example of a task over pairs (or question and context), all
-    to one example of multiple choice. What is not a string is an example already.
+    Strings are grouped: two for each example of a task over pairs (or question and context), all
+    for one example of multiple choice. Anything but a string is an example already.
 
     Raises:
         BertineError: the number of strings does not fit.
@@ -99,7 +98,7 @@ def grouped(task: Task[Any], texts: Sequence[TextOrDict] | TextOrDict) -> list[T
 def question_texts(
     task: Task[Any], question: str | None, context: str | None
 ) -> list[tuple[str, str]]:
-    """Return the one example of a question about a context.
+    """Return the only example: a question about a context.
 
     Raises:
         BertineError: one of them is missing, or the task is another.
@@ -127,14 +126,14 @@ def predict_texts(
     (plain text for single texts, else JSON lines; csv, tsv or Parquet by the name of the output).
 
     Args:
-        texts: one entry for each example.
+        texts: one item for each example.
         output: a file, or ``-`` for stdout.
-        details: every probability, not only the best answer's.
-        explained: add what each word contributes to the answer; rows are JSON lines then.
-        nearest: finds the labelled examples that are shown beside; None: none.
+        details: write every probability, not only that of the best answer.
+        explained: add the contribution of each word to the answer; rows are then JSON lines.
+        nearest: finds the labelled examples that are shown with an explanation; None: none.
 
     Raises:
-        BertineError: what :meth:`Predictor.predict` raises; the output cannot be written.
+        BertineError: see :meth:`Predictor.predict`; or the output cannot be written.
     """
     started = time.monotonic()
     task = predictor.task
@@ -168,8 +167,8 @@ def readable(
     details: bool,
     explanations: Sequence[Explanation | None] | None = None,
 ) -> list[str]:
-    """Write `answers` for a person: a line for each, followed by its text where there are several;
-    with `details` further lines below, and with `explanations` what each word contributes."""
+    """Write `answers` for a person: a line for each, followed by its text if there are several;
+    with `details` further lines below, and with `explanations` the contribution of each word."""
     explanations = explanations or [None] * len(answers)
     rows = [task.summary(example, answer) for example, answer in zip(texts, answers, strict=True)]
     several = len(answers) > 1
@@ -214,7 +213,7 @@ def _write(
         for row, found in zip(rows, explanations, strict=True):
             row[EXPLANATION] = None if found is None else found.to_dict()
     layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
-    # What marks an answer is a key of its row of JSON; other tables have no column for it.
+    # The note on an answer is a key of its row of JSON; other tables have no column for it.
     columns = [name for name in rows[0] if name not in answers[0].flags()]
     with open_writer(output, layout, columns) as writer:
         for row in rows:
@@ -222,7 +221,7 @@ def _write(
 
 
 def _texts(predictor: Predictor, text: TextOrDict, number: int) -> tuple[str, ...]:
-    """Return the texts of an example, as many as there are columns."""
+    """Return the texts of an example, one for each column."""
     parts: Text = predictor.unnamed(text, f"input:{number}")
     if isinstance(parts, str):
         return (parts,)

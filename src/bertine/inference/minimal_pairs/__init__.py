@@ -1,2 +1,5 @@
-"""Minimal pairs: two sentences of which one is right, judged by what a language model finds more
-probable (Warstadt et al. 2020, BLiMP)."""
+"""Score minimal pairs: pairs of a right and a wrong sentence, judged by a language model's
+probability.
+
+The method is that of BLiMP (Warstadt et al. 2020).
+"""

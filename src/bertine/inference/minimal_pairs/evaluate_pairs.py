@@ -1,4 +1,4 @@
-"""Score a language model on minimal pairs."""
+"""Read minimal pairs and score a language model on them, BLiMP included: ``blimp``."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from bertine.options.inference import BlimpOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks.answer import WorstExample
 
-# Read minimal pairs: JSON lines as BLiMP has them (Warstadt et al. 2020).
+# Reading: JSON lines in the format of BLiMP (Warstadt et al. 2020).
 
-#: The columns of the two sentences, and of what a pair is about.
+#: The columns of the two sentences, and of the facts about a pair.
 GOOD, BAD = "sentence_good", "sentence_bad"
 PARADIGM, PHENOMENON, PAIR = "UID", "linguistics_term", "pairID"
 _SUFFIXES = (".jsonl", ".ndjson")
@@ -46,13 +46,13 @@ _SUFFIXES = (".jsonl", ".ndjson")
 
 @dataclass(frozen=True, slots=True)
 class MinimalPair:
-    """Two sentences that differ in little.
+    """Two sentences with a small difference, one right and one wrong.
 
     Attributes:
-        good: the right one.
-        bad: the wrong one.
-        paradigm: what they differ in; "" where the file does not say.
-        phenomenon: the kind of it; "" where the file does not say.
+        good: the right sentence.
+        bad: the wrong sentence.
+        paradigm: the kind of the difference; "" where the file does not say.
+        phenomenon: the group of the paradigm; "" where the file does not say.
         number: its number in the paradigm; "" where the file does not say.
         where: file and line.
     """
@@ -70,9 +70,9 @@ class MinimalPairs:
     """The pairs of a file or of a folder's files, in their order.
 
     Attributes:
-        source: what was read.
+        source: the file or folder.
         items: the pairs.
-        notes: what was mended or left out.
+        notes: notes on what was mended or left out.
     """
 
     source: str
@@ -94,7 +94,7 @@ class MinimalPairs:
 
 
 def holds_pairs(data: Any) -> bool:
-    """Tell whether `data` is JSON lines of minimal pairs, or a folder with such a file: one with
+    """Return whether `data` is JSON lines of minimal pairs, or a folder with such a file: one with
     the columns ``sentence_good`` and ``sentence_bad``."""
     if not isinstance(data, str | Path):
         return False
@@ -106,10 +106,10 @@ def holds_pairs(data: Any) -> bool:
 
 def read_pairs(path: Path | str) -> MinimalPairs:
     """Read a file of minimal pairs, or all those of a folder in the order of their names. Files
-    with other columns in the folder are left out, and counted.
+    with other columns in the folder are left out and counted.
 
     Raises:
-        BertineError: there are none; a sentence is missing or empty; what reading the table raises.
+        BertineError: there are no pairs; a sentence is missing or empty; a table cannot be read.
     """
     folder = Path(path)
     pairs = MinimalPairs(str(path))
@@ -165,7 +165,7 @@ def _regular(paths: Iterable[Path]) -> Iterable[Path]:
 
 
 def _has_pairs(path: Path) -> bool:
-    """Look at the first line; what is damaged is told by whoever reads the file."""
+    """Check the first line only; a damaged file is reported by the function that reads it."""
     try:
         with Table(path) as table:
             return {GOOD, BAD} <= set(table.columns)
@@ -174,7 +174,7 @@ def _has_pairs(path: Path) -> bool:
 
 
 _Way = Callable[[LoadedModel, torch.dtype], LogProbability]
-#: What a model with heads is asked, by the first that fits it.
+#: The question to a model with heads, by the first head that it has.
 _WAYS: tuple[tuple[Callable[[Model], bool], _Way], ...] = (
     (lambda model: "lm" in model.heads and model.config.reads_forward, ForwardProbability),
     (lambda model: "lm" in model.heads and model.config.encodes_and_decodes, InfilledLikelihood),
@@ -194,15 +194,15 @@ class MinimalPairsReport(Shown):
             ``paradigm_mean`` and ``phenomenon_mean`` are the means of the accuracies of each; of
             the BLiMP in the package also ``babylm_paradigm_mean``
             (:mod:`~bertine.inference.minimal_pairs.evaluate_pairs`).
-        source: of the pairs.
-        pairs: how many there are.
+        source: the file or folder of the pairs.
+        pairs: the number of pairs.
         ties: pairs whose sentences are equally probable; they count as wrong.
-        method: what is called probable, or what stands in its place.
+        method: the kind of probability or score.
         phenomena, paradigms: pairs and accuracy of each, where the files name them.
         shows_paradigms: whether :meth:`lines` lists every paradigm too.
-        notes: what was mended in the files, and what the model does not know.
+        notes: notes on what was mended in the files, and on unknown pieces.
         worst: empty.
-        right: bool [pairs], which of them are, in their order.
+        right: bool [pairs], whether each pair is judged rightly, in their order.
     """
 
     metrics: dict[str, float]
@@ -219,11 +219,11 @@ class MinimalPairsReport(Shown):
 
     @property
     def collapsed(self) -> bool:
-        """Not judged here: chance is one half."""
+        """Always False: this is not checked here; chance is one half."""
         return False
 
     def lines(self) -> list[str]:
-        """Return the scores for people: the whole, and each phenomenon, best first."""
+        """Return the scores as lines of text: the whole, and each phenomenon, best first."""
         accuracy = self.metrics["accuracy"]
         low, high = wilson_interval(round(accuracy * self.pairs), self.pairs)
         ties = "; no ties"
@@ -253,7 +253,7 @@ class MinimalPairsReport(Shown):
         return [*lines, *self.notes]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the scores as JSON values."""
         return {
             "source": self.source,
             "pairs": self.pairs,
@@ -282,18 +282,18 @@ def open_log_probability(
     precision: str = "fp32",
     masked_pieces: MaskedPieces = "one",
 ) -> LogProbability:
-    """Load a language model and say how probable it finds sentences, in the way that its type and
-    heads give: :mod:`bertine.inference.minimal_pairs.scoring`, and ELMo in both directions.
+    """Load a language model with the function that scores its sentences, chosen by its type and
+    heads: :mod:`bertine.inference.minimal_pairs.scoring`, and ELMo in both directions.
 
     Args:
         model: a model directory.
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 where it is measured to be clearly
             faster.
-        masked_pieces: what is masked with a piece, where pieces are masked in turn.
+        masked_pieces: the pieces that are masked together, where pieces are masked in turn.
 
     Raises:
-        BertineError: no such model, or it gives words no probability; `masked_pieces` is given for
-            a model whose pieces are not masked.
+        BertineError: no such model, or one without probabilities of words; `masked_pieces` is given
+            for a model whose pieces are not masked.
     """
     where = resolve_device(device)
     if holds_word_vectors(model):
@@ -326,7 +326,8 @@ def open_log_probability(
 
 
 def _resolved(precision: str, model: nn.Module) -> torch.dtype:
-    """Return the type to compute `model` in, where it is; say so where that was measured."""
+    """Return the type to compute `model` in on its device; print the choice where it was
+    measured."""
     rates = rates_for(precision, model)
     if rates is not None:
         logger.info(rates.line())
@@ -334,7 +335,7 @@ def _resolved(precision: str, model: nn.Module) -> torch.dtype:
 
 
 def _require_masks(model: Path | str, way: object, masked_pieces: MaskedPieces) -> None:
-    """Refuse to hide more than a piece where pieces are not hidden in turn."""
+    """Refuse `masked_pieces` for a model whose pieces are not masked in turn."""
     if masked_pieces != "one" and way is not PseudoLikelihood:
         raise BertineError(
             f"{model}: {option('masked_pieces')} is about models whose pieces are masked in turn "
@@ -353,8 +354,8 @@ def evaluate_pairs(
     """Score a pre-trained model directory on minimal pairs.
 
     Raises:
-        BertineError: what :func:`~bertine.inference.minimal_pairs.evaluate_pairs.read_pairs` and
-            :func:`open_log_probability` raise; a sentence is longer than the model takes.
+        BertineError: see :func:`~bertine.inference.minimal_pairs.evaluate_pairs.read_pairs` and
+            :func:`open_log_probability`; or a sentence is too long for the model.
     """
     pairs = read_pairs(data)
     return judge_pairs(
@@ -398,30 +399,31 @@ def judge_pairs(
 
 
 def mean_share(own: dict[str, tuple[int, float]]) -> float:
-    """Return the mean of accuracies, each counting as much as every other."""
+    """Compute the mean of accuracies, each with the same weight."""
     return float(np.mean([share for _, share in own.values()]))
 
 
 def shares(
     pairs: Sequence[MinimalPair], right: np.ndarray, name: str
 ) -> dict[str, tuple[int, float]]:
-    """Return pairs and accuracy by what the attribute `name` of the pairs says, in its order."""
+    """Return the number of pairs and the accuracy for each value of the attribute `name` of the
+    pairs, in their order."""
     places: dict[str, list[int]] = {}
     for at, pair in enumerate(pairs):
         places.setdefault(getattr(pair, name), []).append(at)
     return {key: (len(own), float(right[own].mean())) for key, own in places.items() if key}
 
 
-# Score a language model on BLiMP, which is in the package, or on other minimal pairs.
+# BLiMP: the pairs in the package.
 
 _DATA = Path(__file__).parent / "data"
-#: A phenomenon of the files → the one that the paper counts its paradigms to.
+#: The phenomena of the files that the paper counts under another name.
 _IN_THE_PAPER = {"s-selection": "argument_structure"}
 
 
 def blimp_pairs() -> MinimalPairs:
-    """Read the 67,000 pairs of BLiMP (Warstadt et al. 2020), which are in the package. Their
-    phenomena are the 12 of the paper, where the files have a thirteenth."""
+    """Read the 67,000 pairs of BLiMP (Warstadt et al. 2020) in the package. Their phenomena are the
+    12 of the paper, where the files have a thirteenth."""
     pairs = read_pairs(_DATA / "blimp.jsonl.xz")
     pairs.source = "BLiMP"
     pairs.items = [
@@ -439,26 +441,26 @@ def blimp(
     show_progress: bool = True,
     options: BlimpOptions,
 ) -> MinimalPairsReport:
-    """Score a pre-trained model on BLiMP: how often it finds the right one of two sentences more
-    probable than the wrong one. Sentences that are equally probable count as wrong.
+    """Score a pre-trained model on BLiMP: how often it gives the right one of two sentences the
+    higher probability. Sentences of equal probability count as wrong.
 
-    Masked models are asked for the pseudo-log-likelihood (Salazar et al. 2020), others for what
-    they were trained to give: :mod:`bertine.inference.minimal_pairs.scoring`.
+    Masked models are scored by the pseudo-log-likelihood (Salazar et al. 2020), others by the
+    probability that they were trained for: :mod:`bertine.inference.minimal_pairs.scoring`.
 
     Args:
         model: a model directory with the head of its pre-training.
-        data: minimal pairs to take in place of BLiMP: JSON lines with ``sentence_good`` and
+        data: minimal pairs in place of BLiMP: JSON lines with ``sentence_good`` and
             ``sentence_bad``, or a folder of such files.
         show_progress: on stderr.
-        options: what the other arguments say.
+        options: the options described below.
 
     Returns:
-        The scores, by paradigm and by phenomenon. Of BLiMP their metrics have the mean over the
-        paradigms of the part that the BabyLM challenge scores too, ``babylm_paradigm_mean``.
+        The scores, by paradigm and by phenomenon. For BLiMP the metrics include
+        ``babylm_paradigm_mean``, the mean over the paradigms of the part in the BabyLM challenge.
 
     Raises:
-        BertineError: no such model, or it gives words no probability; no such data, a pair that
-            lacks a sentence, a sentence that is longer than the model takes; `masked_pieces` is
+        BertineError: no such model, or one without probabilities of words; no such data, a pair
+            that lacks a sentence, a sentence that is too long for the model; `masked_pieces` is
             given for a model whose pieces are not masked.
     """
     pairs = blimp_pairs() if data is None else read_pairs(data)
@@ -476,7 +478,7 @@ def blimp(
 
 
 def _add_babylm(report: MinimalPairsReport, pairs: list[MinimalPair]) -> None:
-    """Score the part that the BabyLM challenge takes, out of the same answers."""
+    """Add the score of the part in the BabyLM challenge, from the same answers."""
     left_out = read_json(_DATA / "babylm_left_out.json")
     apart = {(paradigm, str(number)) for paradigm, own in left_out.items() for number in own}
     kept = [at for at, pair in enumerate(pairs) if (pair.paradigm, pair.number) not in apart]

@@ -1,4 +1,4 @@
-"""How probable a language model finds a sentence, in the way that it was trained.
+"""Compute how probable a language model finds a sentence, by the objective of its pre-training.
 
 Shape legend: P places that are scored.
 """
@@ -31,7 +31,7 @@ from bertine.models.encoder import Encoded, TextInputs
 from bertine.models.precision import autocast, finite
 from bertine.tokenization.base import Frame
 
-# Scores of sentences that are sums over their pieces.
+# Sums over pieces: the common part of the scores.
 #
 # Shape legend: B sequences, T tokens of the longest, N texts.
 
@@ -40,10 +40,10 @@ _TEXTS, _LOGITS = 1024, 1 << 24
 
 
 class LogProbability(Protocol):
-    """A way to tell how probable a sentence is.
+    """A function that scores how probable sentences are.
 
     Attributes:
-        title: what is computed, for people.
+        title: the name of the score, for people.
     """
 
     title: str
@@ -51,32 +51,32 @@ class LogProbability(Protocol):
     def __call__(
         self, texts: Sequence[str], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return the natural logarithm for each text, fp64 [N].
+        """Compute the natural logarithm for each text, fp64 [N].
 
         Args:
             texts: N of them.
-            on_batch: called with the number of texts that are done.
+            on_batch: called with the number of finished texts.
 
         Raises:
-            BertineError: a text has no piece, or more than the model takes.
+            BertineError: a text has no piece, or too many for the model.
         """
         ...
 
     def notes(self) -> list[str]:
-        """Return what a person should know of the texts that were scored."""
+        """Return notes on the texts that were scored."""
         ...
 
 
 @dataclass(frozen=True)
 class ScoredSequence:
-    """A sequence that is computed, and what of it counts.
+    """A sequence to compute, with the places that are scored.
 
     Attributes:
-        ids: what the model reads; of an encoder and a decoder, what the decoder is to write.
-        places: of the tokens whose states are asked.
-        targets: the id that is scored at each of them.
+        ids: the input of the model; with an encoder and a decoder, the output of the decoder.
+        places: the places of the tokens whose states are needed.
+        targets: the id that is scored at each place.
         segments: int8, one a token; None: 0.
-        read: what an encoder reads before; None: there is none, or the same.
+        read: the input of the encoder; None: there is no encoder, or its input is `ids`.
     """
 
     ids: Sequence[int]
@@ -87,44 +87,44 @@ class ScoredSequence:
 
 
 class PieceSum:
-    """Adds up scores of the pieces of a text, out of one sequence or of several.
+    """The sum of the scores of a text's pieces, from one or several sequences.
 
     Args:
         loaded: the model, with the head of :attr:`head`.
-        frame: what stands around a text.
-        dtype: to compute in.
+        frame: the special tokens around a text.
+        dtype: the type to compute in.
     """
 
     title: str
-    #: The head that gives logits at places.
+    #: The head that computes logits at places.
     head: ClassVar[str]
 
     def __init__(self, loaded: LoadedModel, frame: Frame, dtype: torch.dtype) -> None:
         self.model, self.tokenizer, self.dtype = loaded.model, loaded.tokenizer, dtype
         self.frame = frame
-        #: What computes the states: the model, or its layers packed for a CPU.
+        #: The module that computes states: the model, or its layers packed for a CPU.
         self.encoder = loaded.model
         self._pieces = self._unknown = 0
 
     def count(self, ids: Sequence[int]) -> int:
-        """Count the sequences that a text of these pieces takes."""
+        """Count the sequences for a text of these pieces."""
         return 1
 
     def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
-        """Make one of the sequences of a text of these pieces."""
+        """Build one of the sequences for a text of these pieces."""
         raise NotImplementedError
 
     def encode(self, sequences: Sequence[ScoredSequence]) -> tuple[Encoded, Tensor]:
         """Compute the states of B sequences.
 
         Returns:
-            The states, and where those of all places are among them, int64 [P].
+            The states, and the indices of all places among them, int64 [P].
         """
         encoded = self.encoder.encode(self.padded([one.ids for one in sequences], sequences))
         return encoded, places_of(sequences)
 
     def notes(self) -> list[str]:
-        """Return what a person should know of the texts that were scored."""
+        """Return notes on the texts that were scored."""
         if not self._unknown:
             return []
         return [f"{self._unknown:,} of {self._pieces:,} pieces are unknown to the vocabulary"]
@@ -167,7 +167,7 @@ class PieceSum:
         ).model
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return what counts against each of P targets, fp32 [P], by logits [P, V]."""
+        """Compute the loss of each of P targets, fp32 [P], from logits [P, V]."""
         return F.cross_entropy(logits.float(), targets, reduction="none")
 
     def read(self, encoded: Encoded, places: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class PieceSum:
     def padded(
         self, rows: Sequence[Sequence[int]], sequences: Sequence[ScoredSequence]
     ) -> TextInputs:
-        """Lay ids out side by side, padded on the right, with the segments of `sequences`."""
+        """Arrange ids as rows, padded on the right, with the segments of `sequences`."""
         device, longest = device_of(self.model), max(map(len, rows))
         ids = torch.full((len(rows), longest), self.model.config.pad_token_id, dtype=torch.int64)
         mask = torch.zeros(ids.shape, dtype=torch.bool)
@@ -191,7 +191,7 @@ class PieceSum:
         return TextInputs(ids.to(device), mask.to(device), types.to(device))
 
     def _values(self, sequences: Sequence[ScoredSequence]) -> list[np.ndarray]:
-        """Return the scores of the targets of each of B sequences, fp64 arrays."""
+        """Compute the scores of the targets of each of B sequences, fp64 arrays."""
         device = device_of(self.model)
         encoded, at = self.encode(sequences)
         wanted = torch.tensor([target for one in sequences for target in one.targets])
@@ -223,7 +223,7 @@ class PieceSum:
 
 
 def places_of(sequences: Sequence[ScoredSequence]) -> Tensor:
-    """Return the places that are asked, int64 [P], as indices among the B * T tokens."""
+    """Return the places that are scored, int64 [P], as indices among the B * T tokens."""
     longest = max(len(one.ids) for one in sequences)
     return torch.tensor(
         [row * longest + place for row, one in enumerate(sequences) for place in one.places]
@@ -236,17 +236,17 @@ def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]
         yield batch
 
 
-#: What stands before a sentence where nothing marks the beginning of running text.
+#: The text before a sentence where nothing marks the beginning of running text.
 _END_OF_SENTENCE = "."
 
 
 class ForwardProbability(PieceSum):
-    """The log-probability of a sentence from left to right, for a model that guesses the next
-    token: the sum over its pieces, each after those before it.
+    """The log-probability of a sentence from left to right, for a model that predicts the next
+    token: the sum over its pieces, each given those before it.
 
-    Before it stands what the sequences began with that the model was trained on, or where that is
-    not known, what those of its kind do; where that is nothing (GPT-1) a full stop, behind which
-    sentences begin there, so that the first piece counts too.
+    The sentence follows the tokens with which the sequences in training began, or where these are
+    not known, those of its kind; where there are none (GPT-1) a full stop, after which sentences
+    begin there, so that the first piece counts too.
     """
 
     title = "log-probability, each piece after those before it"
@@ -259,19 +259,19 @@ class ForwardProbability(PieceSum):
 
     def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
         row, begins = self.frame.join([ids]), len(self.frame.before)
-        # The last token says nothing of what is scored.
+        # The last token predicts nothing that is scored.
         return ScoredSequence(row, range(begins - 1, len(row) - 1), ids)
 
 
 class PseudoLikelihood(PieceSum):
-    """The pseudo-log-likelihood of a sentence, for a model that guesses hidden tokens: each piece
-    is masked in turn, and the logarithms of the probabilities of what was there are added (Salazar
-    et al. 2020, equation 1). Special tokens are not scored.
+    """The pseudo-log-likelihood of a sentence, for a model that predicts masked tokens: each piece
+    is masked in turn, and the log-probabilities of the true pieces are added (Salazar et al. 2020,
+    equation 1). Special tokens are not scored.
 
-    The first pieces of a long word are easy to guess by those behind them, so that rare words look
-    probable. With `masked_pieces` ``"rest-of-word"`` those of the same word behind a piece are
-    masked with it, so that a word is guessed from its beginning (Kauf and Ivanova 2023, "A Better
-    Way to Do Masked Language Model Scoring", PLL-word-l2r).
+    The first pieces of a long word are easy to predict from those after them, so that rare words
+    look probable. With `masked_pieces` ``"rest-of-word"`` the later pieces of the same word are
+    masked with a piece, so that a word is predicted from its beginning (Kauf and Ivanova 2023, "A
+    Better Way to Do Masked Language Model Scoring", PLL-word-l2r).
 
     Raises:
         BertineError: the vocabulary has no mask.
@@ -308,14 +308,15 @@ class PseudoLikelihood(PieceSum):
 
 
 class GuessedLikelihood(PieceSum):
-    """The pseudo-log-likelihood of a sentence, for a model that guesses tokens in any order
-    (XLNet): each piece in turn is the last that becomes known, so that it is guessed by its place
-    and all others, and the logarithms are added. Special tokens are known from the beginning, and
-    not scored.
+    """The pseudo-log-likelihood of a sentence, for a model that predicts tokens in any order
+    (XLNet): each piece in turn is the last one in the order, so that it is predicted from its place
+    and all other pieces, and the log-probabilities are added. Special tokens are known from the
+    beginning and not scored.
 
     One order for the whole sentence would give a probability, that of Yang et al. 2019, equation 3,
-    in one pass. But in training a sixth of a text is guessed, behind the other five; what is to be
-    guessed from little or nothing was hardly ever asked (``docs/guides/use-a-model.md`` has both).
+    in one pass. But in training a sixth of a text is predicted from the other five sixths;
+    predictions from little or no context were hardly trained (``docs/guides/use-a-model.md`` has
+    both).
     """
 
     title = "pseudo-log-likelihood, each piece guessed by its place and all others"
@@ -347,14 +348,15 @@ class GuessedLikelihood(PieceSum):
 
 class InfilledLikelihood(PieceSum):
     """The pseudo-log-likelihood of a sentence for a model that writes out a text with holes (BART):
-    each word in turn is one mask in what the encoder reads, as in text infilling (Lewis et al.
-    2019, section 2.2), and the logarithms of the probabilities of its pieces are added, as the
-    decoder writes them behind the words before.
+    each word in turn is one mask in the encoder's input, as in text infilling (Lewis et al. 2019,
+    section 2.2), and the log-probabilities of its pieces are added, as the decoder writes them
+    after the words before.
 
-    With the whole sentence before the encoder every word would be a copy; with one mask for all of
-    it the sum would be the logarithm of a probability, of a kind of text that training had none of
-    (``docs/guides/use-a-model.md`` has figures). As with masked models it is none: what is scored
-    of a word depends on the words behind it too. Special tokens are not scored.
+    With the whole sentence in the encoder's input every word would be a copy; with one mask for the
+    whole sentence the sum would be a log-probability, but of a kind of text that training did not
+    have (``docs/guides/use-a-model.md`` has figures). As with masked models the sum is not a
+    log-probability: the score of a word depends on the words after it too. Special tokens are not
+    scored.
 
     Raises:
         BertineError: the vocabulary has no mask.
@@ -395,11 +397,10 @@ class InfilledLikelihood(PieceSum):
 
 
 class ReplacedTokens(PieceSum):
-    """The replaced-token scores of a sentence, for a model that detects replaced tokens (ELECTRA's
-    discriminator; Clark et al. 2020, section 2): the logarithms of the probabilities that each
-    piece is the text's own, added. One pass gives them all. It is no probability of the sentence:
-    no other sentence has less of it for that. Special tokens are not scored.
-    """
+    """The replaced-token score of a sentence, for a model that detects replaced tokens (ELECTRA's
+    discriminator; Clark et al. 2020, section 2): the sum of the log-probabilities that each piece
+    is the original. One pass gives them all. The score is not a probability of the sentence: scores
+    of all sentences do not share a sum. Special tokens are not scored."""
 
     title = (
         "replaced-token scores: log-probabilities that each piece is the text's own, added; no "
@@ -420,20 +421,20 @@ class ReplacedTokens(PieceSum):
         return self.model.read(self.head, encoded).flatten().index_select(0, places)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        # The logit is that of "replaced"; what was not is the text's own.
+        # The logit is that of "replaced"; its complement is the original token.
         return F.softplus(logits.float())
 
 
-# How probable ELMo's two language models find a sentence.
+# ELMo: the probability of a sentence by its two language models.
 
 #: Words of sentences that are computed together, and logits at once (64 MB in fp32).
 _BATCH_WORDS, _ELMO_PROBABILITY_LOGITS = 2048, 1 << 24
 
 
 class BothWaysProbability:
-    """The log-probability of a sentence forwards and that backwards, added: what ELMo is trained to
-    raise (Peters et al. 2018, section 3.1). Each sentence begins with a state of 0; its end counts
-    as a word, and words that the softmax does not have count as ``<UNK>``.
+    """The sum of the log-probabilities of a sentence in both directions, which ELMo is trained to
+    maximize (Peters et al. 2018, section 3.1). Each sentence begins with a state of 0; its end
+    counts as a word, and words outside the softmax count as ``<UNK>``.
 
     Raises:
         BertineError: the model has no softmax.
@@ -465,7 +466,7 @@ class BothWaysProbability:
     def __call__(
         self, texts: Sequence[str], on_batch: Callable[[int], None] | None = None
     ) -> np.ndarray:
-        """Return the natural logarithm for each text, fp64 [N].
+        """Compute the natural logarithm for each text, fp64 [N].
 
         Raises:
             BertineError: a text has no word.
@@ -481,7 +482,7 @@ class BothWaysProbability:
         return totals
 
     def words_of(self, text: str) -> list[str]:
-        """Return the words of a text, as the model was trained to see them."""
+        """Split a text into words as in the model's training."""
         if self.elmo.config.word_splitting == "spaces":
             return text.split()
         return [text[begin:end] for begin, end in split_words(text)]
@@ -495,7 +496,7 @@ class BothWaysProbability:
         return words
 
     def _scores(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return fp64 [B]."""
+        """Compute the scores, fp64 [B]."""
         places, device = self.elmo.config.max_characters, self.softmax.weight.device
         lengths = torch.tensor([len(words) + 2 for words in sentences])
         ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
@@ -505,7 +506,8 @@ class BothWaysProbability:
             whole = [BEGIN, *words, END]
             ids[row, : len(whole)] = torch.from_numpy(character_ids(whole, places))
             known[row, : len(whole)] = torch.tensor([self._ids.get(w, unknown) for w in whole])
-        # Every word but the mark that a direction begins with is foretold by the state before it.
+        # Every word except the mark at which a direction begins is predicted by the state before
+        # it.
         owner = torch.repeat_interleave(torch.arange(len(sentences)), lengths - 1)
         first = torch.cumsum(lengths - 1, 0) - (lengths - 1)
         step = torch.arange(len(owner)) - first[owner]
