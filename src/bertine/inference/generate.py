@@ -278,7 +278,7 @@ class TextGenerator:
         return Generated(prompt.text, (), (), self.goes_on)
 
     def notes(self, prompts: int) -> list[str]:
-        """Return notes on prompts that were cut, unknown or empty, out of `count`."""
+        """Return notes on prompts that were cut, unknown or empty, out of `prompts`."""
         notes = []
         if self.cut:
             which = "first" if self.goes_on else "last"

@@ -512,7 +512,7 @@ class _TablePrediction:
         model = self.predictor.fingerprint()
         return {
             "input": input_identity(input),
-            # Separate: "auto" measures, and may choose another one another time.
+            # Separate: "auto" measures, and may choose another precision in another run.
             "precision": model.pop("precision"),
             "model": model,
             "setting": [

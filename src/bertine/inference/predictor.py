@@ -1,4 +1,4 @@
-"""A fine-tuned model, ready to answer."""
+"""Load a fine-tuned model and answer texts with it: :class:`Predictor`."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
 from bertine.tasks.unknown_text import with_flags
 from bertine.tokenization.tokenizer import Tokenizer
 
-# Compare a model's answers in a lower precision with those in fp32, in words for people.
+# Agreement: a model's answers in a lower precision compared with those in fp32, in words.
 
-#: Texts → their answers.
+#: Maps texts to their answers.
 Answerer = Callable[[Sequence[Text]], list[Any]]
 
 
 def answer_agreement(
     task: Task[Any], tokenizer: Tokenizer, answer: Answerer, exact: Answerer
 ) -> str:
-    """Say for how many sample inputs `answer` and `exact` agree, e.g. "the same label as in fp32
-    for 20 of 20 sample texts". For a regression: how far the scores are apart at most.
+    """Report for how many sample inputs `answer` and `exact` agree, e.g. "the same label as in fp32
+    for 20 of 20 sample texts". For a regression: the largest difference of the scores.
 
     Args:
-        task: of the model; says what its inputs are made of.
-        tokenizer: of the model; some samples are made of its vocabulary.
+        task: the task of the model, which defines its inputs.
+        tokenizer: the tokenizer of the model; some samples are drawn from its vocabulary.
         answer: a predictor in the lower precision.
         exact: the same model in fp32.
     """
@@ -76,16 +76,16 @@ def answer_agreement(
     return kind.agreement(ours, theirs)
 
 
-# The one way from examples to answers: features, the model's outputs, predictions.
+# Pipeline: the only path from examples to answers: features, the model's outputs, predictions.
 
 
 @dataclass(frozen=True)
 class PreparedExamples:
-    """A set of examples and what a model reads of them.
+    """Examples and their features.
 
     Attributes:
-        examples: N of them.
-        features: one or more of each example, in their order.
+        examples: the N examples.
+        features: one or more features of each example, in their order.
     """
 
     examples: Examples[Any]
@@ -93,12 +93,12 @@ class PreparedExamples:
 
     @property
     def costs(self) -> list[int]:
-        """Tokens of each feature."""
+        """The number of tokens of each feature."""
         return [len(feature.input_ids) for feature in self.features]
 
     @property
     def pieces_cut(self) -> list[int]:
-        """Pieces of each example that the model does not read."""
+        """The number of pieces of each example that the model does not read."""
         cut = [0] * len(self.examples)
         for feature in self.features:
             cut[feature.row] += feature.num_truncated
@@ -107,16 +107,16 @@ class PreparedExamples:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A model with a task, which answers. Training, evaluation, prediction and the server all go
-    through its three steps.
+    """A model with a task: the three steps that training, evaluation, prediction and the server
+    share.
 
     Attributes:
-        computing: the model, or an engine made of it.
-        task: says what is computed and how it is decided.
-        tokenizer: of the model.
-        dtype: that a model computes in; an engine has its own.
-        alone: whether each input is computed by itself, and its outputs have the same bits
-            whatever others there are.
+        computing: the model, or an engine made from it.
+        task: defines the outputs and the decision on answers.
+        tokenizer: the tokenizer of the model.
+        dtype: the type in which a model computes; an engine has its own.
+        alone: whether each input is computed separately, so that the bits of its outputs do not
+            depend on the others.
     """
 
     computing: Computing
@@ -128,7 +128,7 @@ class Pipeline:
     def prepare(
         self, examples: Examples[Any], features: Sequence[Features] | None = None
     ) -> PreparedExamples:
-        """Tokenize examples, unless their `features` have been made before."""
+        """Tokenize examples, unless their `features` exist already."""
         if features is None:
             features = self.task.featurize(examples, self.tokenizer)
         return PreparedExamples(examples, features)
@@ -166,8 +166,8 @@ class Pipeline:
         )
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
-        """Decide: outputs for the features → the answer to each example, flagged where the
-        vocabulary knows little of the text, or there is none."""
+        """Decide on the answer to each example from the outputs for the features, flagged where the
+        vocabulary knows little of the text, or the text is empty."""
         predictions = self.task.decode(outputs, prepared.features)
         answers = self.task.answers(prepared.examples, predictions)
         texts = [item.texts for item in prepared.examples.items]
@@ -184,21 +184,21 @@ STREAM_TEXTS = 4096
 
 
 class Predictor(Shown):
-    """A fine-tuned model, its tokenizer and its task, ready to answer. Holds no state between
-    calls, so threads may share it.
+    """A fine-tuned model with its tokenizer and its task. It keeps no state between calls, so
+    threads may share it.
 
     Attributes:
-        model: in evaluation mode, on `device`.
-        tokenizer: of the model.
-        task: what the model was trained to do.
-        dtype: the type it computes in, torch.float32, torch.bfloat16 or torch.int8.
-        engine: what computes on a CPU, its weights packed when it was loaded. It shares the word
-            embeddings with `model` and nothing else, so do not train that: make a predictor of the
-            parts instead. None on a GPU, and when it was made of parts in memory: then the model
-            itself computes.
-        load_lines: the four lines about the tensors that were loaded (none when it was made of
-            parts in memory).
-        training: facts of the training that the model directory tells, for the reader.
+        model: the model in evaluation mode, on `device`.
+        tokenizer: the tokenizer of the model.
+        task: the task that the model was trained for.
+        dtype: the type it computes in: torch.float32, torch.bfloat16 or torch.int8.
+        engine: the engine that computes on a CPU, whose weights were packed at loading. It shares
+            only the word embeddings with `model`, so do not train that: make a predictor of the
+            parts instead. None on a GPU, and if the predictor was made of parts in memory: then the
+            model itself computes.
+        load_lines: the four lines about the tensors that were loaded (none if it was made of parts
+            in memory).
+        training: facts of the training from the model directory, for information.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Predictor(Shown):
         self.folder: Path | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle or a copy is made of: of the engine its precision."""
+        """Return the state for a pickle or a copy: of the engine only its precision."""
         engine = self.engine and (self.engine.precision, self.engine.threads)
         return {**self.__dict__, "engine": engine}
 
@@ -241,8 +241,8 @@ class Predictor(Shown):
         batch_invariant: bool = False,
         loaded: LoadedModel | None = None,
     ) -> Predictor:
-        """Read a model directory that ``bertine finetune``, or transformers for sequence or token
-        classification, has written.
+        """Load a model directory written by ``bertine finetune``, or by transformers for sequence
+        or token classification.
 
         Args:
             model_dir: the folder.
@@ -251,10 +251,10 @@ class Predictor(Shown):
                 is the fastest whose outputs a check finds close to those in fp32
                 (:attr:`precision_check`); on a GPU it is bf16 where that is fast.
             threads: number of threads on a CPU; None: the fastest number, measured.
-            batch_invariant: compute each text by itself, so that its answer has the same bits
-                whatever others there are; slower. ``"auto"`` is then fp32, and threads are not
+            batch_invariant: compute each text separately, so that the bits of its answer do not
+                depend on other texts; slower. ``"auto"`` is then fp32, and threads are not
                 measured.
-            loaded: what has been read of the folder already (its model is taken, not copied).
+            loaded: the folder, already loaded (its model is used, not copied).
 
         Raises:
             BertineError: not a model directory, no task in it, an unknown device or precision.
@@ -305,7 +305,8 @@ class Predictor(Shown):
         precision: AnswerPrecision,
         **others: Any,
     ) -> Predictor:
-        """Return `model` if it is one already; else :meth:`load` it and say what was loaded."""
+        """Return `model` if it is a predictor already; else :meth:`load` it and print what was
+        loaded."""
         if isinstance(model, Predictor):
             return model
         predictor = cls.load(model, device, precision, **others)
@@ -322,9 +323,9 @@ class Predictor(Shown):
         *,
         loaded: LoadedModel | None = None,
     ) -> Predictor:
-        """Do as :meth:`opened` for scoring: ``"auto"`` is the precision the model was trained in,
-        so that a score is the model's and not that of a faster approximation. `loaded` is what has
-        been read of the folder already."""
+        """Open a predictor like :meth:`opened`, for scoring: ``"auto"`` is the precision in which
+        the model was trained, so that a score is the model's and not that of a faster
+        approximation. `loaded` is the folder, already loaded."""
         if isinstance(model, Predictor):
             return model
         if precision != "auto":
@@ -335,7 +336,7 @@ class Predictor(Shown):
         return cls.opened(model, device, as_trained, loaded=loaded)
 
     def lines(self) -> list[str]:
-        """Return what was loaded, what it computes in, and for how many sample inputs that gives
+        """Return lines on what was loaded, the precision, and for how many sample inputs that gives
         the answers of fp32 (some dozen texts are computed for it, unless it is fp32)."""
         lines = [*self.load_lines, *(self.engine.lines() if self.engine else [])]
         check = self.precision_check
@@ -346,7 +347,7 @@ class Predictor(Shown):
         return lines
 
     def shown_lines(self) -> list[str]:
-        """Return what it answers, and where it computes; nothing is computed for it."""
+        """Return lines on its answers and where it computes; nothing is computed for them."""
         info = self.task.task_info()
         lines = [
             f"Predictor: {info.name} from {visible_list(self.task.text_columns)}, at most "
@@ -358,8 +359,8 @@ class Predictor(Shown):
         return [*lines, f"computes in {str(self.dtype).removeprefix('torch.')}"]
 
     def save(self, model_dir: str | Path) -> None:
-        """Write model, tokenizer and task as a model directory, which :meth:`load` and
-        transformers read; a model directory that is there is replaced as a whole.
+        """Write model, tokenizer and task as a model directory, which :meth:`load` and transformers
+        read; an existing model directory is replaced as a whole.
 
         Raises:
             BertineError: the folder holds something else, or cannot be written.
@@ -367,19 +368,19 @@ class Predictor(Shown):
         check_replaceable(model_dir, "model directory", lambda folder: (folder / CONFIG).is_file())
         model, task = self.model, self.task
         if task.unsaved:
-            # A directory has no place for it but the head's weights.
+            # A directory has room only for the head's weights.
             model = copy.deepcopy(model)
             task = task.finished(model, None)
         save_model(model_dir, model, self.tokenizer, task=task.task_info(dict(self.training)))
 
     @property
     def computing(self) -> Computing:
-        """What computes: the engine, or the model itself."""
+        """The module that computes: the engine, or the model itself."""
         return self.engine or self.model
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what answers depend on: hashes of weights and tokenizer, the task, the precision.
-        Takes about a third of a second for bert-base."""
+        """Return everything that answers depend on: hashes of weights and tokenizer, the task, the
+        precision. Takes about a third of a second for bert-base."""
         decided = {
             name: value
             for name in ("abstain_below", "costs", "least_probability")
@@ -398,7 +399,7 @@ class Predictor(Shown):
 
     @property
     def precision_check(self) -> PrecisionCheck | None:
-        """How far outputs are from fp32, and why this precision was chosen. None if it is fp32,
+        """The distance of outputs from fp32, and the reason for the precision. None if it is fp32,
         or if there is no engine."""
         return None if self.engine is None else self.engine.check
 
@@ -410,19 +411,16 @@ class Predictor(Shown):
         """Answer each text, or each pair of texts, in their order; one string or dictionary gets
         one answer, a list of them (or a generator) a list.
 
-        An answer is a
-        :class:`~bertine.tasks.classification.Prediction`, of a regression a
-        :class:`~bertine.tasks.whole_text.Score`, of many labels a
-        :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (what is given and
-        the choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
+        An answer is a :class:`~bertine.tasks.classification.Prediction`, of a regression a
+        :class:`~bertine.tasks.whole_text.Score`, of several labels a
+        :class:`~bertine.tasks.multi_label.LabelSet`, of multiple choice (the given text and the
+        choices in one tuple) a :class:`~bertine.tasks.choice.ChoicePrediction`, of a pair of
         question and context a :class:`~bertine.tasks.span_scores.SpanPrediction`, of tagging a
-        :class:`~bertine.tasks.tagged_words.TaggedText` (a text may also be a list of words
-        there).
+        :class:`~bertine.tasks.tagged_words.TaggedText` (a text may also be a list of words there).
 
-        A dictionary has its texts under the names of the model's columns (``question`` and
-        ``context`` for spans; the names in the training file); so has a data frame or a dictionary
-        of columns. Texts longer than the model's
-        maximum length are cut; contexts are read in windows.
+        A dictionary, a data frame or a dictionary of columns has its texts under the names of the
+        model's columns (``question`` and ``context`` for spans; the names in the training file).
+        Texts longer than the model's maximum length are cut; contexts are read in windows.
 
         Raises:
             BertineError: something that is not a text, such as None or NaN; a dictionary lacks a
@@ -436,21 +434,22 @@ class Predictor(Shown):
     __call__ = predict
 
     def _answers(self, texts: Iterable[TextOrDict], first: int) -> list[Any]:
-        """Do as :meth:`predict` for a list; in messages the first text has the number `first`."""
+        """Answer a list of texts like :meth:`predict`; in messages the first text has the number
+        `first`."""
         return self.answers_and_features(texts, first)[0]
 
     def answers_and_features(
         self, texts: Iterable[TextOrDict], first: int = 1
     ) -> tuple[list[Any], Sequence[Features]]:
-        """Return the answers of :meth:`predict`, and the features they were made of."""
+        """Return the answers of :meth:`predict`, and the features that they were computed from."""
         unnamed = (self.unnamed(text, f"input:{at}") for at, text in enumerate(texts, first))
         checked = checked_texts(unnamed, first)
         lines = range(first, first + len(checked))
         return self.run(self.task.examples_of(checked, lines=lines))
 
     def unnamed(self, texts: Any, where: str) -> Any:
-        """Return the texts of a dictionary in the order of the model's columns; anything else as it
-        is. In messages the dictionary is `where`."""
+        """Return the texts of a dictionary in the order of the model's columns; anything else
+        unchanged. In messages the dictionary is called `where`."""
         if not isinstance(texts, Mapping):
             return texts
         columns, optional = self.task.columns_in(texts)
@@ -461,7 +460,7 @@ class Predictor(Shown):
         return self._answers([text], 1)[0]
 
     def explainer(self) -> Explainer:
-        """Return what explains answers of this model."""
+        """Return the explainer of this model's answers."""
         return Explainer(
             self.model, self.tokenizer, self.task, computing=self.computing, dtype=self.dtype
         )
@@ -474,35 +473,35 @@ class Predictor(Shown):
         label: str | None = None,
         word: str | None = None,
     ) -> Explanation:
-        """Say what each word of one text, or of several that belong together, contributes to the
+        """Explain how each word of one text, or of several that belong together, contributes to the
         answer; in a notebook the result shows the text with coloured words.
 
         Args:
-            text: as :meth:`predict_one` takes it; of a tagger a string.
-            method: ``"leave-one-out"``: what the score loses without a word; or
-                ``"integrated-gradients"``: contributions that add up, from a text of nothing but
-                [MASK].
-            label: to explain in place of the answer; of a tagger the type of the entities.
-            word: of a tagger: explain the tag of this word alone, at its first place in the text.
+            text: a text as for :meth:`predict_one`; for a tagger a string.
+            method: ``"leave-one-out"``: the loss of score without a word; or
+                ``"integrated-gradients"``: contributions that add up, from a text of only [MASK].
+            label: the label to explain in place of the answer; for a tagger the type of the
+                entities.
+            word: for a tagger: explain the tag of this word alone, at its first place in the text.
 
         Raises:
-            BertineError: an unknown method, label or word; not as many texts as the model takes; a
-                text without words.
+            BertineError: an unknown method, label or word; a number of texts that does not fit the
+                model; a text without words.
         """
         (example,) = checked_texts([self.unnamed(text, "input:1")])
         parts = (example,) if isinstance(example, str) else example
         return self.explainer().explain(parts, method=method, label=label, word=word)
 
     def stream(self, texts: Iterable[TextOrDict], hold: int = STREAM_TEXTS) -> Iterator[Any]:
-        """Answer for any number of texts, in their order, in bounded memory.
+        """Answer any number of texts, in their order, in bounded memory.
 
         Args:
-            texts: read as answers are taken, `hold` of them at a time.
-            hold: texts that are sorted by length together. A thousand and more leave hardly any
-                padding.
+            texts: texts that are read as answers are taken, `hold` of them at a time.
+            hold: the number of texts that are sorted by length together. A thousand and more leave
+                hardly any padding.
 
         Raises:
-            BertineError: what :meth:`predict` raises, or `hold` is less than 1.
+            BertineError: see :meth:`predict`; or `hold` is less than 1.
         """
         if is_one(texts):
             raise BertineError("stream takes many texts; predict_one takes one")
@@ -515,11 +514,11 @@ class Predictor(Shown):
 
     @check_types
     def abstaining(self, below: float) -> Predictor:
-        """Return the same model, which leaves its answer open where the probability is lower than
-        `below`; 0: nowhere.
+        """Return the same model with an abstention rule: no answer where the probability is lower
+        than `below`; 0: always an answer.
 
         Raises:
-            BertineError: it is not between 0 and 1; the task does not choose one of several
+            BertineError: `below` is not between 0 and 1; the task does not choose one of several
                 answers.
         """
         if not 0 <= below <= 1:
@@ -538,12 +537,12 @@ class Predictor(Shown):
 
     @check_types
     def covering(self, coverage: float) -> Predictor:
-        """Return the same model, which also gives sets of labels that hold the right one with the
-        probability `coverage` (:mod:`bertine.tasks.calibration`).
+        """Return the same model with sets of labels that contain the right one with the probability
+        `coverage` (:mod:`bertine.tasks.calibration`).
 
         Raises:
-            BertineError: it is not from 0.5 to 0.995; the task does not choose one of several
-                answers; the model was fine-tuned with too few validation examples.
+            BertineError: `coverage` is not from 0.5 to 0.995; the task does not choose one of
+                several answers; the model was fine-tuned with too few validation examples.
         """
         if not 0.5 <= coverage <= 0.995:
             raise BertineError(
@@ -564,14 +563,14 @@ class Predictor(Shown):
         return self._with(coverage=coverage, least_probability=least)
 
     def by_cost(self, file: Path | str) -> Predictor:
-        """Return the same model, which gives the label of least expected cost.
+        """Return the same model with decisions by cost: the label of least expected cost.
 
         Args:
-            file: csv with the costs (:class:`bertine.tasks.calibration.Costs`).
+            file: the csv file of the costs (:class:`bertine.tasks.calibration.Costs`).
 
         Raises:
-            BertineError: the task does not choose one label of a text; an answer abstains by its
-                probability already; what reading the costs raises.
+            BertineError: the task does not choose one label of a text; answers abstain by their
+                probability already; the costs cannot be read.
         """
         if not hasattr(self.task, "costs"):
             raise BertineError(
@@ -581,10 +580,10 @@ class Predictor(Shown):
         return self._with(costs=Costs.read(file, self.task.labels))
 
     def deciding(self, options: DecisionOptions) -> Predictor:
-        """Return the same model, which decides as `options` say.
+        """Return the same model with the decision rules of `options`.
 
         Raises:
-            BertineError: what :meth:`covering`, :meth:`by_cost` and :meth:`abstaining` raise; the
+            BertineError: see :meth:`covering`, :meth:`by_cost` and :meth:`abstaining`; or the
                 options contradict each other.
         """
         below = getattr(options, "abstain_below", None)
@@ -611,22 +610,22 @@ class Predictor(Shown):
         return other
 
     def over(self, columns: Sequence[str]) -> Predictor:
-        """Return the same model over a table with these text columns: of multiple choice with as
-        many choices as they are (:meth:`~bertine.tasks.choice.MultipleChoice.over`), of another
-        task itself.
+        """Return the same model over a table with these text columns: for multiple choice with one
+        choice for each column (:meth:`~bertine.tasks.choice.MultipleChoice.over`), for another task
+        unchanged.
 
         Raises:
-            BertineError: of multiple choice: there are fewer than two choices among them.
+            BertineError: for multiple choice: fewer than two of the columns are choices.
         """
         task = self.task.over(columns)
         return self if task is self.task else self._for(task)
 
     def over_pairs(self, columns: tuple[str, str]) -> Predictor:
-        """Return the same model over two texts: of a published one that does not say what it reads
-        (:attr:`~bertine.core.taskinfo.TaskInfo.text_columns`).
+        """Return the same model over two texts, if it is a published one that does not say what it
+        reads (:attr:`~bertine.core.taskinfo.TaskInfo.text_columns`).
 
         Raises:
-            BertineError: it takes one text alone.
+            BertineError: the model takes only one text.
         """
         other = self._with(text_columns=columns)
         other.task.heads(self.model.config)
@@ -634,20 +633,19 @@ class Predictor(Shown):
 
     @property
     def answering(self) -> Pipeline:
-        """The steps from examples to answers."""
+        """The pipeline from examples to answers."""
         return Pipeline(
             self.computing, self.task, self.tokenizer, self.dtype, alone=self.batch_invariant
         )
 
     def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
-        """Answer `examples`, and the features they were made of (which know what was
-        cut)."""
+        """Answer `examples`; return the answers and the features, which record what was cut."""
         return self.answering.answer(examples)
 
 
 def _engine(
     model: Model, tokenizer: Tokenizer, task: Task[Any], precision: str, threads: int | None
 ) -> Engine:
-    """Make the engine of a model, compared with it on texts as long as the task reads."""
+    """Make the engine of a model, compared with the model on texts as long as the task reads."""
     samples = sample_inputs(tokenizer, task.max_length)
     return Engine(model, precision=precision, threads=threads, samples=samples)

@@ -1,4 +1,4 @@
-"""Ranking examples by their loss, with what the model answered, as people read it."""
+"""Rank examples by their loss, and write their labels and answers as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bertine.tokenization.sentences import cjk_space_places
 _DIGITS = 5
 #: Tasks whose loss is -log of the probability of the label.
 _ONE_LABEL = ("text", "choice")
-#: What `Examples.source` says of examples that were held out of a file.
+#: The end of `Examples.source` for examples that were held out of a file.
 _HELD_OUT = " (held out)"
 
 
@@ -33,13 +33,13 @@ def ranked(
     """Return the `n` labelled examples with the highest loss, highest first; of equals the first.
 
     Args:
-        task: its name.
-        losses: of each example, nan where its label is not known.
+        task: the name of the task.
+        losses: the loss of each example, NaN where its label is not known.
         answers: the model's predictions.
-        values: the answers as a file of predictions has them.
+        values: the answers as in a file of predictions.
 
     Returns:
-        The worst, and the losses of all labelled examples, highest first.
+        The worst examples, and the losses of all labelled examples, highest first.
     """
     rounded = [round(loss, _DIGITS) for loss in losses]
     labelled = [index for index, loss in enumerate(losses) if not math.isnan(loss)]
@@ -67,8 +67,8 @@ def ranked(
 
 
 def label_text(item: Any) -> str:
-    """Write the label of an example as people read it: of a sentence its entities with their types,
-    or its tags."""
+    """Write the label of an example as text: of a sentence its entities with their types, or its
+    tags."""
     if isinstance(item, Sentence):
         tags = item.tags or ()
         if _mark_entities(tags):
@@ -99,13 +99,13 @@ def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
 
 
 def _mark_entities(*sides: Sequence[str] | None) -> bool:
-    """Return whether tags mark entities, and are not plain ones, such as parts of speech."""
+    """Return whether tags mark entities, and are not plain ones such as parts of speech."""
     return all(is_entity_tag(tag) for tags in sides for tag in tags or ())
 
 
 def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Write words as a text, Chinese ones without spaces between them, and where each word
-    stands."""
+    """Join words to a text, Chinese ones without spaces between them, and return the place of each
+    word."""
     text, places = cjk_space_places(" ".join(words))
     spans, begin = [], 0
     for word in words:
@@ -117,7 +117,7 @@ def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
 def _tag_marks(
     item: Sentence, tags: Sequence[str], others: Sequence[str], side: Literal["label", "answer"]
 ) -> list[Mark]:
-    """Mark the words whose tags are others on the other side."""
+    """Mark the words whose tags differ between the label and the answer."""
     places = _shown(item.words)[1]
     return [
         Mark(0, *place, tag, side)
@@ -137,13 +137,13 @@ def _entity_marks(
 
 
 def _entities(text: str, marks: Sequence[Mark], side: str) -> str:
-    """Return the entities of one side as text: ``"Paul Walker: person; Rome: location"``."""
+    """Write the entities of one side as text: ``"Paul Walker: person; Rome: location"``."""
     named = [f"{text[m.begin : m.end]}: {m.label}" for m in marks if m.of == side]
     return "; ".join(named) or "(none)"
 
 
 def _text(value: Any) -> str:
-    """Write a label or an answer as people read it; that there is none, too."""
+    """Write a label or an answer as text, an empty one included."""
     if isinstance(value, float):
         return f"{value:.6g}"
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

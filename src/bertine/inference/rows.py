@@ -1,4 +1,4 @@
-"""Rows of a table on their way through a model: the texts found, in chunks, with a bar."""
+"""Prepare texts and rows for a model: check given texts, read tables in chunks, show progress."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS, choose_text_column
 
-# Texts that a program gives: strings, tuples of strings, dictionaries by column. Anything else
-# (gaps of a data frame, numbers, bytes) is refused by name.
+# Given texts: strings, tuples of strings, dictionaries by column. Anything else (gaps of a data
+# frame, numbers, bytes) is refused by name.
 
-#: A text, or several that belong together: a pair, what is given and its choices, a list of words.
+#: A text, or several that belong together: a pair, a given text and its choices, a list of words.
 Text = str | tuple[str, ...]
 #: The same, or its texts by the names of the model's columns.
 TextOrDict = Text | Mapping[str, str]
@@ -50,11 +50,11 @@ def is_one(texts: object) -> bool:
 
 
 def several(texts: Any) -> list[Any]:
-    """Return the texts of a list, of a generator or of anything else that gives them once; one text
-    in a list; of a data frame or a dictionary of columns its rows.
+    """Return the texts of a list, of a generator or of another iterable as a list; a single text in
+    a list; for a data frame or a dictionary of columns its rows.
 
     Raises:
-        BertineError: it gives none.
+        BertineError: there are no texts.
     """
     if is_one(texts):
         return [texts]
@@ -71,9 +71,9 @@ def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, 
     """Return the texts of a dictionary in the order of `columns`; other keys are left out.
 
     Args:
-        columns: of the model's texts.
-        optional: so many of the last columns may be missing.
-        where: the dictionary is, for messages.
+        columns: the columns of the model's texts.
+        optional: the number of last columns that may be missing.
+        where: the place of the dictionary, for messages.
 
     Raises:
         BertineError: a column is missing.
@@ -89,14 +89,14 @@ def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, 
 
 
 def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:
-    """Return `texts` as strings, and tuples of strings.
+    """Return `texts` as strings and tuples of strings, if they are texts.
 
     Args:
-        texts: N of them; several that belong together in any sequence, not by names.
+        texts: the N texts; several that belong together in any sequence, not by names.
         first: the number of the first one, for messages.
 
     Raises:
-        BertineError: something else; the message has its number, from `first` on.
+        BertineError: an item is something else; the message has its number, from `first`.
     """
     return [
         text if isinstance(text, str) else _several(text, number)
@@ -109,7 +109,7 @@ def checked_singles(texts: Iterable[Any]) -> list[str]:
     ``sentence``, or as its only entry.
 
     Raises:
-        BertineError: something else; the message has its number, from 1 on.
+        BertineError: an item is something else; the message has its number, from 1.
     """
     if hasattr(texts, "columns"):
         raise BertineError(
@@ -132,7 +132,7 @@ def _only_text(texts: Mapping[str, Any], number: int) -> Any:
 
 
 def _several(texts: Any, number: int) -> tuple[str, ...]:
-    # Of a mapping the keys would be read, of a set what comes first is chance.
+    # A mapping would give its keys, a set an arbitrary order.
     if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
         raise _no_text(texts, number)
     parts = tuple(texts)
@@ -150,9 +150,9 @@ def _no_text(value: Any, number: int) -> BertineError:
     )
 
 
-# Tell whether so little text is to come that measuring how to compute it fastest takes longer.
+# Few texts: where measuring the fastest way of computing takes longer than computing.
 
-#: As much is computed in fp32 in the time in which other precisions are tried: about a thousand
+#: This much is computed in fp32 in the time in which other precisions are tried: about a thousand
 #: tokens, since they are tried on some hundred and the weights are packed anew for each.
 _FEW_BYTES = 4096
 
@@ -160,13 +160,13 @@ _FEW_BYTES = 4096
 def unmeasured(
     model: object, size: int | None, device: str | None, precision: str
 ) -> dict[str, Any]:
-    """Return how to compute a few texts without trying anything: ``precision`` and ``threads``, as
-    arguments for loading. With more texts, or where it is said or decided already how to compute
-    them, the `precision` alone, as it was given.
+    """Return ``precision`` and ``threads``, as arguments for loading, to compute a few texts
+    without measurements. With more texts, or where the precision is given or decided already,
+    return the given `precision` alone.
 
     Args:
         model: a model directory, or a model that is loaded already.
-        size: bytes of text; None: not known.
+        size: the bytes of text; None: not known.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"`` and others.
     """
@@ -178,8 +178,8 @@ def unmeasured(
 
 
 def bytes_to_come(input: object) -> int | None:
-    """Return the size of a file, or of what is left of standard input; None: not known, as of a
-    pipe whose other end is still open, of a compressed file and of a table in memory."""
+    """Return the size of a file, or of the rest of standard input; None where it is not known: for
+    a pipe whose other end is still open, a compressed file and a table in memory."""
     if not isinstance(input, Path | str):
         return None
     try:
@@ -199,7 +199,7 @@ def bytes_to_come(input: object) -> int | None:
 
 
 def _in_pipe(descriptor: int) -> int | None:
-    """Return what is left in a pipe whose other end was closed."""
+    """Return the rest of a pipe whose other end was closed."""
     if not hasattr(select, "poll"):
         return None
     import array
@@ -227,8 +227,7 @@ def chunks(
     most: int,
     most_rows: int | None = None,
 ) -> Iterator[list[TableRow]]:
-    """Divide `rows` into parts that end where their sizes reach `most` in all, or they are
-    `most_rows`."""
+    """Divide `rows` into parts of at least the total size `most`, or of `most_rows` rows."""
     chunk: list[TableRow] = []
     total = 0
     for row in rows:
@@ -244,14 +243,14 @@ def chunks(
 def text_chunks(
     table: Table, column: str, most: int = CHUNK_CHARACTERS
 ) -> Iterator[tuple[list[TableRow], list[str]]]:
-    """Divide a table of texts into parts of at most so many characters, or :data:`CHUNK_ROWS`: the
-    rows and their texts."""
+    """Divide a table of texts into parts of `most` characters or slightly more, or of
+    :data:`CHUNK_ROWS` rows: the rows and their texts."""
     for rows in chunks(table, lambda row: len(table.text(row, column)), most, CHUNK_ROWS):
         yield rows, [table.text(row, column) for row in rows]
 
 
 def other_columns(row: TableRow, *read: str | None) -> dict[str, Any]:
-    """Return the values of a row in the columns that were not `read`, by name."""
+    """Return the values of a row in the columns that are not in `read`, by name."""
     return {name: value for name, value in row.values.items() if name not in read}
 
 
@@ -259,13 +258,14 @@ def other_columns(row: TableRow, *read: str | None) -> dict[str, Any]:
 def text_progress(
     what: str, path: Source, layout: TableLayout | None = None, *, show: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Show a bar over the texts of `path`; call what it gives with how many more are done.
+    """Show a progress bar over the texts of `path`; call the result with the number of further
+    texts done.
 
     Args:
-        what: is done.
-        path: of the file, or a table in memory.
-        layout: of the table; None: each line counts as one, as in a column file.
-        show: whether there is a bar at all.
+        what: the name of the work.
+        path: the path of the file, or a table in memory.
+        layout: the layout of the table; None: each line counts as one, as in a column file.
+        show: whether to show a bar.
     """
     total = count_texts(path, layout) if show else None
     done = 0
@@ -282,12 +282,12 @@ def text_progress(
 
 
 def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
-    """Count the rows of a table, for the estimate of the time left; None for what can be read but
-    once, would have to be unpacked, or is one list of JSON. Blank and damaged rows count too.
+    """Count the rows of a table, for the estimate of the remaining time; None where it can be read
+    only once, is compressed, or is one list of JSON. Blank and damaged rows count too.
 
     Args:
-        path: of the file, or a table in memory.
-        layout: of the table; None: the lines are counted.
+        path: the path of the file, or a table in memory.
+        layout: the layout of the table; None: the lines are counted.
     """
     if isinstance(path, InMemoryTable):
         return len(path)
@@ -320,8 +320,8 @@ def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]
     ``sentence``, or the only one.
 
     Raises:
-        BertineError: what reading the table raises; the column is not there, or none can be chosen;
-            a column is named, and the file is plain text.
+        BertineError: the table cannot be read; the column is missing, or none can be chosen; a
+            column is named, but the file is plain text.
     """
     column = reading.text_column
     with Table(
@@ -350,10 +350,10 @@ class TaskTable:
     """A table of texts that a model is to answer.
 
     Attributes:
-        table: as it is read.
-        rows: of it; of multiple choice those that have choices.
-        columns: of their texts.
-        notes: what was met in choosing them.
+        table: the table as it is read.
+        rows: its rows; for multiple choice those that have choices.
+        columns: the columns of their texts.
+        notes: notes on the choice of the columns.
     """
 
     table: Table
@@ -366,11 +366,11 @@ class TaskTable:
 def open_task_table(
     task: Task[Any], path: Source, options: PredictOptions | ExplainOptions
 ) -> Iterator[TaskTable]:
-    """Open a table of texts for a model of `task`: with the columns that are named, else with
-    those of its training.
+    """Open a table of texts for a model of `task`: with the named columns, else with those of its
+    training.
 
     Raises:
-        BertineError: what reading the table raises; a column is missing; plain text for a model of
+        BertineError: the table cannot be read; a column is missing; plain text for a model of
             pairs, or with a column named.
     """
     named = as_columns(options.text_columns)
@@ -407,7 +407,8 @@ def open_task_table(
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:
-    """Return `name`, with `prefix` before it as often as it takes to be none of `taken`."""
+    """Return `name`, with as many times `prefix` before it as needed to differ from all of
+    `taken`."""
     while name in taken:
         name = prefix + name
     return name
@@ -416,8 +417,8 @@ def unused(name: str, taken: Container[str], prefix: str) -> str:
 def joined(
     source: str, row: TableRow, added: Mapping[str, Any], read: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return the values of a row of the table `source` and, behind them, those `added`. Where it is
-    said which columns were `read`, the others stand as in the file, to the byte.
+    """Return the values of a row of the table `source`, followed by those `added`. If the columns
+    `read` are given, the others stay as in the file, to the byte.
 
     Raises:
         BertineError: the row has one of these names. Keys of JSON lines may change from row to

@@ -176,8 +176,8 @@ def _shape(word: str) -> str:
 
 
 def fits(sentences: Sequence[Sentence], most_words: int) -> int:
-    """Count how many sentences, from the first on, have at most `words` words together (at least
-    one sentence)."""
+    """Count how many sentences, from the first on, have at most `most_words` words together (at
+    least one sentence)."""
     words = np.cumsum([len(item.words) for item in sentences])
     return max(1, int(np.searchsorted(words, most_words, side="right")))
 

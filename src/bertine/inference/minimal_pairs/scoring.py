@@ -399,8 +399,8 @@ class InfilledLikelihood(PieceSum):
 class ReplacedTokens(PieceSum):
     """The replaced-token score of a sentence, for a model that detects replaced tokens (ELECTRA's
     discriminator; Clark et al. 2020, section 2): the sum of the log-probabilities that each piece
-    is the original. One pass gives them all. The score is not a probability of the sentence: scores
-    of all sentences do not share a sum. Special tokens are not scored."""
+    is the original. One pass gives them all. The score is not a probability of the sentence: a
+    higher score of one sentence does not lower those of others. Special tokens are not scored."""
 
     title = (
         "replaced-token scores: log-probabilities that each piece is the text's own, added; no "
