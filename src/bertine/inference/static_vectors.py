@@ -1,8 +1,9 @@
-"""Read and write the directory of a table of vectors, in the layout of model2vec.
+"""Compute text vectors from a table of piece vectors, and read and write its directory (model2vec).
 
-``config.json`` (``model_type`` model2vec), ``model.safetensors`` with ``embeddings`` [R, D] in
-fp32, fp16 or int8 (by option of model2vec ``mapping`` [V] and ``weights`` [V]), ``tokenizer.json``.
-Directories of sentence-transformers with a module ``StaticEmbedding`` hold ``embedding.weight``.
+The layout is that of model2vec: ``config.json`` (``model_type`` model2vec), ``model.safetensors``
+with ``embeddings`` [R, D] in fp32, fp16 or int8 (optionally ``mapping`` [V] and ``weights`` [V]),
+``tokenizer.json``. Directories of sentence-transformers with a module ``StaticEmbedding`` have
+``embedding.weight``.
 
 Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a vector.
 """
@@ -44,11 +45,11 @@ from bertine.tokenization.base import check_added_tokens
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.tokenization.wordpiece import WordPiece
 
-# A vector for each piece of a vocabulary, and the means of a text's pieces.
+# Table: a vector for each piece of a vocabulary, and the means of a text's pieces.
 #
-# Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a vector, N texts.
+# Shape legend: N texts.
 
-#: The numbers of a table in a file, by name.
+#: The types of numbers of a table in a file, by name.
 DTYPES: dict[StaticPrecision, type[np.number]] = {
     "fp32": np.float32,
     "fp16": np.float16,
@@ -61,10 +62,10 @@ class StaticTable:
     """A vector for each piece.
 
     Attributes:
-        vectors: fp32 [R, D].
+        vectors: the vectors, fp32 [R, D].
         mapping: int64 [V], the row of each piece; None: each has its own, and R is V.
-        weights: fp32 [V], what the vector of each piece is multiplied by; None: nothing.
-        unk_token_id: of the piece that counts for nothing; None: there is none.
+        weights: fp32 [V], a factor for the vector of each piece; None: no factors.
+        unk_token_id: the id of the unknown piece, which is ignored; None: there is none.
     """
 
     vectors: np.ndarray
@@ -74,20 +75,20 @@ class StaticTable:
 
     @property
     def pieces(self) -> int:
-        """V, how many pieces have a vector."""
+        """The number of pieces with a vector, V."""
         return len(self.vectors if self.mapping is None else self.mapping)
 
     @property
     def dimensions(self) -> int:
-        """D, the numbers of a vector."""
+        """The dimensions of a vector, D."""
         return int(self.vectors.shape[1])
 
     def first(self, dimensions: int) -> StaticTable:
-        """Return the table of so many of each vector's first numbers, which for vectors in the
-        order of their principal components are those that vary most.
+        """Return the table of the first `dimensions` numbers of each vector. In the order of the
+        principal components these vary most.
 
         Raises:
-            BertineError: there are not so many.
+            BertineError: the vectors have fewer numbers.
         """
         if not 1 <= dimensions <= self.dimensions:
             raise BertineError(
@@ -99,8 +100,8 @@ class StaticTable:
         """Compute the mean of the vectors of each text's pieces; pieces without one are left out.
 
         Args:
-            ids: int [pieces], of one text after the other.
-            lengths: int [N], how many pieces each text has.
+            ids: int [pieces], the pieces of one text after the other.
+            lengths: int [N], the number of pieces of each text.
 
         Returns:
             fp32 [N, D]; zeros for a text in which no piece has a vector.
@@ -132,7 +133,7 @@ class StaticTable:
         return np.asarray(sums / np.maximum(lengths, 1)[:, None].astype(np.float32))
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the table, as hex digits."""
+        """Compute the SHA-256 of the table, as hex digits."""
         digest = hashlib.sha256(np.ascontiguousarray(self.vectors).data)
         for part in (self.mapping, self.weights):
             digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
@@ -140,28 +141,27 @@ class StaticTable:
 
 
 def as_stored(vectors: np.ndarray, precision: StaticPrecision) -> np.ndarray:
-    """Return vectors fp32 [R, D] in the numbers of a file. In int8 the largest number of the table
-    becomes 127; the scale is not kept, as only directions count."""
+    """Convert vectors fp32 [R, D] to the number type of a file. In int8 the largest number of the
+    table becomes 127; the scale is not kept, as only directions count."""
     if precision == "int8":
         scale = float(np.abs(vectors).max()) / 127 or 1.0
         return np.rint(vectors / scale).astype(np.int8)
     return vectors.astype(DTYPES[precision])
 
 
-# Read the tokenizer beside a table of vectors, which may lack tokens that a model needs.
+# Tokenizer: that of a table of vectors, which may lack tokens that a model needs.
 #
-# model2vec removes [CLS], [SEP] and [MASK], which no text has. Here they are put behind the
-# vocabulary again, where they have no vector, so that the tokenizer is one like any other.
+# model2vec removes [CLS], [SEP] and [MASK], which no text has. Here they are appended to the
+# vocabulary, without vectors, so that the tokenizer is like any other.
 
 _FILE = "tokenizer.json"
 
 
 def static_tokenizer(folder: Path) -> tuple[Tokenizer, int | None]:
-    """Return the tokenizer of a folder, and the id of its piece for unknown text; None: it has
-    none.
+    """Return the tokenizer of a folder, and the id of its unknown piece; None: it has none.
 
     Raises:
-        BertineError: no tokenizer that is known here.
+        BertineError: there is no supported tokenizer.
     """
     file = folder / _FILE
     value: dict[str, Any] = read_json_object(file) if file.is_file() else {}
@@ -191,7 +191,7 @@ def _completed(
     return Tokenizer(WordPiece.from_json(file, value, {}), str(file))
 
 
-# Write the card of a table of vectors: the README.md of its directory, with the hub's block.
+# Model card: the README.md of a table's directory, with the metadata of the hub.
 
 CARD = "README.md"
 _CODE = """```python
@@ -208,9 +208,9 @@ def static_card(table: StaticTable, precision: str, facts: Mapping[str, Any]) ->
     """Describe a table of vectors for its README.md.
 
     Args:
-        table: as it is saved.
-        precision: of the numbers in the file.
-        facts: how it was made.
+        table: the table as it is saved.
+        precision: the type of the numbers in the file.
+        facts: the facts of its training.
     """
     title = "Static vectors" + (f" of {facts['teacher']}" if facts.get("teacher") else "")
     front = yaml.safe_dump(
@@ -236,7 +236,7 @@ def static_card(table: StaticTable, precision: str, facts: Mapping[str, Any]) ->
 
 
 def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was done, in words."""
+    """Yield the steps of the training, in words."""
     for key, text in (
         ("explained_variance", "share of the variance that the principal components keep: {:.1%}"),
         ("weights", "weights of pieces: {}"),
@@ -252,7 +252,7 @@ def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 TENSORS = "model.safetensors"
-#: What the table of vectors is called: by model2vec, by sentence-transformers.
+#: The name of the table of vectors: in model2vec, in sentence-transformers.
 _TABLES = ("embeddings", "embedding.weight")
 #: The types of numbers in a safetensors file that a table may have, and their bytes.
 _TYPES = {"F32": 4, "F16": 2, "F64": 8, "I8": 1}
@@ -270,15 +270,15 @@ _MODULES = [
 
 @dataclass(frozen=True)
 class StaticModel:
-    """What a directory holds.
+    """The contents of a directory of static vectors.
 
     Attributes:
-        table: the vectors.
-        tokenizer: of the pieces; it may have special tokens behind those that have vectors.
-        normalize: whether a text's vector is brought to length 1.
-        max_length: pieces of a text that count; None: all.
-        precision: of the numbers in the file.
-        training: how the table was made, for the reader; {}: not known.
+        table: the table of vectors.
+        tokenizer: the tokenizer; it may have special tokens after the pieces that have vectors.
+        normalize: whether a text's vector is scaled to length 1.
+        max_length: the number of pieces of a text that count; None: all.
+        precision: the type of the numbers in the file.
+        training: the facts of the table's training, for information; {}: not known.
     """
 
     table: StaticTable
@@ -290,12 +290,12 @@ class StaticModel:
 
 
 def save_static(model: StaticModel, folder: Path, precision: StaticPrecision) -> None:
-    """Write a directory that model2vec and sentence-transformers open, too.
+    """Write a directory that model2vec and sentence-transformers open too.
 
     Args:
-        model: of which each piece of the tokenizer has a row.
-        folder: that exists, and is empty.
-        precision: of the numbers.
+        model: the model; each piece of its tokenizer has a row.
+        folder: an existing empty folder.
+        precision: the type of the numbers.
     """
     vectors = model.table.vectors
     save_file({_TABLES[0]: as_stored(vectors, precision)}, folder / TENSORS)
@@ -318,15 +318,16 @@ def save_static(model: StaticModel, folder: Path, precision: StaticPrecision) ->
     write_text(folder / CARD, static_card(model.table, precision, model.training))
 
 
-#: What model2vec's own files say of how they were made.
+#: The facts of the training in model2vec's own files.
 _SHARED_FACTS = ("apply_pca", "sif_coefficient")
 
 
 def load_static(path: Path | str) -> StaticModel:
-    """Read a directory that :func:`save_static`, model2vec or sentence-transformers has written.
+    """Read a directory written by :func:`save_static`, model2vec or sentence-transformers.
 
     Raises:
-        BertineError: it is none, or damaged; its tokenizer is of a kind that is not known.
+        BertineError: the folder is not such a directory, or is damaged; its tokenizer is of an
+            unsupported kind.
     """
     folder = static_folder(locate(path))
     if folder is None:
@@ -359,7 +360,7 @@ def load_static(path: Path | str) -> StaticModel:
 
 
 def _tensors(path: Path) -> tuple[dict[str, np.ndarray], str]:
-    """Read the arrays of a file: the table as ``embeddings``; and the type of its numbers."""
+    """Read the arrays of a file, with the table as ``embeddings``, and the type of its numbers."""
     with open_tensors(path, "np") as file:
         names = set(file.keys())
         name = next((name for name in _TABLES if name in names), None)
@@ -379,8 +380,8 @@ def _tensors(path: Path) -> tuple[dict[str, np.ndarray], str]:
 
 
 def _normalizes(folder: Path) -> bool:
-    """Tell whether a directory of sentence-transformers makes vectors of length 1: by its list of
-    modules, as the module's own folder is empty, and lost on the way through git."""
+    """Return whether a directory of sentence-transformers makes vectors of length 1. Only its list
+    of modules shows it, as the module's own folder is empty, and git drops empty folders."""
     if not (folder / MODULES).is_file():
         return (folder / "1_Normalize").exists()
     modules = read_json(folder / MODULES)
@@ -393,7 +394,7 @@ def _normalizes(folder: Path) -> bool:
 def _table(
     path: Path, parts: Mapping[str, np.ndarray], tokenizer: Tokenizer, unknown: int | None
 ) -> StaticTable:
-    """Check that the arrays fit together and to the vocabulary.
+    """Build the table after a check that the arrays fit together and to the vocabulary.
 
     Raises:
         BertineError: they do not.
@@ -421,7 +422,7 @@ def _table(
 
 
 def _check_count(path: Path, count: int, tokenizer: Tokenizer) -> None:
-    """Refuse a table that is not of this vocabulary; special tokens behind it have no vector."""
+    """Refuse a table of another vocabulary; special tokens at its end have no vector."""
     tail: Sequence[int] = range(min(count, tokenizer.vocab_size), tokenizer.vocab_size)
     if count > tokenizer.vocab_size or any(index not in tokenizer.special_ids for index in tail):
         raise BertineError(
@@ -430,13 +431,13 @@ def _check_count(path: Path, count: int, tokenizer: Tokenizer) -> None:
         )
 
 
-# A table of vectors, ready to turn texts into means of their pieces'.
+# Embedder: texts as the means of their pieces' vectors.
 
-#: Pieces of a text, where nobody says fewer.
+#: The default maximum of pieces of a text.
 _ALL = 1 << 31
 #: Texts that are computed together.
 _TEXTS = 4096
-#: What an embedder may be told that a table of vectors has too.
+#: The options of an embedder that apply to a table of vectors too.
 _FITTING: dict[str, tuple[Any, ...]] = {
     "pooling": (None, "mean"),
     "layer": (None, 0),
@@ -447,14 +448,14 @@ _FITTING: dict[str, tuple[Any, ...]] = {
 
 
 class StaticEmbedder(Embedder):
-    """Pieces with a vector each, whatever stands around them; a text's vector is the mean of its
-    pieces'. It has no special tokens. Threads may share it.
+    """Pieces with one vector each, independent of context; a text's vector is the mean of its
+    pieces' vectors. It has no special tokens. Threads may share it.
 
     Attributes:
-        table: the vectors.
-        tokenizer: of the pieces.
-        normalize: whether a text's vector is brought to length 1.
-        empty: texts computed in which no piece has a vector: they get zeros.
+        table: the table of vectors.
+        tokenizer: the tokenizer of the pieces.
+        normalize: whether a text's vector is scaled to length 1.
+        empty: the number of computed texts in which no piece has a vector: they get zeros.
     """
 
     def __init__(
@@ -475,7 +476,7 @@ class StaticEmbedder(Embedder):
         self.table = model.table if dimensions is None else model.table.first(dimensions)
         self.tokenizer = model.tokenizer
         self.normalize = model.normalize if normalize is None else normalize
-        #: Pieces of a text that count; None: all.
+        #: The number of pieces of a text that count; None: all.
         self.limit = max_length or model.max_length
         self.max_length = self.limit or _ALL
         self.pooling = Pooling(("mean",), 0, self.normalize)
@@ -486,16 +487,16 @@ class StaticEmbedder(Embedder):
             f"{self.table.pieces:,} have one, the same wherever they stand"
         ]
 
-    #: They are in the order of their principal components.
+    #: Their numbers are in the order of the principal components.
     trained_shorter = True
 
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> Self:  # type: ignore[override]
-        """Read a directory of static vectors, ours or model2vec's, with those of the options of
-        :meth:`bertine.Embedder.load` that they have.
+        """Load a directory of static vectors, of Bertine or model2vec, with those options of
+        :meth:`bertine.Embedder.load` that apply to them.
 
         Raises:
-            BertineError: an option that static vectors have none of; the directory is damaged.
+            BertineError: an option does not apply to static vectors; the directory is damaged.
         """
         for option, values in _FITTING.items():
             if options.get(option) not in (None, *values):
@@ -514,7 +515,7 @@ class StaticEmbedder(Embedder):
 
     @property
     def dimensions(self) -> int:
-        """D, the numbers of a vector."""
+        """The dimensions of a vector, D."""
         return self.table.dimensions
 
     def fingerprints(self) -> tuple[str, str]:
@@ -525,11 +526,11 @@ class StaticEmbedder(Embedder):
         return 0
 
     def lines(self) -> list[str]:
-        """Return what its vectors are."""
+        """Return the lines that describe its vectors."""
         return [f"StaticEmbedder {self.name}".rstrip(), *self.load_lines]
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """Compute the vector of each text, fp32 [N, D], in their order; of one string fp32 [D].
+        """Compute the vector of each text, fp32 [N, D], in their order; for one string fp32 [D].
 
         Raises:
             BertineError: something that is not a text.
@@ -584,7 +585,7 @@ class StaticEmbedder(Embedder):
     def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
         """
         Raises:
-            BertineError: always, as a word has one vector whatever stands around it.
+            BertineError: always, as the vector of a word does not depend on its context.
         """
         raise BertineError(
             f"{self.name or 'this model'}: is a table of static vectors, in which {word!r} has the "

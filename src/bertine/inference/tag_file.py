@@ -1,5 +1,9 @@
-"""Tags for a file: column files get a column, JSON lines keys; plain text and Parquet become JSON
-lines, and an output that is so called Parquet."""
+"""Tag the words of a file and write it again with the tags: column files, JSON lines, text,
+Parquet.
+
+Column files get a column, JSON lines keys; plain text and Parquet become JSON lines, or Parquet if
+the output is named so.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,7 @@ from bertine.tasks.unknown_text import UnknownText
 
 #: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
 CHUNK_WORDS = 1 << 15
-#: Of a word, with what is around it, where words are not counted yet.
+#: Characters of a word and its surroundings, for the estimate where words are not counted yet.
 _CHARACTERS = 7
 
 
@@ -65,12 +69,13 @@ class TagReport(Shown):
     """The report of tagging a file.
 
     Attributes:
-        sentences, words: that were tagged; a sentence is a line of plain text or JSON.
-        entities: that were found, by type.
-        left_out: entities that are not told, because their probability is too low.
-        seconds: of wall time.
-        columns: the names of what was added.
-        notes: what was mended in the input, or could not be read.
+        sentences, words: the numbers of tagged sentences and words; a line of plain text or JSON is
+            a sentence.
+        entities: the number of entities, by type.
+        left_out: the number of entities left out because their probability is too low.
+        seconds: wall time.
+        columns: the names of the added columns or keys.
+        notes: notes on what was mended in the input, or could not be read.
     """
 
     sentences: int = 0
@@ -82,7 +87,7 @@ class TagReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         lines = [
             f"tagged {plural(self.sentences, 'sentence')}, {plural(self.words, 'word')}, "
             f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
@@ -109,27 +114,28 @@ def tag_file(
     """Tag every word of a file, in its order, in bounded memory (that of a document, where the
     model reads document context).
 
-    A column file gets its tags as a last column; all else in it stays. JSON lines get ``tags`` and
-    ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet become JSON
-    lines with these. A line of plain text becomes
-    a line of JSON, with the text and its entities by characters; tags that mark no entities come
-    with their words. All but column files may become Parquet, by the name of the output.
+    A column file gets its tags as the last column and is otherwise unchanged. JSON lines get
+    ``tags`` and ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet
+    become JSON lines with these. A line of plain text becomes a line of JSON, with the text and its
+    entities by characters; tags that mark no entities come with their words. All but column files
+    may become Parquet, by the suffix of the output.
 
     Args:
-        predictor: of a tagger.
+        predictor: the predictor of a tagger.
         input: a file, or ``-`` for stdin; or rows in memory, which are read like Parquet's.
-        output: a file, complete or not there at all; or ``-`` for stdout.
-        columns: where the words are.
-        details: also the probability of each tag.
+        output: a file, written completely or not at all; or ``-`` for stdout.
+        columns: the columns of the words.
+        details: also write the probability of each tag.
         format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: by the suffix and the first
             lines.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+        strict: refuse bytes that are not valid UTF-8 and NUL bytes instead of mending and counting
+            them.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
 
     Raises:
-        BertineError: what reading the file raises; it is a table of texts; the words are not where
-            they should be; a column file is to become Parquet or JSON lines, or the others what
-            their rows cannot be written in.
+        BertineError: the file cannot be read, or is a table of texts; the words are not in the
+            given columns; the output of a column file is Parquet or JSON lines, or that of another
+            file a format in which its rows cannot be written.
     """
     started = time.monotonic()
     report = TagReport()
@@ -171,7 +177,7 @@ def tag_file(
 
 
 def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> str:
-    """Return ``"columns"``, ``"jsonl"`` or ``"text"``."""
+    """Return the kind of the file: ``"columns"``, ``"jsonl"`` or ``"text"``."""
     if format == "text":
         return format
     lines = [row.values["text"] for row in head]
@@ -186,7 +192,7 @@ def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> st
 
 
 class _TaggingJob:
-    """One file being tagged; what is counted goes into `report`."""
+    """The tagging of one file; the counts are kept in `report`."""
 
     def __init__(
         self,
@@ -239,13 +245,14 @@ class _TaggingJob:
     # Column files
 
     def column_file(self, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
-        """Tag and write; yields the line that is reached."""
+        """Tag and write a column file; yield the number of the line that is reached."""
         lines = ColumnLines(self.name, rows)
         waiting: list[Line] = []
         words = 0
         for line in lines:
             self._documents |= line.kind == "document"
-            # With document context a document is tagged whole, else any sentence is an end.
+            # With document context a document is tagged as a whole, else a part may end at any
+            # sentence.
             whole = self.task.document_context and self._documents
             ends = ("document",) if whole else ("document", "blank")
             if words >= CHUNK_WORDS and line.kind in ends:
@@ -288,7 +295,7 @@ class _TaggingJob:
             writer.write({LINE_COLUMN: by.join([text, *added])})
 
     def _word_place(self, lines: ColumnLines, first: Sequence[Sequence[Line]]) -> int:
-        """Return the index of the column of words, which the `first` sentences tell."""
+        """Return the index of the column of words, found in the `first` sentences."""
         if self._word_at < 0:
             said, named = self.columns.word_column, "word_column" in self.columns.given
             self._word_at = word_place(lines, first[:LOOKED_AT], said, named=named)
@@ -297,8 +304,8 @@ class _TaggingJob:
     # JSON lines, Parquet and plain text
 
     def lines_of(self, kind: str) -> Any:
-        """Return the way of a file whose lines are rows: (rows, writer) → the lines that are
-        reached."""
+        """Return the tagging of a file whose lines are rows: maps (rows, writer) to the lines that
+        are reached."""
         table = self.table
         keys: dict[str, str] = {}
 
@@ -324,13 +331,13 @@ class _TaggingJob:
         return run
 
     def _joined(self, row: TableRow, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
-        """Return the row with what is added, under names that the first row has not."""
+        """Return the row with the added values, under names that the first row does not have."""
         for name in added:
             keys.setdefault(name, unused(name, row.values, "predicted_"))
         return joined(self.name, row, {keys[name]: value for name, value in added.items()}, ())
 
     def _answer(self, answer: TaggedText) -> dict[str, Any]:
-        """Return what is added to a row: the entities; the tags where they are asked for or are
+        """Return the values to add to a row: the entities; the tags where they are requested or are
         all."""
         plain, whole = not self.task.has_entities, answer.text is not None
         names = ["words", "offsets"] if whole and (plain or self.details) else []
@@ -360,7 +367,7 @@ class _TaggingJob:
 
 
 def _size(row: TableRow) -> int:
-    """Count the characters of a line, with its end; of a row of Parquet about."""
+    """Count the characters of a line, with its end; for a row of Parquet approximately."""
     return 1 + sum(
         len(value) if isinstance(value, str) else _CHARACTERS * len(value)
         for value in row.values.values()

@@ -1,5 +1,8 @@
-"""Tell which examples a model was trained on: what it is scored on then, or holds out when it is
-trained further, says little about new texts."""
+"""Find the examples that a model was trained on, and report how many of them it is scored on.
+
+A score on these, or on examples held out when a model is trained further, says little about new
+texts.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ from bertine.datasets.own_data import HOLD_OUT
 from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.models.family import TASK
 
-# Read again the examples that a model was trained on, if their file is still there and unchanged.
+# Training examples: read again, if their file still exists unchanged.
 
 
 def reload_training_examples(task: str, facts: Mapping[str, Any]) -> Examples[Any]:
     """Return the training examples of a model.
 
     Args:
-        task: of the model, where the facts do not name it.
-        facts: of its training, as ``bertine.json`` tells them.
+        task: the task of the model, where the facts do not name it.
+        facts: the facts of its training in ``bertine.json``.
 
     Raises:
         BertineError: the training examples are not available: they were given in memory, their
@@ -49,13 +52,13 @@ def reload_training_examples(task: str, facts: Mapping[str, Any]) -> Examples[An
     return train
 
 
-#: What is said to have seen examples, where a model is trained further.
+#: The name, in notes, of the model that has seen examples, where a model is trained further.
 START = "the model that training begins with"
 
 
 def rows_known_by(model: Path | str) -> frozenset[int]:
-    """Return the numbers of the rows that a model directory, or one that it began as, was trained
-    on; none where that is not known."""
+    """Return the numbers of the rows that a model directory, or a model it was initialized from,
+    was trained on; none where they are not known."""
     file = locate(model) / TASK
     if not file.is_file():
         return frozenset()
@@ -64,13 +67,13 @@ def rows_known_by(model: Path | str) -> frozenset[int]:
 
 
 def rows_known(task: str, facts: Mapping[str, Any]) -> frozenset[int]:
-    """Return the numbers of the rows that a model, or one that it began as, was trained on. Where
-    those of its own training are not kept (an earlier Bertine, or millions), the file that it was
-    trained on is read again, if it is there and unchanged.
+    """Return the numbers of the rows that a model, or a model it was initialized from, was trained
+    on. Where those of its own training are not stored (an earlier Bertine, or millions), the
+    training file is read again, if it still exists unchanged.
 
     Args:
-        task: of the model.
-        facts: of its training, as ``bertine.json`` tells them.
+        task: the task of the model.
+        facts: the facts of its training in ``bertine.json``.
     """
     own, before = rows_in_facts(facts)
     if not own:
@@ -80,15 +83,15 @@ def rows_known(task: str, facts: Mapping[str, Any]) -> frozenset[int]:
 
 
 def overlap_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
-    """Return what to say of a score on `examples` if the model, or one that it began as, was
-    trained on more than a few of them; None where it was not, or where that is not known.
+    """Return the note on a score on `examples` if the model, or a model it was initialized from,
+    was trained on more than a few of them; None where it was not, or where that is not known.
 
-    The texts are compared, not the paths: a copy of the training file, a part of it, or one in
-    another order is known too, and another file of its name is not taken for it.
+    The texts are compared, not the paths: a copy of the training file, a part of it, or the same
+    rows in another order are recognized too, and another file of the same name is not.
 
     Args:
-        facts: of the training, as ``bertine.json`` tells them.
-        examples: in the order of their file.
+        facts: the facts of the training in ``bertine.json``.
+        examples: the examples in the order of their file.
     """
     own, before = rows_in_facts(facts)
     seen = count_known(examples.items, own | before)
@@ -96,8 +99,8 @@ def overlap_note(facts: Mapping[str, Any], examples: Examples) -> str | None:
 
 
 def overlap_notes(train: Sequence[Any], judged: Sequence[Any], known: frozenset[int]) -> list[str]:
-    """Say how many of the examples that are learned from, and of those that are judged on, a model
-    was trained on before whose rows are `known`; nothing of few."""
+    """Return notes on how many of the training and of the evaluation examples are among the rows
+    `known`, which a model was trained on before; nothing for few."""
     lines = (
         overlap_in_training_line(count_known(train, known), len(train)),
         overlap_line(count_known(judged, known), len(judged), START, "test examples"),
@@ -106,8 +109,8 @@ def overlap_notes(train: Sequence[Any], judged: Sequence[Any], known: frozenset[
 
 
 def overlap_in_training_line(seen: int, count: int) -> str | None:
-    """Say that the model that training begins with was trained on so many of the training examples
-    before; None of none."""
+    """Return the note that the initial model was trained on `seen` of the `count` training
+    examples before; None for none."""
     if not seen:
         return None
     return (
@@ -119,7 +122,8 @@ def overlap_in_training_line(seen: int, count: int) -> str | None:
 def overlap_line(
     seen: int, count: int, whose: str = "the model", what: str = "examples"
 ) -> str | None:
-    """Say that a model was trained on so many of those that it is scored on; None of none."""
+    """Return the note that a model was trained on `seen` of the `count` examples that it is scored
+    on; None for none."""
     if not seen:
         return None
     which = f"these {count:,} {what}"
@@ -129,9 +133,9 @@ def overlap_line(
 
 
 def _count_trained(facts: Mapping[str, Any], examples: Examples[Any]) -> int:
-    """Count those of `examples` that a model was trained on whose rows are not kept: all, or all
-    but those that it held out for validation; 0 where it was trained on others, or where that is
-    not known. The arguments are those of :func:`overlap_note`."""
+    """Count those of `examples` that a model was trained on, if its rows are not stored: all, or
+    all but those that it held out for validation; 0 where it was trained on others, or where that
+    is not known. The arguments are those of :func:`overlap_note`."""
     trained, fingerprint = facts.get("num_examples"), facts.get("examples_fingerprint")
     seed = facts.get("split_seed", facts.get("seed"))
     if not isinstance(trained, int) or not isinstance(seed, int):
@@ -142,12 +146,13 @@ def _count_trained(facts: Mapping[str, Any], examples: Examples[Any]) -> int:
 
 
 def _parts(examples: Examples, trained: int, seed: int) -> Iterator[Examples]:
-    """Yield what a run on `examples` may have trained on, if it trained on so many."""
+    """Yield the possible training parts of a run on `examples`, if it trained on `trained` of
+    them."""
     yield examples
     if not trained < len(examples) < 2 * trained:  # about a tenth is held out, never half
         return
-    for stratify in (True, False):  # by label, or, of scores, not
+    for stratify in (True, False):  # divided by label; for scores, at random
         try:
             yield examples.hold_out(HOLD_OUT, seed, stratify=stratify)[0]
-        except BertineError:  # such examples cannot be divided so
+        except BertineError:  # such examples cannot be divided by label
             continue

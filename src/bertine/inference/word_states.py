@@ -1,8 +1,9 @@
-"""Every layer's state of every word, computed once by a frozen encoder and kept on disk.
+"""Compute every layer's state of every word once with a frozen encoder, and keep the states on
+disk.
 
-A word's state is that of its first piece (paper, section 5.3). One safetensors file holds the words
+A word's state is that of its first piece (paper, section 5.3). One safetensors file has the words
 of one file of sentences, a tensor ``layer_0`` (the embeddings), ``layer_1``, … of fp16 [words, H]
-each, and is named by a hash of all that it depends on.
+each; its name is a hash of all that it depends on.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from bertine.tasks.tagging import Tagging
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.word_vectors.vectors import WordVectors
 
-#: Version of what is in the files; another one is another hash.
+#: Version of the file contents; it is part of the hash.
 _FORMAT = 2
 
 
@@ -45,7 +46,7 @@ class KnownStates(Protocol):
 
     @property
     def starts(self) -> np.ndarray:
-        """int64 [N + 1], the first word of each sentence, and the number of all words."""
+        """The first word of each sentence, and the number of all words, int64 [N + 1]."""
         ...
 
     def layers(self, numbers: Sequence[int]) -> list[Tensor]:
@@ -54,7 +55,7 @@ class KnownStates(Protocol):
 
 
 def word_starts(sentences: Sentences) -> np.ndarray:
-    """Return int64 [N + 1], the first word of each of N sentences, and the number of all words."""
+    """Return the first word of each of N sentences, and the number of all words, int64 [N + 1]."""
     sizes = [len(item.words) for item in sentences.items]
     starts: np.ndarray = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     return starts
@@ -62,12 +63,12 @@ def word_starts(sentences: Sentences) -> np.ndarray:
 
 @dataclass(frozen=True)
 class StaticStates:
-    """Vectors of words in the place of states: a word's is the same in all sentences.
+    """Vectors of words in place of states: a word's vector is the same in all sentences.
 
     Attributes:
         starts: int64 [N + 1], the first word of each sentence, and the number of all words.
-        vectors: fp32 [words, D]; zeros of words that have none.
-        unknown: how many words have none.
+        vectors: fp32 [words, D]; zeros for words without a vector.
+        unknown: the number of words without a vector.
     """
 
     starts: np.ndarray
@@ -76,7 +77,7 @@ class StaticStates:
 
     @classmethod
     def of(cls, vectors: WordVectors, sentences: Sentences) -> StaticStates:
-        """Look up the words of `sentences`, as they stand or in lower case."""
+        """Look up the words of `sentences`, as written or in lower case."""
         starts = word_starts(sentences)
         rows = [vectors.row(word) for item in sentences.items for word in item.words]
         table = np.zeros((len(rows), vectors.dimensions), dtype=np.float32)
@@ -95,9 +96,9 @@ class WordStates:
     """The states of the words of some sentences, one after the other, mapped from a file.
 
     Attributes:
-        path: of the file.
+        path: the path of the file.
         starts: int64 [N + 1], the first word of each sentence, and the number of all words.
-        found: whether the file was there before.
+        found: whether the file existed before.
     """
 
     path: Path
@@ -105,7 +106,7 @@ class WordStates:
     found: bool
 
     def layers(self, numbers: Sequence[int]) -> list[Tensor]:
-        """Return the tensors fp16 [words, H] of these layers; 0 are the embeddings."""
+        """Return the tensors fp16 [words, H] of these layers; 0 is the embeddings."""
         with open_tensors(self.path, "pt") as file:
             return [file.get_tensor(f"layer_{number}") for number in numbers]
 
@@ -115,7 +116,7 @@ def states_key(
 ) -> str:
     """Compute the SHA-256, as hex digits, of all that the states of `sentences` depend on: the
     weights of the backbone, the tokenizer, the words and their documents, the windows, whether
-    words of which normalization leaves nothing are read as unknown ones, and the precision."""
+    words that normalization leaves empty are read as unknown ones, and the precision."""
     digest = hashlib.sha256()
     parts = [_FORMAT, tokenizer.fingerprint, task.max_length, task.document_context, str(dtype)]
     parts += ["no outside"] * (OUTSIDE not in task.labels)
@@ -138,21 +139,21 @@ def word_states(
     on_batch: Callable[[int], None] | None = None,
 ) -> WordStates:
     """Return the states of the words of `sentences`: from the file in `folder`, else computed and
-    kept.
+    written there.
 
-    Words of which normalization leaves nothing have states of zeros where a tag says "nothing"
-    (O), else those of an unknown word. Memory: all of them, two bytes a number.
+    Words that normalization leaves empty have states of zeros where a tag says "nothing" (O), else
+    those of an unknown word. Memory holds all states, two bytes a number.
 
     Args:
-        model: with a backbone, on any device; put into evaluation mode and back into the mode
-            it was in.
-        tokenizer: of the model.
-        task: says how sentences are cut into windows.
-        sentences: N of them; what is met is added to their notes.
-        folder: of the files.
-        dtype: to compute in.
-        max_tokens: of a batch, with its padding; None: by the kind of device.
-        on_batch: called with the number of windows of each batch that is done.
+        model: a model with a backbone, on any device; put into evaluation mode and back into the
+            mode it was in.
+        tokenizer: the tokenizer of the model.
+        task: defines how sentences are cut into windows.
+        sentences: the N sentences; their notes are extended.
+        folder: the folder of the files.
+        dtype: the type to compute in.
+        max_tokens: maximum tokens of a batch, padding included; None: by the kind of device.
+        on_batch: called with the number of windows of each finished batch.
 
     Raises:
         BertineError: an unknown tag, an input that does not fit the model, a file that cannot be
@@ -192,7 +193,7 @@ def word_states(
 
 
 def save_states(path: Path, key: str, layers: Sequence[Tensor]) -> None:
-    """Write the states of words, fp16 [words, H] of each layer, as the file that `key` names.
+    """Write the states of words, fp16 [words, H] of each layer, to the file that `key` names.
 
     Raises:
         BertineError: a number is not finite; the file cannot be written.
@@ -205,7 +206,7 @@ def save_states(path: Path, key: str, layers: Sequence[Tensor]) -> None:
 
 
 def states_are_whole(path: Path, key: str, num_layers: int) -> bool:
-    """Return whether the file is there and holds what `key` says."""
+    """Return whether the file exists and matches `key`."""
     if not path.is_file():
         return False
     try:
@@ -213,4 +214,4 @@ def states_are_whole(path: Path, key: str, num_layers: int) -> bool:
             names = set(file.keys())
             return (file.metadata() or {}).get("key") == key and len(names) == num_layers
     except BertineError:
-        return False  # made anew
+        return False  # computed again

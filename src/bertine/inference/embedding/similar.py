@@ -269,7 +269,7 @@ def similar(
         query: a text, or a list of texts that are searched together.
         input: a table of texts as :func:`~bertine.embed` reads it, or vectors
             (``.npy``, ``.parquet``, ``.jsonl``) that it has written with the same model, pooling
-            and layer, which the JSON file beside them records. Or a table in memory, with or
+            and layer, which their JSON file records. Or a table in memory, with or
             without such vectors: a pandas or polars frame, an Arrow table, a ``datasets.Dataset``,
             a list of dictionaries, a dictionary of columns. None: the words of the vectors
             themselves.
