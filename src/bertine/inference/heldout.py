@@ -164,7 +164,7 @@ def evaluate_pretraining(
     accuracy, with the same instances and masks every time.
 
     Masks are those of the objective's paper (80/10/10; for replaced tokens 85/0/15) however the
-    model was trained with, so that models can be compared. At most one epoch of the store is seen
+    model was trained, so that models can be compared. At most one epoch of the store is seen
     (the last batch of it may reach into the next one). For other instances, call
     :func:`score_batches`.
 

@@ -12,9 +12,9 @@ from bertine.reports.html import Figure
 from bertine.reports.plots import curve
 from bertine.reports.run_files import LogRow, series, task_loss
 
-#: What the term on labels is called where it is the only one of a distilled task.
+#: The name of the term on labels where it is the only one of a distilled task.
 _LABELS = "labels"
-#: What the accuracy in fine-tuning is a share of, by the task; of others: examples.
+#: The unit of the accuracy in fine-tuning, by the task; examples for other tasks.
 _RIGHT = {
     "tagging": "Words with the right tag",
     "spans": "Windows of which both ends of the answer are found",
@@ -22,30 +22,31 @@ _RIGHT = {
 
 
 def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
-    """Draw the loss and the accuracy of each term, with the held-out one over it where there is
+    """Draw the loss and the accuracy of each term, with the held-out curve over it where there is
     one, and the curves of :func:`machine_curves`.
 
     Args:
         log: lines of ``log.jsonl`` (:func:`bertine.reports.run_files.pretraining_names`); a curve
             whose key no line has is left out.
-        facts: of the run; ``unigram_entropy`` in nats is drawn as a line.
+        facts: the facts of the run; ``unigram_entropy`` in nats is drawn as a line.
     """
     figures = []
     for name in TERMS:
         figures += term_curves(log, name, facts.get("unigram_entropy"))
     if sum(bool(series(log, f"{name}_loss")[1]) for name in TERMS) > 1:
         caption = "What is minimized: the sum of these losses, each with its weight."
-        # On held-out text there is no teacher.
+        # Held-out text has no teacher.
         held_out = "" if "distillation" in facts else "held-out"
         figures += _curve(log, "Loss", "loss", caption, held_out=held_out)
     return figures + machine_curves(log, facts)
 
 
 def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list[Figure]:
-    """Draw the loss and the accuracy of the term `name`, with what is to be compared with them.
+    """Draw the loss and the accuracy of the term `name`, with their reference values.
 
     Args:
-        entropy: of the frequencies of the store's tokens, in nats; None: it is not known.
+        entropy: the entropy of the frequencies of the store's tokens, in nats; None: it is not
+            known.
     """
     term = TERMS[name]
     caption, reference, label = term.loss, None, ""
@@ -56,7 +57,7 @@ def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list
         )
         reference, label = entropy, f"unigram entropy {entropy:.2f}"
     chance: dict[str, Any] = {"from_zero": True}
-    # Of a share that changes as it learns, what guessing gives at the end.
+    # If a share changes during training, the accuracy of guessing at the end.
     shares = series(log, f"{name}_{term.rarer}")[1] if term.rarer else []
     by_frequency = guessing(term, shares[-1] if shares else None)
     if by_frequency is not None:
@@ -75,7 +76,7 @@ def term_curves(log: Sequence[LogRow], name: str, entropy: float | None) -> list
 
 
 def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
-    """Draw how many targets have the rarer answer, and how many of these are detected."""
+    """Draw the number of targets with the rarer answer, and the share of these that is detected."""
     if term.rarer is None:
         return []
     key, detected = f"{name}_{term.rarer}", f"{name}_detected"
@@ -94,10 +95,10 @@ def _rarer(log: Sequence[LogRow], name: str, term: TermTexts) -> list[Figure]:
 
 
 def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
-    """Draw loss and accuracy in training with those on the validation examples over them, where
-    they are of the same things, the other validation scores, and the curves of
-    :func:`machine_curves`. Of a distilled task the former are those of the labels, and the loss of
-    all terms and the terms of the teacher are drawn besides."""
+    """Draw loss and accuracy in training, with those on the validation examples over them where
+    both measure the same, the other validation scores, and the curves of :func:`machine_curves`.
+    For a distilled task loss and accuracy are those on the labels, and the loss of all terms and
+    the terms of the teacher are drawn as well."""
     info = facts.get("labels_and_columns")
     task = info.get("name") if isinstance(info, Mapping) else facts.get("task")
     regression = any("eval_mean_squared_error" in row for row in log)
@@ -141,7 +142,8 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
     if known and series(log, right)[1]:
         known |= {"eval_accuracy"}
     if task == "multi-label":
-        # Of decisions, where that of validation is of examples with all of them right.
+        # In training, of single decisions; in validation, of examples whose decisions are all
+        # right.
         known -= {"eval_accuracy"}
         caption = "Decisions in training, one for each label of an example, that are right."
         figures += _curve(log, "Right decisions", right, caption, percent=True, held_out="")
@@ -164,15 +166,15 @@ def finetuning_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[F
 
 
 def _terms_in(log: Sequence[LogRow]) -> list[str]:
-    """List the terms that have a loss of their own in the log of a distilled task: that on labels,
-    which is called as the head is, and the teacher's."""
+    """Return the terms with a loss of their own in the log of a distilled task: that on labels,
+    named like the head, and the teacher's."""
     keys = (key for row in log for key in row if key.endswith("_loss"))
     return [*dict.fromkeys(k.removesuffix("_loss") for k in keys if not k.startswith("eval_"))]
 
 
 def _with_terms(log: Sequence[LogRow], single: str) -> Sequence[LogRow]:
     """Return the log of a distilled task with the numbers of its `single` term under that name,
-    where there is but one."""
+    where it has only one."""
     if _terms_in(log):
         return log
     names = ("loss", "accuracy")
@@ -182,7 +184,7 @@ def _with_terms(log: Sequence[LogRow], single: str) -> Sequence[LogRow]:
 
 
 def machine_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:
-    """Draw learning rate, gradient norm, tokens per second and share of the machine's ceiling."""
+    """Draw learning rate, gradient norm, tokens per second and share of the machine's peak."""
     clip = facts.get("max_grad_norm") or None
     warmup = facts.get("warmup_steps")
     schedule = f"Schedule: {facts['schedule']}" if facts.get("schedule") else "As scheduled"
@@ -230,13 +232,13 @@ def _curve(
     judged: str = "",
     **options: Any,
 ) -> list[Figure]:
-    """Draw `key`, and ``eval_`` + `key` over it; nothing where the log has neither.
+    """Draw `key`, with ``eval_`` + `key` over it; nothing where the log has neither.
 
     Args:
-        held_out: what the text or the examples of the evaluation are called; "": the two are not
-            to be compared.
+        held_out: the name of the text or the examples of the evaluation; "": the two are not
+            compared.
         judged: the key of the evaluation, where it is not ``eval_`` + `key`.
-        options: of :func:`bertine.reports.plots.curve`.
+        options: the options of :func:`bertine.reports.plots.curve`.
     """
     steps, values = series(log, key)
     overlay = series(log, judged or f"eval_{key}") if held_out else ([], [])

@@ -1,6 +1,8 @@
-"""Find what can go wrong in pre-training: stalled, guessing, too short, too little or doubled text.
+"""Diagnose training runs: stalled, diverged, overfitted, too short, repeated or duplicated text.
 
-Every bound says why it is where it is. Losses are in nats, accuracies shares of 1.
+:func:`diagnose` lists the findings of a run with their figures and what to try. A healthy run has
+none: the bounds are set so that the noise of a healthy log does not reach them, and the comment on
+each gives the reason. Losses are in nats, accuracies shares of 1.
 """
 
 from __future__ import annotations
@@ -29,42 +31,43 @@ from bertine.reports.finetuning_checks import finetuning_findings, with_command
 from bertine.reports.finetuning_evidence import Evidence
 from bertine.reports.run_files import LogRow, pretraining_names
 
-#: A mean within so many nats of a level is at that level: the mean of a few thousand masked
-#: tokens is that exact, and a model that learns from context passes it within a few lines.
+#: A mean within this many nats of a level counts as at that level: the mean of a few thousand
+#: masked tokens is that exact, and a model that learns from context passes it within a few lines.
 AT_LEVEL = 0.05
-#: A loss that falls by more than this from the first to the second half of the last third is on
-#: its way, not stalled. On the long plateaus that small batches make it creeps at half of that.
+#: A loss that falls by more than this from the first to the second half of the last third is still
+#: falling, not stalled. On the long plateaus that small batches cause it falls at half of that
+#: rate.
 _ON_ITS_WAY = 0.1
 #: The paper's rate is 1e-4; small models take ten times that, and beyond it few runs are stable.
 _HIGH_RATE = 1e-3
-#: An accuracy that is no more than this above guessing counts as guessing, once so many sequences
+#: An accuracy that exceeds guessing by no more than this counts as guessing, once enough sequences
 #: have been seen that the standard error (at most 0.5 / sqrt(2500) = 0.01) is half of that.
 _GUESSING, _GUESSED = 0.02, 2500
-#: Of targets with the rarer of two answers fewer than this share are detected by a model that
-#: guesses: none of them seems likely enough. One that has begun to learn detects some at once.
+#: A model that guesses detects less than this share of the targets with the rarer of two answers:
+#: none of them seems likely enough. A model that has begun to learn detects some at once.
 _DETECTED = 0.02
-#: A gradient norm is a spike at so many times the median around it. Healthy norms scatter by a
+#: A gradient norm is a spike at this multiple of the median around it. Healthy norms scatter by a
 #: factor of two; under a lognormal scatter of 30% ten times the median is 7 deviations away.
 _SPIKE = 10.0
-#: Nats that twice the steps would bring, from the slope over the second half of the log: 0.3 take
-#: a quarter off the perplexity. A well-trained BERT gains about 0.1 from its last doubling.
+#: Nats that twice the steps would gain, from the slope over the second half of the log: 0.3 lower
+#: the perplexity by a quarter. A well-trained BERT gains about 0.1 from its last doubling.
 _FALLING = 0.3
-#: The slope must be above that by so many standard errors. A healthy slope is half of it at most,
+#: The slope must exceed that by this many standard errors. A healthy slope is half of it at most,
 #: so that noise would have to be four standard errors and more.
 _ERRORS = 2.0
-#: Share of documents that are copies of others: from here on it is worth dropping them, from the
-#: second bound on the corpus is mostly copies.
+#: Share of documents that are copies of others: from the first bound on it is worth dropping them,
+#: from the second one on the corpus is mostly copies.
 _COPIES, _MOSTLY_COPIES = 0.2, 0.5
-#: BERT saw its corpus about 40 times (paper, appendix A.2); beyond that, repeated text brings next
+#: BERT saw its corpus about 40 times (paper, appendix A.2); beyond that, repeated text gains next
 #: to nothing (Muennighoff et al. 2023, arXiv 2305.16264, section 6).
 _EPOCHS = 40
 
 
 def stalled(view: LogView) -> Iterator[Finding]:
-    """Tell when the loss uses no context yet, or does not even know frequencies."""
+    """Detect a loss that shows no use of context, or not even of frequencies."""
     third = last_third(view, view.loss_key)
     entropy, floor = view.fact("unigram_entropy"), context_floor(view)
-    # With a floor of 0 every chosen token is left in place: to copy it is all there is to learn.
+    # With a floor of 0 every chosen token is left in place, and copying is all there is to learn.
     if third is None or entropy is None or not floor:
         return
     steps, loss = third
@@ -103,7 +106,7 @@ def stalled(view: LogView) -> Iterator[Finding]:
 
 
 def _rate_advice(view: LogView) -> str:
-    """Advise on the rate: more helps to leave a plateau, up to where training is not stable."""
+    """Advise on the rate: a higher one helps to leave a plateau, as long as training is stable."""
     rate = view.fact("learning_rate")
     if rate is None:
         return "raise the learning rate"
@@ -113,8 +116,8 @@ def _rate_advice(view: LogView) -> str:
 
 
 def guessing(view: LogView) -> Iterator[Finding]:
-    """Find terms beside the one that is watched, with few choices, at chance although the loss of
-    that one has left the frequencies."""
+    """Find terms with few choices, other than the watched one, at chance although the watched loss
+    is below the frequencies."""
     for name, term in TERMS.items():
         if name != view.watched and term.choices is not None:
             yield from _guessing(view, name, term, 1 / term.choices)
@@ -123,7 +126,7 @@ def guessing(view: LogView) -> Iterator[Finding]:
 
 
 def _guessing(view: LogView, name: str, term: TermTexts, chance: float) -> Iterator[Finding]:
-    """Tell when the accuracy of a term with few choices is at chance."""
+    """Detect an accuracy at chance, for a term with few choices."""
     third, floor = last_third(view, f"{name}_accuracy"), context_floor(view)
     main, batch = last_third(view, view.loss_key), view.fact("batch_size")
     if third is None or main is None or floor is None or batch is None:
@@ -146,9 +149,9 @@ def _guessing(view: LogView, name: str, term: TermTexts, chance: float) -> Itera
 
 
 def _guessing_shares(view: LogView, name: str, term: TermTexts) -> Iterator[Finding]:
-    """Tell when next to none of the targets with a term's rarer answer are detected. The loss alone
-    does not say: it falls a little below that of knowing their share once the model knows where
-    there are none (special tokens are never replaced)."""
+    """Detect that almost none of the targets with a term's rarer answer are detected. The loss
+    alone does not show it: it falls a little below that of a model that knows their share once the
+    model knows where there are none (special tokens are never replaced)."""
     third, shares = last_third(view, f"{name}_detected"), last_third(view, f"{name}_{term.rarer}")
     main, losses = last_third(view, view.loss_key), last_third(view, f"{name}_loss")
     floor = context_floor(view)
@@ -173,8 +176,8 @@ def _guessing_shares(view: LogView, name: str, term: TermTexts) -> Iterator[Find
 
 
 def spikes(view: LogView) -> Iterator[Finding]:
-    """Find gradient norms far above their neighbours'. Pre-training only: late in fine-tuning most
-    examples are right, and the few that are not make large gradients in small ones."""
+    """Find gradient norms far above their neighbours. For pre-training only: late in fine-tuning
+    most examples are right, and the few that are not cause large gradients among small ones."""
     steps, norms = view.points("grad_norm", view.warm)
     if len(norms) < 2 * FEW:
         return
@@ -198,7 +201,7 @@ def spikes(view: LogView) -> Iterator[Finding]:
 
 
 def falling(view: LogView) -> Iterator[Finding]:
-    """Tell when the run ended while much was still to be had."""
+    """Detect that the run ended while the loss was still falling clearly."""
     wanted, floor = view.fact("steps"), context_floor(view)
     if wanted is None or view.last_step < wanted or floor is None:
         return
@@ -222,8 +225,8 @@ def falling(view: LogView) -> Iterator[Finding]:
 
 
 def epochs(view: LogView) -> Iterator[Finding]:
-    """Tell when the text was seen too often."""
-    # By tokens, as sequences of different lengths make epochs of different sizes.
+    """Detect text that was seen too often."""
+    # By tokens, as sequences of different lengths give epochs of different sizes.
     tokens, (_, total) = view.fact("num_tokens"), view.points("tokens")
     if not tokens or not len(total):
         return
@@ -240,7 +243,7 @@ def epochs(view: LogView) -> Iterator[Finding]:
 
 
 def copies(view: LogView) -> Iterator[Finding]:
-    """Tell when many documents are copies of others."""
+    """Detect many documents that are copies of others."""
     share = view.fact("duplicate_share")
     if share is None or share < _COPIES:
         return
@@ -255,37 +258,33 @@ def copies(view: LogView) -> Iterator[Finding]:
     )
 
 
-# Say what is wrong with a run in words: stalled, diverged, too short, overfitted.
-#
-# Every finding names the figures it rests on and what to try. A healthy run has none: the bounds,
-# here and in :mod:`bertine.reports.diagnosis`, are set so that the noise of a healthy log does
-# not reach them; each says why it is where it is. Losses are in nats, accuracies shares of 1.
+# All runs: diverged, overfitted, a short warm-up, a falling speed.
 
-#: How far the loss must have risen above its lowest level: so many nats, this share of all that
-#: it had fallen, and so many standard errors. Means of a tenth of a healthy log differ by less
+#: The rise of the loss above its lowest level: in nats, as a share of the total fall, and in
+#: standard errors; all three must be exceeded. Means of a tenth of a healthy log differ by less
 #: than 0.1 nats upward; a loss that is 0.3 nats up has lost a quarter of its perplexity.
 _RISE, _RISE_SHARE, _RISE_ERRORS = 0.3, 0.1, 5.0
-#: Held-out loss above its own minimum while the training loss falls: in nats, and as a share.
+#: The rise of the held-out loss above its minimum while the training loss falls: in nats, and as a
+#: share.
 _OVERFIT, _OVERFIT_SHARE = 0.05, 0.02
-#: Tokens per second at the end, as a share of those at the beginning: below that, by so many
-#: standard errors and with quarters that do not touch, something eats the machine.
+#: Tokens per second at the end, as a share of those at the beginning: below that, by this many
+#: standard errors and with quarters that do not overlap, something slows the machine down.
 _SLOWER, _SLOWER_ERRORS = 0.8, 3.0
 
 
 def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
-    """List what stands out in a run, the gravest first, each command once; nothing when it is
-    healthy.
+    """List the findings of a run, the gravest first, each command once; nothing for a healthy run.
 
     Args:
-        log: the lines of ``log.jsonl``, those of one step together or apart, in order; keys may
-            be missing, and what is not known without them is not said.
+        log: the lines of ``log.jsonl``, those of one step together or apart, in order; keys may be
+            missing, and findings that need them are then left out.
         facts: of the run, any of them missing: the settings in its ``run.json`` (``steps``,
-            ``warmup_steps``, ``learning_rate``, ``batch_size``, ``max_seq_length``,
-            ``num_tokens``, ``mask_split``, ``unigram_entropy`` in nats, ``task``), and
-            ``phase_starts``: the steps after which another sequence length began;
-            ``duplicate_share``: share of the documents that are copies of others;
-            of fine-tuning what :meth:`bertine.reports.run_files.RunFolder.facts` adds: ``final``,
-            the report on the saved model, ``constant_loss``, ``baselines``, ``data``.
+            ``warmup_steps``, ``learning_rate``, ``batch_size``, ``max_seq_length``, ``num_tokens``,
+            ``mask_split``, ``unigram_entropy`` in nats, ``task``), and ``phase_starts``: the steps
+            after which another sequence length began; ``duplicate_share``: share of the documents
+            that are copies of others; for fine-tuning the facts that
+            :meth:`bertine.reports.run_files.RunFolder.facts` adds: ``final``, the report on the
+            saved model, ``constant_loss``, ``baselines``, ``data``.
     """
     rows = list(log)
     facts = dict(facts)
@@ -314,7 +313,7 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def _each_command_once(findings: Iterable[Finding]) -> list[Finding]:
-    """Leave out of findings a command that one before them has."""
+    """Remove a command from findings if an earlier one has it."""
     kept: list[Finding] = []
     for finding in findings:
         known = finding.command and finding.command in {each.command for each in kept}
@@ -339,13 +338,13 @@ def _not_finite(view: LogView) -> Iterator[Finding]:
 
 
 def _diverged(view: LogView) -> Iterator[Finding]:
-    """Tell when a loss is well above the lowest level that it had in this phase."""
+    """Detect a loss that is well above its lowest level in this phase."""
     for key, name in view.watched_losses.items():
         yield from _rise(view, key, name)
 
 
 def _rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
-    """Tell when the loss `key`, called `name`, has risen."""
+    """Detect a rise of the loss `key`, called `name`."""
     steps, loss = view.points(key, view.begin)
     window = max(5, len(loss) // 10)
     if len(loss) < 2 * window:
@@ -358,7 +357,7 @@ def _rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
     if now - low <= bound:
         return
     lowest = int(steps[min(best + window // 2, len(steps) - 1)])
-    # Where the level was low is often long: the rise begins at its end.
+    # The lowest level often lasts long: the rise begins at its end.
     end = int(np.flatnonzero(levels <= low + bound / 4)[-1]) + window - 1
     rates = dict(zip(*(values.tolist() for values in view.points("learning_rate")), strict=True))
     rate = rates.get(float(lowest))
@@ -387,20 +386,20 @@ def _rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
 
 
 def _overfitting(view: LogView) -> Iterator[Finding]:
-    """Tell when a held-out loss rises while the training loss falls."""
+    """Detect a held-out loss that rises while the training loss falls."""
     for key, name in view.watched_losses.items():
         yield from _held_out_rise(view, key, name if len(view.watched_losses) > 1 else "loss")
 
 
 def _held_out_rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
-    """Tell when the loss `key`, called `name`, rises on held-out text and falls in training."""
+    """Detect that the loss `key`, called `name`, rises on held-out text and falls in training."""
     steps, held = view.points(f"eval_{key}", view.begin)
     if len(held) < 3:
         return
     best = int(held.argmin())
     low, now = float(held[best]), float(held[-1])
     bound = max(_OVERFIT, _OVERFIT_SHARE * low)
-    # One evaluation above the minimum may be chance; on fixed masks two are not.
+    # One evaluation above the minimum may be chance; with fixed masks two are not.
     if best >= len(held) - 2 or now - low <= bound or held[-2] - low <= bound / 2:
         return
     logged, loss = view.points(key, view.begin)
@@ -420,12 +419,12 @@ def _held_out_rise(view: LogView, key: str, name: str) -> Iterator[Finding]:
 
 
 def _warmup(view: LogView) -> Iterator[Finding]:
-    """Tell when the learning rate hardly came to its peak."""
+    """Detect a learning rate that hardly reached its peak."""
     wanted, peak = view.fact("steps"), view.fact("learning_rate")
     warm = view.fact("warmup_steps")
     if wanted is None or warm is None or not peak or view.last_step < wanted:
         return
-    # More than half of the steps for warm-up is never meant; published recipes take 1% to 10%.
+    # A warm-up of more than half of the steps is never intended; published recipes take 1% to 10%.
     if warm <= wanted / 2:
         return
     _, rates = view.points("learning_rate")
@@ -440,9 +439,9 @@ def _warmup(view: LogView) -> Iterator[Finding]:
 
 
 def _slower(view: LogView) -> Iterator[Finding]:
-    """Tell when the speed falls."""
+    """Detect a falling speed."""
     steps, speed = view.points("tokens_per_second", view.begin)
-    # The first line has the time in which memory is first touched and kernels are chosen.
+    # The first line includes the time in which memory is first touched and kernels are chosen.
     steps, speed = steps[1:], speed[1:]
     size = len(speed) // 5
     if size < 3:

@@ -1,4 +1,4 @@
-"""Write the command to run next: the user's own, with the options that a finding changes."""
+"""Define findings of a diagnosis, views of logs, and the commands to run next."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FewShotOptions
 from bertine.reports.run_files import LogRow, series
 
-# Hold what a diagnosis is made of: findings, and a log as the checks want to see it.
+# Findings, and the log in the form that the checks need.
 
 #: float64 [N].
 Floats = npt.NDArray[np.float64]
 Severity = Literal["fault", "warning", "advice"]
-#: Fewer points of a curve than this are no trend.
+#: Fewer points of a curve than this are not a trend.
 FEW = 6
-#: In fewer lines of log neither a stall nor a divergence is told from noise.
+#: In fewer lines of log a stall or a divergence cannot be distinguished from noise.
 SHORT_LOG = 10
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a person should know about a run.
+    """A remarkable fact about a run, with advice.
 
     Attributes:
         kind: a short name for programs, e.g. "stalled".
         severity: "fault": the result is of no use; "warning": it is worse than it need be;
-            "advice": nothing is wrong, but more can be had.
-        text: what was seen, with its figures, and what to try.
-        command: what to run next, for the shell; "" in pre-training.
-        call: the same in Python.
+            "advice": nothing is wrong, but a better result is possible.
+        text: the observation with its figures, and what to try.
+        command: the next command, for the shell; "" in pre-training.
+        call: the same as a call in Python.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class LogView:
-    """The log of a run and the facts about it, as the checks want them."""
+    """The log of a run and the facts about it, as the checks need them."""
 
     log: Sequence[LogRow]
     facts: Mapping[str, Any]
@@ -65,23 +65,23 @@ class LogView:
 
     @property
     def main(self) -> str:
-        """The term by which the model of a run of pre-training is judged."""
+        """The term by which a model in pre-training is judged."""
         return main_term(self.facts.get("objective"))
 
     @property
     def watched(self) -> str:
-        """The term of pre-training whose loss is watched: that of guessing words, where there is
-        one, since it can be compared with their frequencies."""
+        """The term of pre-training whose loss is watched: that of predicting words, where there is
+        one, since it can be compared with the entropy of their frequencies."""
         return word_term(self.facts.get("objective"))
 
     @property
     def term(self) -> TermTexts:
-        """The name and the meaning of the term that is watched."""
+        """The name and the meaning of the watched term."""
         return TERMS[self.watched]
 
     @property
     def loss_key(self) -> str:
-        """The key of the loss that is watched."""
+        """The key of the watched loss."""
         return f"{self.watched}_loss" if self.pretraining else "loss"
 
     @property
@@ -91,8 +91,8 @@ class LogView:
 
     @property
     def watched_losses(self) -> dict[str, str]:
-        """The losses of which each should fall, by key, with their names for people: the one that
-        is watched, and that of the main term."""
+        """The losses that should fall, by key, with their names for people: the watched one, and
+        that of the main term."""
         if not self.pretraining:
             return {self.loss_key: self.loss_name}
         names = dict.fromkeys((self.watched, self.main))
@@ -100,7 +100,7 @@ class LogView:
 
     @property
     def last_step(self) -> int:
-        """The last step that is logged."""
+        """The last logged step."""
         return int(self.log[-1]["step"]) if self.log else 0
 
     @property
@@ -112,7 +112,7 @@ class LogView:
 
     @property
     def warm(self) -> int:
-        """The step from which on the learning rate no longer rises."""
+        """The step from which the learning rate no longer rises."""
         return max(self.begin, int(self.fact("warmup_steps") or 0))
 
     def fact(self, name: str) -> float | None:
@@ -123,24 +123,24 @@ class LogView:
         return None
 
     def points(self, key: str, after: float = -1) -> tuple[Floats, Floats]:
-        """Return steps and values of `key` in lines whose step is above `after`."""
+        """Return the steps and values of `key` in lines with a step above `after`."""
         steps, values = series((row for row in self.log if row["step"] > after), key)
         return np.asarray(steps), np.asarray(values)
 
 
 def mean(values: Floats) -> float:
-    """Compute the mean as a float of Python."""
+    """Compute the mean as a Python float."""
     return float(values.mean())
 
 
 def noise(values: Floats) -> float:
-    """Estimate the standard deviation of what is not trend, from the differences of neighbours,
-    robustly."""
+    """Estimate the standard deviation without the trend, robustly, from the differences of
+    neighbours."""
     return float(np.median(np.abs(np.diff(values)))) / (0.6745 * math.sqrt(2))
 
 
 def last_third(view: LogView, key: str) -> tuple[Floats, Floats] | None:
-    """Take the last third of the lines after warm-up; None where they are too few to tell."""
+    """Return the last third of the lines after warm-up; None where there are too few."""
     steps, values = view.points(key, view.warm)
     size = len(values) // 3
     return (steps[-size:], values[-size:]) if size >= FEW // 2 else None
@@ -149,9 +149,9 @@ def last_third(view: LogView, key: str) -> tuple[Floats, Floats] | None:
 def context_floor(view: LogView) -> float | None:
     """Return the lowest loss of words that uses no context, in nats; None where none is known.
 
-    Of the tokens that MLM chooses a tenth is left in place, so a model that repeats what it sees
-    and knows how frequent tokens are pays the unigram entropy H for the others only: 0.9 H. (It
-    cannot reach that quite: a random token might have been left in place too.) Where nothing can be
+    MLM leaves a tenth of the chosen tokens in place, so a model that repeats its input and knows
+    the frequencies of tokens has the loss of the unigram entropy H for the others only: 0.9 H. (It
+    cannot quite reach that: a random token might have been left in place too.) Where nothing can be
     copied, it is H.
     """
     entropy = view.fact("unigram_entropy")
@@ -172,13 +172,13 @@ def rounded(count: float) -> str:
 
 #: Arguments that a new run does not take over.
 _NOT_AGAIN = ("out", "resume", "task")
-#: What stands for examples that were given in memory.
+#: The placeholder for examples that were given in memory.
 _IN_MEMORY = "…"
 
 
 @dataclass(frozen=True)
 class NextCommand:
-    """One command, as the shell and as Python take it.
+    """A command, for the shell and for Python.
 
     Attributes:
         shell: with quotes where the shell needs them.
@@ -189,7 +189,7 @@ class NextCommand:
     python: str
 
 
-#: The options of the verbs that have not all those of fine-tuning.
+#: The options of the verbs that do not have all those of fine-tuning.
 _OWN_OPTIONS: Mapping[str, type[OptionGroup]] = {
     "distill": DistillOptions,
     "few-shot": FewShotOptions,
@@ -198,14 +198,14 @@ _OWN_OPTIONS: Mapping[str, type[OptionGroup]] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of a fine-tuning run, or of distilling on a task.
+    """The arguments of a fine-tuning run, or of distillation on a task.
 
     Attributes:
         task: the first word after ``bertine finetune``.
-        folder: of the run.
-        arguments: of :func:`bertine.finetune` that are not the defaults, by
-            name, as JSON values; `data` is None where the examples were in memory.
-        verb: ``"finetune"``, ``"distill"`` or ``"few-shot"``, whose arguments they are.
+        folder: the folder of the run.
+        arguments: the arguments of :func:`bertine.finetune` that are not the defaults, by name, as
+            JSON values; `data` is None where the examples were in memory.
+        verb: the verb of the arguments: ``"finetune"``, ``"distill"`` or ``"few-shot"``.
     """
 
     task: str
@@ -215,8 +215,8 @@ class Asked:
 
     @classmethod
     def of(cls, folder: Path, facts: Mapping[str, Any]) -> Asked:
-        """Read them from ``start.json`` in `facts`, or, of a run of an older version, from its
-        settings."""
+        """Read the arguments from ``start.json`` in `facts`, or, for a run of an older version,
+        from its settings."""
         started = facts.get("arguments")
         if isinstance(started, Mapping):
             rest = {name: value for name, value in started.items() if name != "task"}
@@ -244,15 +244,15 @@ class Asked:
         return cls(task, folder, {k: v for k, v in arguments.items() if v is not None})
 
     def again(self, **changes: Any) -> NextCommand | None:
-        """Fine-tune again, with other values for some options, into a folder beside this one; None
-        where that would be the command that has been run.
+        """Return the command for another fine-tuning with other values of some options, into a
+        folder next to this one; None where that would be the command of this run.
 
         Args:
-            changes: by the names of the arguments; None leaves the option out.
+            changes: the new values by the names of the arguments; None leaves the option out.
         """
         before = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN and v is not None}
         arguments = {**before, "out": str(_beside(self.folder))}
-        if self.verb in _OWN_OPTIONS:  # which has not all options of fine-tuning
+        if self.verb in _OWN_OPTIONS:  # which does not have all options of fine-tuning
             known = {entry.name for entry in declared(_OWN_OPTIONS[self.verb])}
             changes = {name: value for name, value in changes.items() if name in known}
         arguments |= changes
@@ -272,19 +272,21 @@ class Asked:
         return NextCommand(finetune_command(self.task, arguments), f"bertine.finetune({call})")
 
     def worst(self, count: int = 20) -> NextCommand:
-        """List the training examples that the run's model predicts worst."""
+        """Return the command that lists the training examples with the worst predictions of the
+        run's model."""
         model = str(self.folder / "model")
         data = self.arguments.get("data")
         words = ["bertine", "evaluate", model, "--data", _train_file(data), "--worst", str(count)]
         return NextCommand(shlex.join(words), f'learner.top_losses({count}, data="train")')
 
     def worst_held_out(self, count: int = 20) -> NextCommand:
-        """Write the run's page, which lists the validation examples that are predicted worst."""
+        """Return the command that writes the run's page, which lists the validation examples with
+        the worst predictions."""
         words = ["bertine", "report", str(self.folder)]
         return NextCommand(shlex.join(words), f"learner.top_losses({count})")
 
     def other_data(self) -> NextCommand:
-        """Score the run's model on examples from elsewhere."""
+        """Return the command that scores the run's model on examples from elsewhere."""
         model = str(self.folder / "model")
         words = ["bertine", "evaluate", model, "--data", "OTHER.csv"]
         return NextCommand(shlex.join(words), 'learner.validate("OTHER.csv")')
@@ -332,7 +334,8 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 def _train_file(data: Any) -> str:
-    """Name the file of the training examples, as far as it is known without reading."""
+    """Return the name of the file of the training examples, as far as it is known without
+    reading."""
     if not isinstance(data, str):
         return "TRAIN.csv"
     folder = Path(data)
@@ -342,7 +345,7 @@ def _train_file(data: Any) -> str:
 
 
 def _beside(folder: Path) -> Path:
-    """Choose a folder that is not there yet: ``run-2`` beside ``run``, then ``run-3``."""
+    """Choose a folder that does not exist yet: ``run-2`` next to ``run``, then ``run-3``."""
     stem, _, number = folder.name.rpartition("-")
     counted = number.isdigit() and (folder.parent / stem).is_dir()
     base = stem if stem and counted else folder.name

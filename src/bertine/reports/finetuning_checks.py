@@ -1,9 +1,10 @@
-"""Diagnose a fine-tuning run: what is wrong, by what evidence, and what to run next.
+"""Diagnose fine-tuning runs: what is wrong, by what evidence, and which command to run next.
 
-Every rule compares figures of the run with each other or with what needs no training (the label
-frequencies, the baselines), never with default settings. The bounds were set on about forty runs
-of a small published model on seven public data sets, most of them spoiled on purpose: too short,
-at rates from 1e-6 to 5e-3, with wrong labels, with leaks (``tests/reports/finetuning_runs.json``).
+Every rule compares figures of the run with each other or with references that need no training (the
+label frequencies, the baselines), never with default settings. The bounds were set on about forty
+runs of a small published model on seven public data sets, most of them spoiled on purpose: too
+short, at rates from 1e-6 to 5e-3, with wrong labels, with leaks
+(``tests/reports/finetuning_runs.json``).
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ from bertine.reports.findings import Finding, Severity
 from bertine.reports.finetuning_evidence import Evidence
 from bertine.reports.run_files import naming_damage
 
-# Tell whether the score of a fine-tuning run is worth anything: beside baselines, by its data.
+# Value of the score: comparison with baselines, and checks of the data.
 
 #: Training examples of a label below which it can hardly be learned.
 FEW_EXAMPLES = 10
-#: Labels are uneven where the most frequent one has so many times the examples of the rarest.
+#: Labels are uneven where the most frequent one has this many times the examples of the rarest.
 _UNEVEN = 2
-#: A validation score from here on is looked at twice, with at least so many examples.
+#: A validation score from here on is checked for leaks, with at least this many examples.
 _PERFECT, _ENOUGH = 0.995, 50
-#: Share of the validation examples that are also training examples which is worth a word.
+#: Share of the validation examples that are also training examples from which on it is reported.
 _LEAK = 0.02
-#: Share of unknown pieces from which on nothing else is worth a word.
+#: Share of unknown pieces from which on other findings are pointless.
 _MOSTLY = 0.5
-#: Labels that a line names.
+#: The maximum number of labels that a line names.
 NAMES = 5
-#: The tasks whose head can be fitted alone, and the changes that do it: what is of training goes.
+#: The tasks whose head can be fitted alone, and the changes for it: the options of training are
+#: removed.
 _FROZEN_TASKS = ("text", "multi-label", "regression", "choice", "tagging")
 _HEAD_ALONE: dict[str, Any] = dict.fromkeys({*OF_TRAINING, "fresh_weights"}) | {"frozen": True}
 
 
 def under_baseline(evidence: Evidence, cause: Finding | None) -> list[Finding]:
-    """Tell when a baseline, which takes seconds, is better than the model."""
+    """Detect a baseline, which takes seconds, that is better than the model."""
     judged, baselines = evidence.judged, evidence.facts.get("baselines")
     if not judged or not isinstance(baselines, Sequence):
         return []
@@ -51,7 +53,7 @@ def under_baseline(evidence: Evidence, cause: Finding | None) -> list[Finding]:
     text = f"the baseline {name!r} is better than the model, by more than chance. "
     instead = bool(evidence.facts.get("instead_of"))
     if name == "frozen vectors" and instead:
-        return []  # that is what the model is; it was fitted once more
+        return []  # that is the model itself, which was fitted again
     frozen = bool(evidence.facts.get("frozen"))
     if name == "frozen vectors" and not frozen and evidence.task in _FROZEN_TASKS:
         text += "Fit the head alone on these vectors, which takes seconds"
@@ -64,7 +66,7 @@ def under_baseline(evidence: Evidence, cause: Finding | None) -> list[Finding]:
 
 
 def head_alone(evidence: Evidence) -> list[Finding]:
-    """Tell when the head alone was saved in place of the model whose weights were all trained."""
+    """Detect a run whose head alone was saved in place of the model with all weights trained."""
     facts, judged = evidence.facts, evidence.judged
 
     def shown(metrics: Any) -> str:
@@ -87,7 +89,8 @@ def head_alone(evidence: Evidence) -> list[Finding]:
 
 
 def leak(evidence: Evidence) -> list[Finding]:
-    """Tell when validation examples are training examples, or the score is too good to be true."""
+    """Detect validation examples that are training examples, or a score that is too good to be
+    true."""
     both = _number(evidence.facts.get("data"), "in_training")
     metric = evidence.metric
     score = evidence.metrics.get(metric or "", 0.0)
@@ -109,8 +112,8 @@ def leak(evidence: Evidence) -> list[Finding]:
 
 
 def unknown_text(evidence: Evidence) -> list[Finding]:
-    """Tell when the vocabulary does not know the texts, for which no training helps: a fault where
-    it knows next to nothing of them."""
+    """Detect texts that the vocabulary does not know, for which no training helps: a fault where it
+    knows next to nothing of them."""
     data = evidence.facts.get("data")
     for part in ("train", "validation"):
         facts = data.get(part) if isinstance(data, Mapping) else None
@@ -123,11 +126,11 @@ def unknown_text(evidence: Evidence) -> list[Finding]:
 
 
 def few_examples(evidence: Evidence, others: Sequence[Finding] = ()) -> list[Finding]:
-    """Name the labels with fewer than ten training examples. `others` are findings above it: what
-    one of them advises, or the look at the data did, is not said again."""
+    """Name the labels with fewer than ten training examples. The advice of `others`, the findings
+    above it, or of the check of the data is not repeated."""
     counts = evidence.train_counts
     few = {name: count for name, count in counts.items() if count < FEW_EXAMPLES}
-    # A teacher labels the others.
+    # A teacher labels the other examples.
     if not few or len(counts) > 200 or evidence.share_of_labels < 1:
         return []
     shown = ", ".join(f"{visible(name)}: {count}" for name, count in list(few.items())[:NAMES])
@@ -144,13 +147,13 @@ def few_examples(evidence: Evidence, others: Sequence[Finding] = ()) -> list[Fin
 
 
 def weights_help(evidence: Evidence) -> bool:
-    """Tell whether class weights are worth a try: the run had none, and its training labels are
+    """Return whether class weights are worth a try: the run had none, and its training labels are
     known to be uneven. Weights of labels that are equally frequent are all 1."""
     kind, counts = evidence.task, evidence.train_counts
     if evidence.facts.get("class_weights") or not counts:
         return False
     rarest, most = min(counts.values()), max(counts.values())
-    if kind == "multi-label":  # weighed are the examples with a label and those without
+    if kind == "multi-label":  # compared are the examples with a label and those without
         data = evidence.facts.get("data")
         train = data.get("train") if isinstance(data, Mapping) else None
         most = int(_number(train, "examples") or 0) - rarest
@@ -158,7 +161,7 @@ def weights_help(evidence: Evidence) -> bool:
 
 
 def _weights_advised(evidence: Evidence, others: Sequence[Finding]) -> bool:
-    """Tell whether the run's data or one of `others` has advised class weights already."""
+    """Return whether the run's data or one of `others` has advised class weights already."""
     data = evidence.facts.get("data")
     advice = data.get("findings") if isinstance(data, Mapping) else None
     texts = [str(text) for text in advice] if isinstance(advice, list) else []
@@ -178,25 +181,25 @@ def _number(data: Any, *names: str) -> float | None:
     return None
 
 
-#: Below this share of the labels' uncertainty explained, a model has learned nothing; above the
-#: second, its training examples; above the third, it knows them by heart.
+#: Below this explained share of the labels' uncertainty a model has learned nothing; above the
+#: second one it has learned its training examples; above the third one it knows them by heart.
 _NOTHING, _MUCH, _BY_HEART = 0.12, 0.5, 0.85
 #: Below this sum of learning rates a pre-trained model has not moved (the good runs have 0.005 and
 #: more, those at 1e-6 or of a few steps below 0.001).
 _STILL = 0.004
-#: Fewer updates than this are too few to learn a task, whatever the rate.
+#: Fewer updates than this are too few to learn a task at any rate.
 _FEW_UPDATES = 100
-#: From this rate on nothing learned means a rate that is too high; below the second only where
-#: the loss was thrown about.
+#: From this rate on, a run that learned nothing had too high a rate; below the second one only
+#: where the loss varied widely.
 _HIGH_RATE, _RATHER_HIGH_RATE = 2e-3, 3e-4
 _LOW_RATE = 1e-5
 
 
 def finetuning_findings(evidence: Evidence) -> list[Finding]:
-    """List what stands out in a fine-tuning run, in no order.
+    """List the findings of a fine-tuning run, in no order.
 
     Raises:
-        BertineError: what the run's folder says of its scores or its data is damaged.
+        BertineError: the scores or the data in the run's folder are damaged.
     """
     if not evidence.log:
         return []
@@ -204,7 +207,7 @@ def finetuning_findings(evidence: Evidence) -> list[Finding]:
         unknown = unknown_text(evidence)
         if unknown and unknown[0].severity == "fault":
             return unknown + leak(evidence)
-        if evidence.facts.get("instead_of"):  # the curves are those of another model
+        if evidence.facts.get("instead_of"):  # the curves belong to another model
             findings = under_baseline(evidence, None) + head_alone(evidence)
             return findings + unknown + leak(evidence) + few_examples(evidence)
         cause = _cause(evidence)
@@ -218,7 +221,7 @@ def finetuning_findings(evidence: Evidence) -> list[Finding]:
 
 
 def with_command(finding: Finding, evidence: Evidence) -> Finding:
-    """Add the command that trains again to a finding about any kind of run that has none."""
+    """Add the command that trains again to a finding that has no command."""
     if finding.kind == "not-finite":
         changes: dict[str, Any] = {"learning_rate": evidence.lower_rate}
     elif finding.kind == "warm-up":
@@ -232,9 +235,9 @@ def with_command(finding: Finding, evidence: Evidence) -> Finding:
 
 
 def _cause(evidence: Evidence) -> Finding | None:
-    """Find the one reason why a run did not learn its training examples, with what shows it."""
+    """Find the only reason why a run did not learn its training examples, with its evidence."""
     learned, level, constant = evidence.learned, evidence.level, evidence.constant
-    # A run that goes on is not told to train longer.
+    # A run that continues gets no advice to train longer.
     if level is None or not evidence.final or not evidence.updates:
         return None
     rate = evidence.peak_rate or 0.0
@@ -243,7 +246,7 @@ def _cause(evidence: Evidence) -> Finding | None:
     if not nothing and not symptom:
         return None
     if learned is not None and learned > _MUCH:
-        return None  # its training examples it has learned
+        return None  # it has learned its training examples
     after = f"after {plural(evidence.updates, 'update')}"
     losses = f"the training loss is {level:.2f}"
     if constant:
@@ -293,7 +296,7 @@ def _cause(evidence: Evidence) -> Finding | None:
 
 
 def _symptom(evidence: Evidence) -> str:
-    """Say what is wrong with the answers in a few words; "" where nothing is."""
+    """Describe the fault of the answers in a few words; "" where there is none."""
     missing, labels = evidence.never
     if evidence.final.get("collapsed") is True:
         return f"all validation examples get the same answer{_beside(evidence)}"
@@ -320,7 +323,7 @@ def _missing(missing: Sequence[str], labels: int) -> str:
 
 
 def _unexplained(evidence: Evidence) -> list[Finding]:
-    """Name the symptoms of a model that has learned its training examples, or of which no loss is
+    """Name the symptoms of a model that has learned its training examples, or whose loss is not
     known."""
     missing, labels = evidence.never
     if evidence.final.get("collapsed") is True:
@@ -350,13 +353,13 @@ def _unexplained(evidence: Evidence) -> list[Finding]:
     return [evidence.finding("labels-never-predicted", severity, text, **changes)]
 
 
-# Learned, but not what was meant
+# Learned, but not the task
 
 
 def _by_heart(evidence: Evidence) -> list[Finding]:
-    """Tell when the training examples are known by heart, and the others hardly answered better
+    """Detect training examples that are known by heart while the others are hardly answered better
     than by a constant answer: too few examples, or labels that do not follow from the texts. The
-    figures are of the end of the training, where the training loss is."""
+    figures are those of the end of the training, like the training loss."""
     learned, end = evidence.learned, evidence.at_end
     if learned is None or learned < _BY_HEART:
         return []
@@ -373,7 +376,7 @@ def _by_heart(evidence: Evidence) -> list[Finding]:
         text += f", where {constant} has {share:.1%}"
     if _confidently_wrong(end):
         text += f", and it is often sure of a wrong answer (loss {end.metrics['loss']:.2f})"
-    # Of the training examples, wrong labels are learned by heart too, and have no high loss.
+    # Wrong labels of the training examples are learned by heart too, and have no high loss.
     text += (
         ". The examples are too few for this task, or many labels are wrong: look at the "
         "validation examples that are predicted worst"
@@ -382,7 +385,8 @@ def _by_heart(evidence: Evidence) -> list[Finding]:
 
 
 def _hardly_better_than_constant(evidence: Evidence) -> bool:
-    """Tell whether the validation examples are hardly answered better than by a constant answer."""
+    """Return whether the validation examples are hardly answered better than by a constant
+    answer."""
     skill = evidence.skill
     if skill is None:
         return False
@@ -390,7 +394,8 @@ def _hardly_better_than_constant(evidence: Evidence) -> bool:
 
 
 def _confidently_wrong(evidence: Evidence) -> bool:
-    """Tell whether the validation loss is far above that of a constant answer: sure, and wrong."""
+    """Return whether the validation loss is far above that of a constant answer: confident, and
+    wrong."""
     loss, constant = evidence.metrics.get("loss"), evidence.constant
     skill = evidence.skill
     if loss is None or not constant or skill is None or skill >= 0.3:
@@ -399,7 +404,7 @@ def _confidently_wrong(evidence: Evidence) -> bool:
 
 
 def _past_its_best(evidence: Evidence) -> list[Finding]:
-    """Tell when the saved model is clearly worse than that of an earlier epoch."""
+    """Detect a saved model that is clearly worse than that of an earlier epoch."""
     facts = evidence.facts
     steps, scores = evidence.evaluated
     if facts.get("save_best") or facts.get("patience") or len(scores) < 3:
@@ -408,7 +413,7 @@ def _past_its_best(evidence: Evidence) -> list[Finding]:
     best = max(range(len(scores)), key=scores.__getitem__)
     top = scores[best]
     error = math.sqrt(max(top * (1 - top), 0.01) / (evidence.count or 100))
-    # The saved model may be that of the best epoch already.
+    # The saved model may already be that of the best epoch.
     saved = min(scores[-1], top) if not evidence.final else evidence.metrics.get(metric, top)
     if saved >= top - max(0.02, 1.5 * error) or best >= len(scores) - 1:
         return []
@@ -423,7 +428,7 @@ def _past_its_best(evidence: Evidence) -> list[Finding]:
 
 
 def _still_falling(evidence: Evidence) -> list[Finding]:
-    """Tell when training and validation were both getting better as the run ended."""
+    """Detect that training and validation were both improving when the run ended."""
     learned, scores = evidence.learned, evidence.evaluated[1]
     if learned is None or learned > 0.75 or len(scores) < 2 or not evidence.final:
         return []

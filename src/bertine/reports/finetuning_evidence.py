@@ -1,8 +1,8 @@
-"""Read off a fine-tuning run how much was learned, how far weights moved, and what to change.
+"""Measure in a fine-tuning run what was learned, how far weights moved, and what to change.
 
 The losses of every task are compared with `constant`: the loss of the best answer that does not
-look at the text (the label frequencies; the mean score). A training loss at that level means that
-nothing was learned, whatever the number.
+depend on the text (the label frequencies; the mean score). A training loss at that level means that
+nothing was learned, at any absolute value.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from bertine.options.training import USUAL_RATE
 from bertine.reports.findings import Asked, Finding, Floats, LogView, NextCommand, Severity
 from bertine.reports.run_files import task_loss
 
-#: Of the logged lines the last share that counts as the end of a run.
+#: The last share of the logged lines that counts as the end of a run.
 _END = 0.15
-#: Metrics that say how a task is judged, where its run does not: the first one that is there.
+#: Metrics that judge a task where its run does not name one: the first that exists.
 _SCORES = ("accuracy", "f1", "micro_f1", "pearson", "exact_match")
 
 
 @dataclass(frozen=True)
 class Evidence(LogView):
-    """The log and the facts of a fine-tuning run, and what follows from them; attributes that
-    cannot be told are None."""
+    """The log and the facts of a fine-tuning run, with the figures derived from them; unknown
+    attributes are None."""
 
     pretraining: bool = False
 
-    # What was asked for, and what might be
+    # The arguments of the run and of possible next runs
 
     @cached_property
     def asked(self) -> Asked:
@@ -48,7 +48,7 @@ class Evidence(LogView):
         command: NextCommand | None = None,
         **changes: Any,
     ) -> Finding:
-        """Make a finding with the command to run next; None: the run again with these `changes`,
+        """Make a finding with the command to run next; by default the run with these `changes`,
         and no command where they change nothing."""
         command = command or self.asked.again(**changes)
         if command is None:
@@ -57,29 +57,29 @@ class Evidence(LogView):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What the settings say of the task and its data; empty if nothing."""
+        """The settings about the task and its data; empty if there are none."""
         info = self.facts.get("labels_and_columns")
         return info if isinstance(info, Mapping) else {}
 
     @property
     def task(self) -> str:
-        """The name of the task: "text" for those of GLUE too, "choice" for SWAG."""
+        """The name of the task: "text" also for those of GLUE, "choice" for SWAG."""
         return str(self.info.get("name") or self.facts.get("task"))
 
     @cached_property
     def train_counts(self) -> dict[str, int]:
-        """How often each label is in the training examples; empty where that is not known."""
+        """The number of training examples of each label; empty where that is not known."""
         data = self.facts.get("data")
         train = data.get("train") if isinstance(data, Mapping) else None
         labels = train.get("labels") if isinstance(train, Mapping) else None
-        # Of other tasks: places or kinds.
+        # For other tasks: places or kinds.
         if self.task not in ("text", "multi-label", "tagging") or not isinstance(labels, Mapping):
             return {}
         return {str(name): int(count) for name, count in labels.items() if isinstance(count, int)}
 
     @cached_property
     def suited_rate(self) -> float:
-        """A rate that suits the model's size: the paper's for 768 hidden units, more for fewer."""
+        """A rate that fits the model's size: the paper's for 768 hidden units, more for fewer."""
         hidden = self.fact("hidden_size") or 768
         usual = float(f"{min(1e-3, 5e-5 * (768 / hidden) ** 2):.0e}")
         return self.fact("usual_learning_rate") or usual
@@ -97,8 +97,8 @@ class Evidence(LogView):
 
     @property
     def longer(self) -> dict[str, Any]:
-        """Options for more updates: what is usual for so many examples; where that was tried, twice
-        the epochs. Where the head alone was fitted: train all weights, as is usual."""
+        """Options for more updates: the usual number for this many examples; where that was tried,
+        twice the epochs. Where the head alone was fitted: train all weights, as is usual."""
         if self.few_shot:
             return {"steps": 2 * self.updates}
         if self.facts.get("frozen"):
@@ -116,7 +116,7 @@ class Evidence(LogView):
             change["learning_rate"] = self.suited_rate
         return change
 
-    # In training
+    # Figures of the training
 
     @cached_property
     def final(self) -> Mapping[str, Any]:
@@ -126,24 +126,24 @@ class Evidence(LogView):
 
     @property
     def updates(self) -> int:
-        """The updates of the weights so far."""
+        """The number of updates of the weights so far."""
         return self.last_step
 
     @cached_property
     def losses(self) -> Floats:
-        """The training losses, a line each: those of the task."""
+        """The training losses of the task, one a line."""
         return self.points(task_loss(self.log))[1]
 
     @cached_property
     def peak_rate(self) -> float | None:
-        """The highest learning rate that the run came to."""
+        """The highest learning rate of the run."""
         _, rates = self.points("learning_rate")
         wanted = self.fact("learning_rate")
         return max(float(rates.max()) if len(rates) else 0.0, wanted or 0.0) or None
 
     @cached_property
     def distance(self) -> float:
-        """The sum of the learning rates of all updates, as those of AdamW. It moves no weight much
+        """The sum of the learning rates of all updates, in terms of AdamW. It moves no weight much
         further: below a few thousandths a pre-trained model is still where it started."""
         steps, rates = self.points("learning_rate")
         rates = rates / self.rate_factor
@@ -167,15 +167,16 @@ class Evidence(LogView):
 
     @cached_property
     def share_of_labels(self) -> float:
-        """How much of what is learned are labels, in [0, 1]; the rest are a teacher's answers."""
+        """The share of labels in the training targets, in [0, 1]; the rest are a teacher's
+        answers."""
         distillation = self.facts.get("distillation")
         weight = distillation.get("label_weight") if isinstance(distillation, Mapping) else None
         return float(weight) if isinstance(weight, int | float) else 1.0
 
     @cached_property
     def constant(self) -> float | None:
-        """The loss of always answering the label frequencies, in the unit of the training loss. Of
-        one with a teacher's answers in it, or of the contrastive loss, it says nothing."""
+        """The loss of always answering the label frequencies, in the unit of the training loss. It
+        is meaningless for a loss with a teacher's answers in it, and for the contrastive loss."""
         if "distillation" in self.facts or self.few_shot:
             return None
         return self.fact("constant_loss") or _entropy(self.final)
@@ -197,7 +198,7 @@ class Evidence(LogView):
 
     @cached_property
     def jumps(self) -> bool:
-        """Whether the loss was thrown about: after the first fifth of the run it was well above
+        """Whether the loss varied widely: after the first fifth of the run it was well above
         `constant`, twice or at an evaluation, where a model that learns anything is below it."""
         # A squared error differs from batch to batch by more than that.
         if not self.constant or "variance" in self.final:
@@ -209,8 +210,8 @@ class Evidence(LogView):
 
     @cached_property
     def risen(self) -> tuple[float, int, float] | None:
-        """Where the training loss was lowest and rose again by a third of `constant`: the lowest
-        mean of a tenth of the lines, its step, and the last such mean."""
+        """The lowest training loss before a rise by a third of `constant`: the lowest mean of a
+        tenth of the lines, its step, and the last such mean."""
         steps, loss = self.points(task_loss(self.log))
         window = max(3, len(loss) // 10)
         if len(loss) < 3 * window or not self.constant:
@@ -221,24 +222,24 @@ class Evidence(LogView):
             return None
         return float(levels[best]), int(steps[best + window // 2]), float(levels[-1])
 
-    # On the validation examples
+    # Figures of the validation examples
 
     @cached_property
     def judged(self) -> list[str]:
-        """The names of the scores by which the run is judged, by their mean; empty where none of
-        them is known."""
+        """The names of the scores by whose mean the run is judged; empty where none of them is
+        known."""
         metrics = self.metrics
         judged = [name for name in self.info.get("metrics") or () if name in metrics]
         return judged or [name for name in _SCORES if name in metrics][:1]
 
     @property
     def metric(self) -> str | None:
-        """The first of them."""
+        """The first of these scores."""
         return self.judged[0] if self.judged else None
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Of the saved model, or, while a run goes on, of its last evaluation."""
+        """The metrics of the saved model, or, while a run continues, of its last evaluation."""
         metrics = self.final.get("metrics")
         return metrics if isinstance(metrics, Mapping) else self._last_evaluation[1]
 
@@ -255,8 +256,8 @@ class Evidence(LogView):
 
     @cached_property
     def at_end(self) -> Evidence:
-        """The same with the scores of the last evaluation, which are of the weights that the
-        training loss at the end is of; itself where those weights were saved."""
+        """The same evidence with the scores of the last evaluation, which belong to the weights of
+        the last training loss; itself where those weights were saved."""
         step, scores = self._last_evaluation
         saved = self.fact("saved_step")
         if saved is None or not step or int(saved) == step:
@@ -271,7 +272,7 @@ class Evidence(LogView):
 
     @cached_property
     def skill(self) -> float | None:
-        """How far the score is from that of always answering the same (0) to perfect (1)."""
+        """The score on a scale from always answering the same (0) to perfect (1)."""
         shares = self._shares()
         if shares is None:
             return None
@@ -281,14 +282,15 @@ class Evidence(LogView):
     @cached_property
     def no_better(self) -> bool:
         """Whether the score is within two standard errors of always answering the same. A perfect
-        score never is, nor how far a student agrees with a teacher that answers always the same."""
+        score never is, and neither is the agreement of a student with a teacher that always answers
+        the same."""
         shares = self._shares()
         if shares is None or not self.count or self.share_of_labels == 0:
             return False
         score, constant = shares
         if score >= 1.0 > constant:
             return False
-        # With one more example right and one more wrong: of few examples a constant answer often
+        # With one more example right and one more wrong: with few examples a constant answer often
         # has none right, or all, which has no standard error (Laplace's rule of succession).
         share = (constant * self.count + 1) / (self.count + 2)
         error = math.sqrt(max(share * (1 - share), 0.0) / self.count)
@@ -296,8 +298,8 @@ class Evidence(LogView):
 
     @property
     def _finds_rare(self) -> bool:
-        """Whether rarer classes are found too, though the accuracy is that of the most frequent:
-        where one class is nearly all, accuracy says little."""
+        """Whether rarer classes are found too, though the accuracy is that of the most frequent
+        class: where one class has nearly all examples, accuracy says little."""
         table = self.final.get("per_label")
         if not isinstance(table, Mapping) or not one_label(self.final):
             return False
@@ -316,20 +318,20 @@ class Evidence(LogView):
         if "micro_f1" in metrics:
             return metrics["micro_f1"], _constant_f1(final)
         if "types" in final and "f1" in metrics:
-            if "precision" in metrics:  # entities: to find none is 0
+            if "precision" in metrics:  # entities: finding none scores 0
                 return metrics["f1"], 0.0
             true = [int(row["true"]) for row in final["types"].values()]
             return metrics["accuracy"], max(true, default=0) / max(1, sum(true))
         if "rougeL" in metrics:
             return metrics["rougeL"], 0.0
         if "exact_match" in metrics:
-            # An answer anywhere shares a few words with the true one.
+            # Any answer shares a few words with the true one.
             return metrics["f1"], max(0.07, float(final.get("majority_share") or 0.0))
         return None
 
     @cached_property
     def evaluated(self) -> tuple[list[int], list[float]]:
-        """Steps and scores of the evaluations."""
+        """The steps and scores of the evaluations."""
         if self.metric is None:
             return [], []
         steps, values = self.points(f"eval_{self.metric}")
@@ -337,8 +339,8 @@ class Evidence(LogView):
 
     @cached_property
     def never(self) -> tuple[list[str], int]:
-        """The labels, or types of entities, that the validation examples have at least three
-        times and the model never gives; and how many there are of all."""
+        """The labels, or types of entities, that at least three validation examples have and the
+        model never gives; and the number of all labels."""
         table = self.final.get("per_label") or self.final.get("types") or {}
         if not isinstance(table, Mapping):
             return [], 0
@@ -352,7 +354,7 @@ class Evidence(LogView):
 
 
 def one_label(final: Mapping[str, Any]) -> bool:
-    """Tell whether a report is on a task with one label, of several, for each example."""
+    """Return whether a report is on a task with one label, of several, for each example."""
     return "confusion" in final or "confused" in final
 
 
