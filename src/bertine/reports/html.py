@@ -1,9 +1,9 @@
-"""Build every HTML page of Bertine's: plain data in, one self-contained file out.
+"""Build HTML pages: plain data in, one self-contained file out.
 
-A :class:`Page` is a list of :class:`Section`, a section a list of blocks. Everything that is
-text is escaped; the only markup let through is the SVG of :mod:`bertine.reports.plots`. The page
-loads nothing: no fonts, scripts or pictures from elsewhere. Its one script, which copies commands,
-is allowed by its hash; without scripts everything is still there to read.
+A :class:`Page` is a list of :class:`Section`, a section a list of blocks. All text is escaped; the
+only markup that is passed through is the SVG of :mod:`bertine.reports.plots`. The page loads
+nothing: no fonts, scripts or pictures from elsewhere. Its only script, which copies commands, is
+allowed by its hash; without scripts the page is still complete.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bertine.core.files import atomic_file
 from bertine.core.names import WORDPIECE_MASK
 from bertine.tokenization.base import bare, goes_on
 
-# Set commands and options into a page: lines break before an option, and not within it.
+# Commands and options in a page: lines break before an option, and not within it.
 
-#: What a line of a command may begin with: an option, or the next command.
+#: The beginning of a line of a command: an option, or the next command.
 _BEGINS = re.compile(r"-|&&$|\|+$|;$")
 #: An option in a sentence.
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])")
@@ -35,8 +35,8 @@ _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])")
 def command_markup(command: str) -> Markup:
     """Wrap each word of a command in a ``<span>``, and each option with its values in another.
 
-    The style sheet makes boxes of them, which go to the next line as a whole: a browser would
-    break ``--out`` after its hyphens. The text stays what it was, so it can be selected and copied.
+    The style sheet makes boxes of them, which move to the next line as a whole: a browser would
+    break ``--out`` after its hyphens. The text is unchanged, so it can be selected and copied.
     """
     groups: list[list[str]] = [[]]
     for part in re.split(r"(\s+)", command):
@@ -49,7 +49,7 @@ def command_markup(command: str) -> Markup:
 
 
 def _group(parts: list[str]) -> Markup:
-    """Wrap an option and its values; the space behind them stands outside the box."""
+    """Wrap an option and its values; the space after them is outside the box."""
     end = parts.pop() if parts and parts[-1].isspace() else ""
     inner = Markup("").join(
         part if part.isspace() else Markup("<span>{}</span>").format(part) for part in parts
@@ -58,7 +58,7 @@ def _group(parts: list[str]) -> Markup:
 
 
 def prose_markup(text: str) -> Markup:
-    """Keep the options in a sentence in one piece."""
+    """Keep each option in a sentence in one piece."""
     parts = _OPTION.split(text)
     return Markup("").join(
         Markup('<span class="option">{}</span>').format(part) if index % 2 else part
@@ -67,16 +67,16 @@ def prose_markup(text: str) -> Markup:
 
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-#: With a cell of so many characters a row is a card on a narrow screen; in the first column more
-#: fit, since it may take the height that it likes.
+#: Cells of this many characters make a row a card on a narrow screen; in the first column more fit,
+#: since its height is free.
 _LONG_CELL, _LONG_FIRST = 25, 60
-#: A longer table begins with so many rows; the others are folded.
+#: The number of rows that a longer table shows; the others are folded.
 _ROWS, _TOO_MANY_ROWS = 12, 16
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and its value, and a few words more if needed."""
+    """A name and its value, with a short remark if needed."""
 
     name: str
     value: str
@@ -85,7 +85,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class FactList:
-    """A list of facts, one a row."""
+    """Facts as rows."""
 
     rows: Sequence[Fact]
     kind: Literal["facts"] = field(default="facts", init=False)
@@ -93,8 +93,8 @@ class FactList:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark that stands out: what a result means, or a warning; with the command to run next,
-    if there is one."""
+    """A remark that stands out: the meaning of a result, or a warning; with the command to run
+    next, if there is one."""
 
     text: str
     mood: Literal["plain", "good", "warning", "fault"] = "plain"
@@ -104,8 +104,8 @@ class Note:
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands to run, each with a line above it that says what it does ("" for none), in
-    monospaced letters and with a button that copies it."""
+    """Commands to run, in monospaced letters and with a button that copies each. The line above a
+    command describes it ("" for none)."""
 
     rows: Sequence[tuple[str, str]]
     kind: Literal["commands"] = field(default="commands", init=False)
@@ -113,10 +113,10 @@ class Commands:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with title and caption. `alt` says in words what it shows, numbers included.
+    """A picture with title and caption. `alt` describes in words what it shows, numbers included.
 
-    `picture` is SVG (from :mod:`bertine.reports.plots`, set into the page as it is: never from
-    outside) or PNG.
+    `picture` is SVG (from :mod:`bertine.reports.plots`, inserted unescaped: never from outside) or
+    PNG.
     """
 
     title: str
@@ -137,13 +137,13 @@ class Figure:
         # Without width and height the page decides; the viewBox keeps the proportions.
         opening = re.sub(r'\s(?:width|height)="[^"]*"', "", opening)
         label = f' role="img" aria-label="{escape(self.alt)}">'
-        return Markup(opening + label + rest)  # the SVG is ours, its labels are escaped
+        return Markup(opening + label + rest)  # the SVG is made here, its labels are escaped
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Pictures side by side where there is room. `columns`: at most so many; `wide`: as wide as
-    the page, and on a narrow screen wider than it, to be read by scrolling."""
+    """Pictures in a row where there is room. `columns`: the maximum number in a row; `wide`: as
+    wide as the page, and on a narrow screen wider than it, to be scrolled."""
 
     figures: Sequence[Figure]
     columns: Literal[1, 2, 3] = 3
@@ -155,8 +155,9 @@ class Figures:
 class PageTable:
     """A table. The columns whose numbers are in `numeric` are set right-aligned.
 
-    Of many rows the first are shown and the rest folded. On a narrow screen a table with texts in
-    it becomes a list: the first cell of a row, and below it the others with their columns' names.
+    With many rows the first are shown and the rest is folded. On a narrow screen a table with texts
+    in it becomes a list: the first cell of a row, and below it the others with their columns'
+    names.
     """
 
     columns: Sequence[str]
@@ -172,7 +173,7 @@ class PageTable:
 
     @property
     def stacked(self) -> bool:
-        """Whether a row is set as a card on a narrow screen."""
+        """Whether a row is displayed as a card on a narrow screen."""
         texts = set(range(len(self.columns))) - set(self.numeric)
         return len(self.columns) > 1 and any(
             len(row[column]) >= (_LONG_CELL if column else _LONG_FIRST)
@@ -182,7 +183,7 @@ class PageTable:
 
     @property
     def parts(self) -> list[Sequence[Sequence[str]]]:
-        """The rows that are shown, and those that are folded, if there are any."""
+        """The rows that are shown, and the folded ones, if there are any."""
         if len(self.rows) <= _TOO_MANY_ROWS:
             return [self.rows]
         return [self.rows[:_ROWS], self.rows[_ROWS:]]
@@ -191,7 +192,7 @@ class PageTable:
 @dataclass(frozen=True)
 class Heat:
     """A confusion matrix as a table: a row for each actual label, a column for each predicted one,
-    counts in the cells, and each cell as strong as its share of its row.
+    counts in the cells, and each cell coloured by its share of its row.
 
     `counts` is ``counts[actual][predicted]``, [K][K] for K `labels`.
     """
@@ -214,7 +215,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class Guess:
-    """A token that a model puts at a mask, and its probability (0 to 1)."""
+    """A token predicted for a mask, and its probability (0 to 1)."""
 
     token: str
     probability: float
@@ -226,7 +227,7 @@ class Guess:
 
     @property
     def shown(self) -> str:
-        """The token for people: ``"…s"`` for ``##s``."""
+        """The token as people read it: ``"…s"`` for ``##s``."""
         return "…" + bare(self.token) if self.continues else self.token
 
 
@@ -235,9 +236,9 @@ class Guesses:
     """The guesses for a mask at one time of training.
 
     Attributes:
-        when: e.g. "step 1,000".
-        guesses: the best, best first.
-        truth_probability: that of the original word, 0 to 1.
+        when: the time, e.g. "step 1,000".
+        guesses: the best guesses, best first.
+        truth_probability: the probability of the original word, 0 to 1.
     """
 
     when: str
@@ -247,7 +248,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class MaskHistory:
-    """A sentence with one mask between `before` and `after`, and how the guesses changed."""
+    """A sentence with one mask between `before` and `after`, and the guesses over time."""
 
     before: str
     after: str
@@ -258,7 +259,7 @@ class MaskHistory:
 
 @dataclass(frozen=True)
 class MaskHistories:
-    """Sentences with the guesses for their masks along the way."""
+    """Sentences with the guesses for their masks during training."""
 
     examples: Sequence[MaskHistory]
     kind: Literal["histories"] = field(default="histories", init=False)
@@ -272,7 +273,7 @@ class MaskHistories:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text: plain, or marked, with a word or two beside it or above it."""
+    """A part of a text: plain, or marked, with a short remark next to it or above it."""
 
     text: str
     mark: Literal["", "right", "wrong", "masked", "replaced", "kept", "added"] = ""
@@ -282,14 +283,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class TextCard:
-    """Texts, and what is said of them.
+    """Texts with remarks about them.
 
     Attributes:
-        lines: the texts, each with a word before it ("" for none) and in segments.
-        remarks: what is said above them, e.g. ("actual", "cat", "right"): a few words, a value
-            that stands out ("" for none), and its mark.
+        lines: the texts in segments, each with a word before it ("" for none).
+        remarks: the remarks above them, e.g. ("actual", "cat", "right"): a few words, an emphasized
+            value ("" for none), and its mark.
         title: a heading; "" for none.
-        place: where the texts are from: file and line.
+        place: the origin of the texts: file and line.
     """
 
     lines: Sequence[tuple[str, Sequence[Segment]]]
@@ -300,8 +301,8 @@ class TextCard:
 
 @dataclass(frozen=True)
 class TextCards:
-    """Cards one below the other; of many the first are shown and the rest folded. `noun`: what
-    they are, in the plural; `legend`: a line above them that explains their marks."""
+    """Cards one below the other; with many the first are shown and the rest is folded. `noun`: the
+    name of the items, in the plural; `legend`: a line above them that explains their marks."""
 
     cards: Sequence[TextCard]
     noun: str = "examples"
@@ -314,8 +315,8 @@ Block = FactList | Note | Commands | Figures | PageTable | Heat | MaskHistories 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page. `lead` is one paragraph that says what is seen here; a `folded` one
-    shows its title alone until it is opened."""
+    """A part of a page. `lead` is one paragraph that introduces it; a `folded` section shows only
+    its title until it is opened."""
 
     title: str
     blocks: Sequence[Block] = ()
@@ -330,9 +331,9 @@ class Page:
     Attributes:
         title: one line.
         lead: a paragraph: the result in words.
-        headline: the few numbers that matter most, set large.
-        sections: in their order.
-        footer: how it was made, such as version, seed, command.
+        headline: the few numbers that matter most, in large letters.
+        sections: the sections, in their order.
+        footer: the origin of the page, such as version, seed, command.
     """
 
     title: str
@@ -363,7 +364,7 @@ class Page:
 
 @functools.cache
 def _templates() -> Environment:
-    """Read the templates; compiling them takes longer than filling them in does."""
+    """Read the templates; compiling them takes longer than filling them in."""
     environment = Environment(
         loader=PackageLoader("bertine.reports", "templates"),
         autoescape=True,
@@ -377,7 +378,7 @@ def _templates() -> Environment:
 
 
 def percent_text(share: float) -> str:
-    """Write a share of 1 in percent, with a decimal where it is small."""
+    """Write a share of 1 in percent, with a decimal if it is small."""
     if 0 < share < 0.0005:
         return "<0.1%"
     return f"{100 * share:.0f}%" if share >= 0.0995 else f"{100 * share:.1f}%"

@@ -1,4 +1,4 @@
-"""Describe what is in a token store, and what a model will see of it, as lines and as a page."""
+"""Describe a token store or a model directory, as lines and as a page: ``inspect``."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from bertine.tokenization.base import Frame, bare, goes_on
 from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
 
-# Mark each token of a sequence, as the model sees it, with what was done to it.
+# Marked tokens: the tokens of a sequence as the model sees them, and their changes.
 
-#: What a token is: see :class:`MarkedToken`.
+#: The kinds of tokens: see :class:`MarkedToken`.
 Kind = Literal["plain", "added", "masked", "replaced", "kept"]
 
 
@@ -45,10 +45,10 @@ class MarkedToken:
     """A token of a sequence.
 
     Attributes:
-        text: what the model sees, a name as in :mod:`bertine.tokenization.base`.
-        kind: "added" for the special tokens of the format; "masked", "replaced" (by another
-            token) or "kept" for one to be predicted; else "plain".
-        was: what is to be predicted; the text itself where nothing is.
+        text: the token that the model sees, a name as in :mod:`bertine.tokenization.base`.
+        kind: "added" for the special tokens of the format; "masked", "replaced" (by another token)
+            or "kept" for a token to be predicted; else "plain".
+        was: the token to be predicted; the text itself where there is none.
     """
 
     text: str
@@ -57,7 +57,7 @@ class MarkedToken:
 
     @property
     def continues(self) -> bool:
-        """Whether it is a piece of the word that the token before it belongs to."""
+        """Whether it is a piece that continues the word of the token before it."""
         return goes_on(self.was)
 
 
@@ -67,13 +67,13 @@ def marked_segments(
     """Mark the tokens of sequence `row`.
 
     Args:
-        batch: of pre-training.
-        instance: what that sequence was made of.
+        batch: a batch of pre-training.
+        instance: the instance of that sequence.
         frame: the special tokens of its format.
 
     Returns:
-        The tokens of each segment with the special tokens behind it; the first has those at the
-        beginning of the sequence, too.
+        The tokens of each segment with the special tokens after it; the first segment also has
+        those at the beginning of the sequence.
     """
     first = row * batch.input_ids.shape[1]
     labels = {position - first: label for position, label in _predicted(batch) if position >= first}
@@ -104,7 +104,7 @@ def marked_segments(
 
 
 def _predicted(batch: Batch) -> Iterator[tuple[int, int]]:
-    """Find where a token is to be predicted, as an index into the flattened batch, and which."""
+    """Yield each token to be predicted, with its index in the flattened batch."""
     for name, term in TERMS.items():
         if term.copied and f"{name}_positions" in batch.targets:
             targets = (batch.targets[f"{name}_{part}"] for part in ("positions", "labels"))
@@ -117,7 +117,7 @@ def segment_names(instance: Instance, format: Format) -> Sequence[str]:
 
 
 def heading(instance: Instance, format: Format) -> str:
-    """Say in a line what an instance was made of."""
+    """Describe the origin of an instance in a line."""
     if format.pairs:
         a, b = instance.documents
         label = ""
@@ -134,8 +134,8 @@ def heading(instance: Instance, format: Format) -> str:
 
 
 def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
-    """Tell which tokens stand in one word with the token before. Where a segment begins within a
-    word, there is none before its first piece."""
+    """Return which tokens belong to the word of the token before. Where a segment begins within a
+    word, there is no token before its first piece."""
     before = [None, *tokens[:-1]]
     return [
         token.continues and last is not None and last.kind != "added"
@@ -144,7 +144,7 @@ def joined(tokens: Sequence[MarkedToken]) -> list[bool]:
 
 
 def gaps(tokens: Sequence[MarkedToken]) -> list[str]:
-    """Return what stands before each token: a space, or nothing at the beginning, within a word
+    """Return the separator before each token: a space, or nothing at the beginning, within a word
     and between Chinese characters."""
     spaces = [""]
     for last, token, inside in zip(tokens, tokens[1:], joined(tokens)[1:], strict=False):
@@ -168,12 +168,12 @@ def as_text(tokens: Sequence[MarkedToken]) -> str:
     return text
 
 
-#: What is guessed where nothing is masked.
+#: The objectives without masks, and their predictions.
 _GUESSED: dict[MakeCorruption, str] = {
     CausalLMCollator: "each token is guessed from those before it",
     PermutedLMCollator: "a sixth of the tokens is guessed, in any order",
 }
-#: Documents whose length is looked at; in a larger store, as many evenly spaced ones.
+#: Documents whose length is measured; in a larger store, evenly spaced ones.
 _SAMPLED_DOCUMENTS = 100_000
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -192,10 +192,11 @@ def inspect_store(
     and counts.
 
     Args:
-        path: of the store's folder.
-        num_instances: pre-training instances shown.
-        settings: of the instances; those of a run of ``pretrain`` with the same ones.
-        html: a file to write the same to as a page, in one piece.
+        path: the folder of the store.
+        num_instances: the number of pre-training instances shown.
+        settings: the settings of the instances; a run of ``pretrain`` with the same settings has
+            the same instances.
+        html: a file for the same description as a page; written completely or not at all.
 
     Raises:
         BertineError: there is no store, or it is damaged; a format or a masking is not known.
@@ -209,13 +210,13 @@ def inspect_store(
     corruption: MakeCorruption = TokenMasking
     if tokenizer.mask_token_id is None:  # for models that read forward
         corruption, settings = CausalLMCollator, replace(settings, input_format="running-text")
-    elif tokenizer.template.sums_up_at_end:  # for models that guess in any order
+    elif tokenizer.template.sums_up_at_end:  # for models that predict in any order
         corruption = PermutedLMCollator
     if settings.input_format in PAIR_FORMATS and store.num_documents < 2:
         instances: list[_MarkedInstance] = []
         facts["no instances:"] = "next-sentence prediction needs at least two documents"
     else:
-        # With the batch size of `pretrain`: a batch's masks are drawn together.
+        # With the batch size of `pretrain`, as the masks of a batch are drawn together.
         data = PretrainingData(store, tokenizer, settings, corruption=corruption)
         instances = _instances(data, tokenizer, num_instances)
         words = "whole words" if settings.whole_word_mask else "single tokens"
@@ -247,9 +248,9 @@ class _MarkedInstance:
     """An instance with its tokens marked.
 
     Attributes:
-        name: such as "instance 0".
-        heading: what it was made of.
-        segments: the name of each, and its tokens.
+        name: a name such as "instance 0".
+        heading: the description of its origin.
+        segments: the name of each segment, and its tokens.
     """
 
     name: str
@@ -279,7 +280,7 @@ def _page(
     instances: Sequence[_MarkedInstance],
     mask: str,
 ) -> Page:
-    """Make the page: above every token to be predicted stands what it was."""
+    """Make the page: above every token to be predicted is the original one."""
     legend = [
         Segment(mask, "masked", "what it was", above=True),
         Segment(" hidden,  "),
@@ -318,7 +319,7 @@ def _card(instance: _MarkedInstance) -> TextCard:
 
 
 def _segments(tokens: Sequence[MarkedToken]) -> list[Segment]:
-    """Write tokens as segments of a text, each after the space that it stands behind."""
+    """Write tokens as segments of a text, each after the space that precedes it."""
     segments = []
     for token, inside, gap in zip(tokens, joined(tokens), gaps(tokens), strict=True):
         if token.kind == "plain":
@@ -341,7 +342,7 @@ def _origin(store: TokenStore) -> str:
 
 
 def _facts(store: TokenStore) -> dict[str, str]:
-    """List what the manifest says, by name."""
+    """List the facts of the manifest, by name."""
     facts = store.manifest
     size = sum(shard["bytes"] for shard in facts["shards"])
     corpus: dict[str, Any] = facts.get("corpus", {})
@@ -368,7 +369,7 @@ def _facts(store: TokenStore) -> dict[str, str]:
 
 
 def _lengths(store: TokenStore) -> dict[str, str]:
-    """List how long sentences and documents are."""
+    """List the lengths of sentences and documents."""
     histogram = np.zeros(1 << 16, np.int64)
     for chunk in store.chunks():
         histogram += np.bincount(np.asarray(chunk.sentence_lengths), minlength=len(histogram))
@@ -405,9 +406,8 @@ def _frequent(store: TokenStore, tokenizer: Tokenizer) -> str:
     return text
 
 
-# Describe what a model directory holds: ``bertine inspect MODEL``.
-#
-# Of a safetensors file only the header is read, so a large model is described at once.
+# Model directories: their description. Only the header of a safetensors file is read, so a large
+# model is described at once.
 
 
 def _preset_of(config: Config) -> str:
@@ -431,7 +431,7 @@ def _architecture(settings: ConfigFile) -> str:
 
 def _weights(folder: Path, config: Config) -> list[str]:
     names = family_of(config.model_type).names
-    # Copies and constants that a file may hold besides the parameters.
+    # Copies and constants that a file may contain in addition to the parameters.
     constants = (
         file_name
         for head, of_head in names.heads.items()
@@ -520,12 +520,12 @@ def describe_model(path: str | Path) -> list[str]:
     ]
 
 
-# Describe what a model will see of a token store, or what a model is: ``inspect``.
+# ``inspect``: a token store or a model directory.
 
 
 @dataclass(frozen=True, repr=False)
 class Inspection(Shown):
-    """The description of what is in `path`."""
+    """The description of the contents of `path`."""
 
     path: Path
     text: str
@@ -545,10 +545,11 @@ def inspect(
 
     Args:
         path: a folder that ``prepare`` wrote, or a model directory.
-        options: for a store, of the instances that are shown.
+        options: for a store, the options of the instances that are shown.
 
     Raises:
-        BertineError: `path` is neither, or is damaged; `html` is given for a model.
+        BertineError: `path` is neither a store nor a model directory, or is damaged; `html` is
+            given for a model.
     """
     path = locate(path)
     if (path / "manifest.json").is_file():

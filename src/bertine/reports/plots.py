@@ -1,8 +1,7 @@
-"""Draw plots as SVG, made to lie inside an HTML page: light or dark, at any width.
+"""Draw the plots of reports as SVG for an HTML page: light or dark, at any width.
 
 Their look is that of :mod:`bertine.reports.svg`. Each plot is small, 300 to 350 units wide: a page
-sets several side by side, a phone one per row, and in neither is the lettering scaled out of
-reading size.
+shows several in a row, a phone one per row, and in both the lettering keeps a readable size.
 """
 
 from __future__ import annotations
@@ -70,15 +69,15 @@ def curve(
     Args:
         steps: step numbers, ascending.
         values: the quantity at each step; a share from 0 to 1 if `percent`.
-        percent: letter the axis in percent.
+        percent: label the axis in percent.
         reference: a value to compare with, drawn as a dashed line.
-        reference_label: what the dashed line is.
+        reference_label: the name of the dashed line.
         from_zero: start the axis at zero.
         noisy: draw many points faint, with their running mean over them, whose end is the number
-            beside the plot; otherwise draw every point and letter the last.
+            next to the plot; otherwise draw every point and label the last.
         overlay: steps and values of a second curve, sparse and drawn point by point, e.g. the
             same quantity on held-out text; with it the plot has a legend.
-        names: of the curve and the overlay, for the legend.
+        names: the names of the curve and the overlay, for the legend.
         log_scale: a logarithmic axis; values that are not above zero are left out.
     """
     if log_scale:
@@ -119,7 +118,7 @@ def curve(
         # On the side where the curve is not.
         at = plot.down(reference) + (-8 if below else 9)
         plot.text(plot.right - 2, at, reference_label, SECOND, anchor="end")
-    # The last value stands outside the box, at its height, where no line can cross it.
+    # The last value is outside the box, at its height, where no line can cross it.
     at = plot.down(min(max(last, low), high))
     plot.text(plot.right + 5, at, beside, ACCENT, bold=True)
     return plot.svg()
@@ -128,8 +127,8 @@ def curve(
 def _with_room(
     low: float, high: float, reference: float, below: bool, log: bool
 ) -> tuple[float, float]:
-    """Return the ends of an axis that shows a line to compare with too, and has room for its label:
-    above it where the curve is `below`."""
+    """Return the ends of an axis that also shows a reference line and has room for its label: above
+    it where the curve is `below`."""
     under, over = (0.08, 0.14) if below else (0.14, 0.08)
     if log:
         return min(low, reference / (1 + 4 * under)), max(high, reference * 1.5)
@@ -138,8 +137,8 @@ def _with_room(
 
 
 def comparison(bars: Sequence[Bar]) -> bytes:
-    """Draw accuracies side by side as horizontal bars with their 95% intervals, as SVG. The axis
-    begins at 0 and ends at 20, 40, 60, 80 or 100%."""
+    """Draw accuracies as horizontal bars with their 95% intervals, as SVG. The axis begins at 0 and
+    ends at 20, 40, 60, 80 or 100%."""
     height = 54 + 45 * max(1, len(bars))
     if not bars:
         return nothing_logged(WIDE, height)
@@ -164,8 +163,7 @@ def comparison(bars: Sequence[Bar]) -> bytes:
 
 
 def scatter(points: Sequence[tuple[float, float]]) -> bytes:
-    """Draw true scores to the right, predicted ones upwards, with the line where they are equal,
-    as SVG.
+    """Draw predicted over true scores, with the line where they are equal, as SVG.
 
     Args:
         points: (true, predicted) of each example, finite.
@@ -187,13 +185,13 @@ def reliability(
     of: str = "answer",
     right: str = "answers that are right",
 ) -> bytes:
-    """Draw how often answers are right over the probability that they are given with, and the line
-    where both are equal, as SVG. The more answers a point stands for, the larger it is.
+    """Draw the share of right answers over their probability, and the line where both are equal, as
+    SVG. The size of a point shows its number of answers.
 
     Args:
-        bins: mean probability, share that is right, number of answers.
-        of: what has the probability, one of them.
-        right: those that are right.
+        bins: the mean probability, the share of right answers, and the number of answers of each.
+        of: the name of what has the probability, in the singular.
+        right: the name of the right ones.
     """
     if not bins:
         return nothing_logged(WIDE, WIDE)
@@ -216,13 +214,13 @@ def coverage(
     kept: str = "texts that are answered",
     right: str = "answers that are right",
 ) -> bytes:
-    """Draw how often answers are right over the share of the texts that are answered, the most
-    certain ones first, as SVG.
+    """Draw the share of right answers over the share of answered texts, the most certain ones
+    first, as SVG.
 
     Args:
-        points: share that is answered, share of these that is right, lowest probability.
-        kept: what is answered.
-        right: those that are right.
+        points: the answered share, the share of right ones among these, and the lowest probability.
+        kept: the name of the answered ones.
+        right: the name of the right ones.
     """
     if not points:
         return nothing_logged(WIDE, WIDE)
@@ -236,12 +234,12 @@ def coverage(
 
 
 def spread(names: Sequence[str], scores: Sequence[Sequence[float]]) -> bytes:
-    """Draw the scores of each setting of a search as points in a row, their mean as a line across,
-    as SVG. The first setting stands out.
+    """Draw the scores of each setting of a search as points in a row, with their mean as a line
+    across, as SVG. The first setting is emphasized.
 
     Args:
-        names: of the settings.
-        scores: of the runs of each, as fractions of 1.
+        names: the names of the settings.
+        scores: the scores of the runs of each setting, as fractions of 1.
     """
     height = 50 + 22 * max(1, len(names))
     if not any(scores):
@@ -269,13 +267,13 @@ def curves(
     *,
     label: str = "step",
 ) -> bytes:
-    """Draw a quantity of several runs over their steps, those with many points smoothed, as SVG.
-    The first stands out; the others are told apart by colour and by how their lines are drawn.
+    """Draw a quantity of several runs over their steps, smoothed where there are many points, as
+    SVG. The first run is emphasized; the others differ by colour and line style.
 
     Args:
-        names: of the runs.
-        lines: steps, ascending, and values of each.
-        label: of the steps.
+        names: the names of the runs.
+        lines: the steps, ascending, and the values of each run.
+        label: the label of the steps.
     """
     height = 216 + 14 * len(names)
     drawn = [(name, line) for name, line in zip(names, lines, strict=True) if line[1]]
@@ -304,8 +302,8 @@ def curves(
 
 
 def _running_mean(values: Sequence[float]) -> np.ndarray:
-    """Compute the mean over a window centred on each point, narrower at the ends, so that it lags
-    nowhere."""
+    """Compute the mean over a window centred on each point, narrower at the ends, so that it has no
+    lag."""
     array = np.asarray(values, dtype=np.float64)
     half = max(1, len(array) // 25)
     sums = np.concatenate(([0.0], np.cumsum(array)))
@@ -342,7 +340,7 @@ def _wrapped(label: str, width: int) -> str:
     return f"{first}\n{rest if len(rest) <= width else rest[: width - 1] + '…'}"
 
 
-# Draw scores, and seconds, over the number of labels, as SVG.
+# Learning curves: scores, and seconds, over the number of labels, as SVG.
 
 _COLOURS = (MUTED, INK, ACCENT, SECOND)
 _HEIGHT = 245
@@ -350,11 +348,11 @@ _HEIGHT = 245
 
 @dataclass(frozen=True)
 class Line:
-    """A curve.
+    """A curve of scores over the number of labels.
 
     Attributes:
         name: for the legend.
-        points: number of labels, score, and the ends of its interval, as shares of 1.
+        points: the number of labels, the score, and the ends of its interval, as shares of 1.
     """
 
     name: str
@@ -362,7 +360,7 @@ class Line:
 
 
 def learning_plot(lines: Sequence[Line]) -> bytes:
-    """Draw scores with their intervals."""
+    """Draw scores over the number of labels with their intervals."""
     if not any(line.points for line in lines):
         return nothing_logged(WIDE, _HEIGHT)
     y = number_axis(*limits(v for line in lines for p in line.points for v in p[1:]), percent=True)
@@ -371,7 +369,7 @@ def learning_plot(lines: Sequence[Line]) -> bytes:
     plot = Plot(WIDE, _HEIGHT, _counts_axis(counts), y, legend=legend)
     for number, line in enumerate(lines):
         stroke = legend[number][1]
-        # Intervals beside each other, not over each other.
+        # Intervals next to each other, not over each other.
         apart = 1 + 0.02 * (number - len(lines) / 2)
         plot.line([p[0] * apart for p in line.points], [p[1] for p in line.points], stroke)
         for count, _, low, high in line.points:
@@ -383,7 +381,7 @@ def seconds_plot(lines: Sequence[tuple[str, Sequence[tuple[int, float]]]]) -> by
     """Draw seconds of training over the number of labels, both with a logarithmic axis.
 
     Args:
-        lines: name and points of each curve.
+        lines: the name and the points of each curve.
     """
     if not any(points for _, points in lines):
         return nothing_logged(WIDE, _HEIGHT)
@@ -398,14 +396,14 @@ def seconds_plot(lines: Sequence[tuple[str, Sequence[tuple[int, float]]]]) -> by
 
 
 def _legend(names: Sequence[str]) -> list[tuple[str, Stroke]]:
-    """Give each curve a colour of its own, as far as there are some."""
+    """Assign each curve a colour of its own, as far as there are enough."""
     return [
         (name, Stroke(_COLOURS[number % len(_COLOURS)], dot=2)) for number, name in enumerate(names)
     ]
 
 
 def _counts_axis(counts: Sequence[int]) -> Axis:
-    """Return the axis of the numbers of labels, lettered with those that there are."""
+    """Return the axis of the numbers of labels, labelled with the numbers that occur."""
     shown = sorted(set(counts))
     shown = shown[:: -(-len(shown) // 7)]
     low, high = limits(counts, log=True)

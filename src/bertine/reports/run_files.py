@@ -1,4 +1,4 @@
-"""Read what a training run has left in its folder: settings, log, samples, scores."""
+"""Read the files of a training run's folder: settings, log, samples, scores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bertine.core.files import check_regular, os_errors, read_json
 from bertine.core.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
 from bertine.core.terms import main_term
 
-# Read the JSON-lines log of a training run.
+# The log: JSON lines.
 
-#: One line of the log, e.g. ``{"step": 20, "loss": 7.9, "mlm_loss": 7.2, ...}``.
+#: A line of the log, e.g. ``{"step": 20, "loss": 7.9, "mlm_loss": 7.2, ...}``.
 LogRow = Mapping[str, Any]
 
 
 def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
-    """Read the lines of a log as they were written; none where there is no file yet.
+    """Read the lines of a log as they were written; none if there is no file yet.
 
-    A last line that is cut short (killed while writing) is not a line yet and is left out.
+    An incomplete last line (killed while writing) is left out.
 
     Args:
-        mend: leave out a damaged line and warn of it, in place of raising: what a power cut leaves
-            after the last checkpoint must not keep a run from going on.
+        mend: leave out a damaged line with a warning, in place of raising: damage by a power cut
+            after the last checkpoint must not prevent a run from continuing.
 
     Raises:
         BertineError: the file cannot be read, or a complete line is not a JSON object with a
@@ -48,7 +48,7 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
         try:
             entry = json.loads(line)
             int(entry["step"])
-            if mend and "\\u" in line:  # a run that goes on writes the line again
+            if mend and "\\u" in line:  # a run that continues writes the line again
                 json.dumps(entry, ensure_ascii=False).encode()
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number == len(lines):  # without a line end
@@ -68,9 +68,8 @@ def read_log(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
 
 
 def by_step(log: Iterable[LogRow]) -> list[LogRow]:
-    """Sort the lines of a log by their step and join those of one step, that of its training and
-    that of its evaluation, which have different keys; of a key that is there twice the last value
-    is kept."""
+    """Sort the lines of a log by step and join those of one step, of training and of evaluation,
+    which have different keys; for a repeated key the last value is kept."""
     rows: dict[int, dict[str, Any]] = {}
     for line in log:
         rows.setdefault(int(line["step"]), {}).update(line)
@@ -78,11 +77,11 @@ def by_step(log: Iterable[LogRow]) -> list[LogRow]:
 
 
 def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
-    """Give the main term of a pre-training log its own names.
+    """Add the own names of the main term to a pre-training log.
 
-    Where a loss has one term alone, the log calls it "loss" and "accuracy"; of a run with MLM
-    alone these become "mlm_loss" and "mlm_accuracy" too. Lines that have the term's own names
-    stay as they are. Not for logs of fine-tuning.
+    Where a loss has a single term, the log calls it "loss" and "accuracy"; for a run with MLM alone
+    "mlm_loss" and "mlm_accuracy" are added. Lines that have the term's own names are unchanged. Not
+    for logs of fine-tuning.
 
     Args:
         main: the term (:func:`bertine.core.terms.main_term`).
@@ -100,8 +99,8 @@ def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
 
 
 def task_loss(log: Iterable[LogRow]) -> str:
-    """Return the key of the task's own loss in a log of fine-tuning: "loss", or where a language
-    model's is added to it ("lm_loss") that of the head, such as "classifier_loss"."""
+    """Return the key of the task's own loss in a log of fine-tuning: "loss", or where the loss of a
+    language model ("lm_loss") is added to it that of the head, such as "classifier_loss"."""
     for row in log:
         if "lm_loss" in row:
             names = [key for key in row if key.endswith("_loss") and not key.startswith("eval_")]
@@ -110,7 +109,7 @@ def task_loss(log: Iterable[LogRow]) -> str:
 
 
 def series(log: Iterable[LogRow], key: str) -> tuple[list[float], list[float]]:
-    """List the steps and the values of the lines that have a finite number under `key`."""
+    """Return the steps and the values of the lines with a finite number under `key`."""
     steps: list[float] = []
     values: list[float] = []
     for row in log:
@@ -121,11 +120,11 @@ def series(log: Iterable[LogRow], key: str) -> tuple[list[float], list[float]]:
     return steps, values
 
 
-#: What a fine-tuning run was asked for, and what it found in the data.
+#: The file with the arguments of a fine-tuning run, and the file with the facts of its data.
 START, DATA = "start.json", "data.json"
-#: What words contribute to the answers that were predicted worst.
+#: The file with the contributions of words to the answers that were predicted worst.
 EXPLAINED = "explained.json"
-#: Of folders that are no runs: of a search, of a test of learning rates.
+#: Files of folders that are not runs: of a search, of a test of learning rates.
 _PAGES = ("search.html", "lr-find.html")
 _HINT = "remove it or train again"
 
@@ -135,17 +134,21 @@ class RunFolder:
     """The files of a run's folder, as far as they are written.
 
     Attributes:
-        path: of the folder.
-        settings, environment: of ``run.json``.
-        log: of ``log.jsonl``, one line a step; empty before the first.
-        samples: of ``samples.jsonl``: a line has a ``step`` and ``samples``.
-        scores: of ``scores.json``: ``final`` is the report on the saved model, ``step`` the last
-            one that this has done; else empty.
-        worst: of ``worst.json``: the examples that were predicted worst; else empty.
-        explained: of ``explained.json``: what words contribute to these answers; else empty.
-        start: of ``start.json``: the arguments that were given (``arguments``), the training loss
-            of a constant answer (``constant_loss``), the model's ``hidden_size``; else empty.
-        data: of ``data.json``: counts of the labels, and what was noticed; else empty.
+        path: the path of the folder.
+        settings, environment: the contents of ``run.json``.
+        log: the contents of ``log.jsonl``, one line a step; empty before the first step.
+        samples: the contents of ``samples.jsonl``: a line has a ``step`` and ``samples``.
+        scores: the contents of ``scores.json``: ``final`` is the report on the saved model,
+            ``step`` the last step of that model; empty without the file.
+        worst: the contents of ``worst.json``: the examples that were predicted worst; empty without
+            the file.
+        explained: the contents of ``explained.json``: the contributions of words to these answers;
+            empty without the file.
+        start: the contents of ``start.json``: the arguments that were given (``arguments``), the
+            training loss of a constant answer (``constant_loss``), the model's ``hidden_size``;
+            empty without the file.
+        data: the contents of ``data.json``: counts of the labels, and notes on the data; empty
+            without the file.
         finished: whether the model has been written.
     """
 
@@ -215,22 +218,22 @@ class RunFolder:
 
     @property
     def labels_and_columns(self) -> Mapping[str, Any]:
-        """What the settings of fine-tuning say of the task and its data; empty if nothing."""
+        """The settings of fine-tuning about the task and its data; empty if there are none."""
         return self.settings.get("labels_and_columns") or {}
 
     @property
     def steps(self) -> int:
-        """The steps that are logged."""
+        """The logged steps."""
         return int(self.log[-1]["step"]) if self.log else 0
 
     @property
     def total_steps(self) -> int | None:
-        """The steps that the run is to have; None where its settings do not say."""
+        """The planned number of steps; None where the settings do not give it."""
         total = self.settings.get("steps")
         return total if isinstance(total, int) else None
 
     def facts(self) -> dict[str, Any]:
-        """Collect what :func:`~bertine.reports.diagnosis.diagnose` wants to know."""
+        """Collect the facts for :func:`~bertine.reports.diagnosis.diagnose`."""
         if self.task is None:
             return dict(self.settings)
         added = {
@@ -245,9 +248,8 @@ class RunFolder:
         return {**self.settings, **self.start, **added}
 
     def last(self, key: str) -> tuple[float, int] | None:
-        """Compute the mean of `key` over the last twentieth of its lines, and the first step that
-        these stand for (of one line: its own); None without lines. One line may stand for a few
-        steps only."""
+        """Compute the mean of `key` over the last twentieth of its lines, and the first step of
+        these (of one line: its own); None without lines. A line may cover only a few steps."""
         steps, values = series(self.log, key)
         if not values:
             return None
@@ -275,7 +277,8 @@ _SETTINGS: Shape = {
 }
 
 
-#: What ``scores.json`` must hold where it holds it; the rest is looked at with care.
+#: The types of the parts of ``scores.json``, where it has them; the rest is checked where it is
+#: used.
 _SCORES: Shape = {
     "instead_of?": {"*?": NUMBER},
     "cross_validated?": {"*?": NUMBER},
@@ -335,10 +338,10 @@ def read_begun(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _optional(file: Path) -> dict[str, Any]:
-    """Read an object; an empty one where the file is missing.
+    """Read a JSON object; an empty one where the file is missing.
 
     Raises:
-        BertineError: the file holds something else.
+        BertineError: the file contains something else.
     """
     content = read_json(file, lenient=True) if file.is_file() else {}
     if not isinstance(content, dict):
@@ -348,7 +351,7 @@ def _optional(file: Path) -> dict[str, Any]:
 
 @contextmanager
 def naming_damage(file: Path) -> Iterator[None]:
-    """Blame `file` for what goes wrong in the block, which computes with what it holds.
+    """Attribute the errors in the block, which computes with the contents of `file`, to that file.
 
     Raises:
         BertineError: something in it is missing or of another type.

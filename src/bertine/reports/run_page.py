@@ -1,8 +1,8 @@
-"""Write one HTML page for the folder of a training run, finished, running or killed: ``report``.
+"""Write an HTML page for the folder of a training run, finished, running or killed: ``report``.
 
-Made from what the run leaves to read: ``run.json`` (settings, versions), ``log.jsonl`` (losses and
-speeds), ``samples.jsonl`` (masks filled along the way), and of fine-tuning
-``scores.json`` and ``worst.json`` (the examples that were predicted worst).
+It is made from the files of the run: ``run.json`` (settings, versions), ``log.jsonl`` (losses and
+speeds), ``samples.jsonl`` (masks filled during training), and of fine-tuning ``scores.json`` and
+``worst.json`` (the examples that were predicted worst).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bertine.reports.findings import Finding
 from bertine.reports.html import Fact, Figures, Note, Section
 from bertine.reports.run_files import RunFolder, series
 
-#: Scores of the questions with an answer and of those without, which have a table of their own.
+#: Scores of the questions with an answer and of those without, which have a separate table.
 _OF_A_PART = ("has_answer_", "no_answer_")
 #: The page's name in the run's folder.
 REPORT = "report.html"
@@ -33,15 +33,15 @@ REPORT = "report.html"
 
 @dataclass(frozen=True, repr=False)
 class RunReport(Shown):
-    """The page that :func:`report` made, and what stands out in the run.
+    """The page of a run, and its diagnosis.
 
     Attributes:
-        path: the page.
-        findings: the diagnosis, the gravest first; empty when nothing stands out.
-        steps: done so far.
-        total_steps: that the run is to have; None when its settings do not say.
+        path: the path of the page.
+        findings: the diagnosis, the gravest finding first; empty for a healthy run.
+        steps: the steps done so far.
+        total_steps: the planned number of steps; None where the settings do not give it.
         finished: whether the run is over: it may have ended before its last step.
-        logged: steps of which the log has a line.
+        logged: the number of logged steps.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class RunReport(Shown):
     logged: int = 0
 
     def lines(self) -> list[str]:
-        """List what the command prints."""
+        """Return the report as lines of text."""
         total = "" if self.total_steps is None else f" of {self.total_steps:,}"
         over = "; finished" if self.finished and self.steps < (self.total_steps or 0) else ""
         findings = [str(finding) for finding in self.findings]
@@ -62,7 +62,7 @@ class RunReport(Shown):
 
 @check_types
 def report(run: Path | str, *, out: Path | str | None = None) -> RunReport:
-    """Write the page of a run: curves, diagnosis, settings, and what it has answered on the way.
+    """Write the page of a run: curves, diagnosis, settings, and answers during training.
 
     Args:
         run: the folder of a run of ``pretrain``, ``finetune`` or ``distill``: finished, running or
@@ -125,7 +125,7 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
 
 
 def _lead(files: RunFolder) -> str:
-    """Say what was trained on what, and how far it is."""
+    """Describe what was trained on which data, and the progress."""
     done, total = files.steps, files.total_steps
     settings = files.settings
     if files.task is None:
@@ -215,7 +215,7 @@ def _finetuning_headline(files: RunFolder) -> list[Fact]:
     final = files.scores.get("final", {})
     metrics = _last_scores(files)
     majority = final.get("majority_share")
-    # Those by which the task is judged come first: of CoLA Matthews.
+    # Metrics that judge the task come first: for CoLA Matthews.
     judged = files.labels_and_columns.get("metrics") or ()
     whole = {k: v for k, v in metrics.items() if not k.startswith(_OF_A_PART)}
     order = sorted(whole.items(), key=lambda score: score[0] not in judged)
@@ -232,7 +232,7 @@ def _finetuning_headline(files: RunFolder) -> list[Fact]:
 
 
 def _last_scores(files: RunFolder) -> dict[str, float]:
-    """Return the last evaluation of fine-tuning: of scores.json, else of the log."""
+    """Return the last evaluation of fine-tuning: from scores.json, else from the log."""
     metrics = files.scores.get("final", {}).get("metrics")
     if isinstance(metrics, dict):
         return metrics

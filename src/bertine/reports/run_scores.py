@@ -1,5 +1,7 @@
-"""Make the sections on the page of a fine-tuning run about its data and its validation examples:
-baselines, scores by epoch and by label, confusions."""
+"""Make the sections of a fine-tuning run's page about its data and its scores.
+
+They have the baselines, the scores by epoch and by label, and the confusions.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ from bertine.reports.plots import coverage, reliability, scatter
 from bertine.reports.run_files import RunFolder, naming_damage
 from bertine.reports.run_sections import evaluations_of, scores_table, sentence
 
-#: A confusion matrix of more classes is not read, but looked up: its worst cells are listed.
+#: A confusion matrix of more classes is too large to read: its worst cells are listed.
 _MATRIX_LIMIT = 30
 _WORST = 30
-#: More labels than that are told by the most frequent ones.
+#: With more labels than this only the most frequent ones are named.
 _MOST_LABELS = 200
-#: The columns of a table of labels: what the report calls them, and what people do.
+#: The columns of a table of labels: the names in the report, and those for people.
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _LABEL_COUNTS = {"support": "examples", "true": "actual", "predicted": "predicted"}
-#: Of more labels than that the most frequent ones are listed.
+#: With more labels than this only the most frequent ones are listed.
 _LABELS = 30
 #: Shares of answered texts that are listed.
 _ANSWERED = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -34,9 +36,9 @@ class _Words(NamedTuple):
     """The words for what has a probability.
 
     Attributes:
-        one: one of them.
-        right: those that count as right.
-        kept: those above a lowest probability; "" where none is left open.
+        one: the noun in the singular.
+        right: the name of the right ones.
+        kept: the name of those above a lowest probability; "" where none is left open.
     """
 
     one: str
@@ -44,7 +46,7 @@ class _Words(NamedTuple):
     kept: str = ""
 
 
-#: By what ``reliability`` in ``scores.json`` is about.
+#: By the value of ``reliability`` in ``scores.json``.
 _PROBABLE = {
     "answers": _Words("answer", "answers that are right", "texts that are answered"),
     "labels": _Words("label", "labels that are there"),
@@ -147,7 +149,7 @@ def teacher(run: RunFolder) -> Section | None:
 
 
 def data(run: RunFolder) -> Section | None:
-    """Show the counts of the labels, and what else was seen in the examples before training."""
+    """Show the counts of the labels, and the other facts about the examples before training."""
     if not run.data:
         return None
     with naming_damage(run.path / "data.json"):
@@ -227,8 +229,8 @@ def validation(run: RunFolder) -> Section | None:
 
 
 def _details(final: Mapping[str, Any]) -> list[html.Block]:
-    """Show what the evaluation of the saved model (the last one, or the best one) says beyond its
-    scores, as far as the task has it."""
+    """Show the details of the evaluation of the saved model (the last one, or the best one), as far
+    as the task has them."""
     blocks: list[html.Block] = []
     labels, matrix = list(map(str, final.get("labels") or ())), final.get("confusion")
     if labels and matrix and len(labels) == len(matrix) <= _MATRIX_LIMIT:
@@ -250,8 +252,7 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
-    """Plot how far the probabilities can be trusted, and what is gained by answering fewer
-    texts."""
+    """Plot how reliable the probabilities are, and the gain from answering fewer texts."""
     bins = [(float(a), float(b), int(count)) for a, b, count in found.get("bins") or ()]
     points = [(float(a), float(b), float(c)) for a, b, c in found.get("coverage") or ()]
     about = str(found.get("about", "answers"))
@@ -301,7 +302,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
 
 
 def _calibration(found: Mapping[str, Any]) -> list[html.Block]:
-    """Say which temperature was fitted, and what it is worth."""
+    """Show the fitted temperature and its effect."""
     if not found:
         return []
     about = str(found.get("about", "answers"))
@@ -357,8 +358,7 @@ def _confusion(labels: list[str], matrix: list[list[int]]) -> html.Block:
 
 
 def _confused(labels: list[str], matrix: list[list[int]]) -> list[dict[str, Any]]:
-    """Return the classes that were taken for another one, the most frequent first, as the file has
-    them."""
+    """Return the classes that were confused, the most frequent first, as in the file."""
     wrong = [
         {"actual": true, "predicted": guess, "count": count, "of": sum(row)}
         for true, row in zip(labels, matrix, strict=False)
@@ -369,7 +369,7 @@ def _confused(labels: list[str], matrix: list[list[int]]) -> list[dict[str, Any]
 
 
 def _confused_most(confused: Sequence[Mapping[str, Any]], count: int) -> html.Block:
-    """Show which of `count` classes are taken for another one most often."""
+    """Show which of `count` classes are confused most often."""
     rows = [
         [c["actual"], c["predicted"], f"{c['count']:,}", f"{c['count'] / max(1, c['of']):.1%}"]
         for c in confused[:_WORST]
@@ -383,7 +383,7 @@ def _confused_most(confused: Sequence[Mapping[str, Any]], count: int) -> html.Bl
 
 
 def _answerable(final: Mapping[str, Any]) -> list[html.Block]:
-    """Show the scores of questions with an answer and of those without, apart."""
+    """Show the scores of questions with an answer and of those without, separately."""
     metrics, answerable = final.get("metrics", {}), final.get("num_answerable")
     if answerable is None or not {"has_answer_f1", "no_answer_f1"} & set(metrics):
         return []

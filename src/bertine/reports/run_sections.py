@@ -1,4 +1,4 @@
-"""Make the sections of a run's page: diagnosis, scores, masks filled along the way, settings."""
+"""Make the sections of a run's page: diagnosis, scores, filled masks, settings, worst examples."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from bertine.reports.html import (
 from bertine.reports.run_files import EXPLAINED, LogRow, RunFolder, naming_damage
 from bertine.tokenization.sentences import cjk_space_places, remove_cjk_spaces
 
-#: Rows of a table of evaluations, about.
+#: The approximate number of rows of a table of evaluations.
 _ROWS = 12
-#: How the names of counts end, which are the same at every evaluation.
+#: The suffixes of the names of counts, which are the same at every evaluation.
 _SIZES = ("_count", "sequences")
-#: A word at the beginning of a sentence, and no path, file or option.
+#: A word at the beginning of a sentence that is not a path, file or option.
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*[.,;:]?(?:\s|$)")
-#: Settings that say nothing.
+#: Settings without information.
 _NOT_SET: tuple[Any, ...] = (None, {}, [])
 #: Rows of a sentence's history: enough to see it change, few enough to read.
 _TIMES = 6
@@ -47,7 +47,7 @@ _MOODS: dict[str, Literal["plain", "warning", "fault"]] = {
 
 
 def diagnosis(run: RunFolder, findings: Sequence[Finding]) -> Section:
-    """Show what stands out in the run, or that nothing does."""
+    """Show the findings of the run, or that there are none."""
     notes = [
         Note(sentence(finding.text), _MOODS[finding.severity], finding.command)
         for finding in findings
@@ -60,14 +60,14 @@ def diagnosis(run: RunFolder, findings: Sequence[Finding]) -> Section:
 
 
 def nothing_found(lines: int) -> str:
-    """Say that nothing stands out in a log of so many lines, if that is enough to tell."""
+    """Report that a log of `lines` lines shows no finding, if that is enough to judge."""
     if lines >= SHORT_LOG:
         return "nothing stands out"
     return f"too little is logged to tell a stall or a divergence: {plural(lines, 'line')}"
 
 
 def sentence(text: str) -> str:
-    """Give `text` a capital and a full stop. What begins with a file's name keeps it."""
+    """Capitalize `text` and end it with a full stop. A file name at the beginning is unchanged."""
     begin = text[:1].upper() if _WORD.match(text) else text[:1]
     return begin + text[1:] + ("" if text.endswith(".") else ".")
 
@@ -94,7 +94,7 @@ def held_out(run: RunFolder) -> Section | None:
     sizes = {f"{name}_count": term.targets for name, term in TERMS.items()} | {"tokens": "tokens"}
     last = evaluations[-1][1]
     plural = [f"{last[name]:,.0f} {what}" for name, what in sizes.items() if name in last]
-    # Of one term the loss of all is its own.
+    # With one term the loss of all terms is its own loss.
     left_out = {*sizes} if len(terms_among(last)) > 1 else {*sizes, "loss", "accuracy"}
     shown = [
         (step, {k: v for k, v in scores.items() if k not in left_out and not k.endswith(_SIZES)})
@@ -111,7 +111,7 @@ def held_out(run: RunFolder) -> Section | None:
 def scores_table(
     evaluations: list[tuple[int, dict[str, float]]], epochs: dict[int, int]
 ) -> PageTable:
-    """Show a row for each evaluation; of very many only some, and the last one."""
+    """Show a row for each evaluation; of many evaluations some, and the last one."""
     names = list(dict.fromkeys(name for _, scores in evaluations for name in scores))
     every = -(-len(evaluations) // _ROWS)
     shown = evaluations[::-every][::-1]
@@ -147,7 +147,7 @@ def samples(run: RunFolder) -> Section | None:
 
 
 def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
-    """Follow each sentence of the last line through the lines that know it."""
+    """Follow each sentence of the last line through the lines that have it."""
     rows: dict[tuple[str, str], list[html.Guesses]] = {}
     masks: dict[str, str] = {}
     times = _times([int(line["step"]) for line in lines])
@@ -155,7 +155,7 @@ def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
         step = int(line["step"])
         for sample in line["samples"]:
             text = remove_cjk_spaces(str(sample["text"]))
-            # Older files do not say it, and are all of WordPiece.
+            # Older files do not name the tokenizer, and are all of WordPiece.
             masks[text] = str(sample.get("mask", WORDPIECE_MASK))
             if step in times:
                 guesses = [
@@ -176,8 +176,8 @@ def _histories(lines: Sequence[LogRow]) -> list[html.MaskHistory]:
 
 
 def _times(steps: Sequence[int]) -> set[int]:
-    """Choose the first, the last and some steps between, closer where training begins: most is
-    learnt there. They are spaced evenly in the root of the step."""
+    """Choose the first, the last and some steps between, closer at the beginning, where most is
+    learnt. They are spaced evenly in the root of the step."""
     if len(steps) <= _TIMES:
         return set(steps)
     first, last = steps[0] ** 0.5, steps[-1] ** 0.5
@@ -186,7 +186,7 @@ def _times(steps: Sequence[int]) -> set[int]:
 
 
 def settings(run: RunFolder) -> Section:
-    """Show everything that was set, whether given or by default; what is not set is left out."""
+    """Show every setting, given or default; unset ones are left out."""
     flat = {k: v for k, v in run.settings.items() if not isinstance(v, Mapping)}
     blocks: list[html.Block] = [setting_facts(flat)]
     for name, value in run.settings.items():
@@ -198,7 +198,7 @@ def settings(run: RunFolder) -> Section:
 
 
 def setting_facts(values: Mapping[str, Any]) -> FactList:
-    """List settings by name, for people; those that are not set are left out."""
+    """List settings by name, for people; unset ones are left out."""
     return FactList(
         [
             Fact(_words(name), value_text(value))
@@ -222,7 +222,7 @@ def _words(name: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write a setting for people: no quotes, brackets or names of Python."""
+    """Write a setting for people: without quotes, brackets or names of Python."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -239,10 +239,9 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-# Make the section on a run's page with the examples that were predicted worst: entities and
-# answers are marked in their texts.
+# Worst examples: entities and answers are marked in their texts.
 
-#: What marks a part of a text, and what the page calls that side.
+#: The marks of a part of a text, and the names of the two sides on the page.
 _SIDES = {"label": "actual", "answer": "predicted"}
 #: Characters of a training example, and of its label, that are shown.
 _NEAR, _LABEL = 120, 50
@@ -258,7 +257,7 @@ def worst(run: RunFolder) -> Section | None:
         return None
     with naming_damage(run.path / "worst.json"):
         examples = run.worst["examples"]
-        # With few validation examples the worst ones reach down to those predicted rightly.
+        # With few validation examples the worst ones include some that are predicted rightly.
         wrong = [example for example in examples if example["label"] != example["answer"]]
         info = run.labels_and_columns
         tagging = info.get("name", run.task) == "tagging"
@@ -282,8 +281,8 @@ def worst(run: RunFolder) -> Section | None:
 
 @dataclass(frozen=True)
 class _Explained:
-    """An explained answer: what its words contribute, in one line, and the nearest training
-    examples, each with what stands before its text."""
+    """An explained answer: the contributions of its words in one line, and the nearest training
+    examples, each with the words before its text."""
 
     words: str = ""
     nearest: Sequence[tuple[str, str]] = ()
@@ -323,7 +322,7 @@ def _card(
     example: Mapping[str, Any], tagging: bool, columns: Sequence[str], explained: _Explained
 ) -> TextCard:
     """Show an example with its actual label and the predicted one, unless marks in its texts do;
-    and what explains the answer, where that is known."""
+    and the explanation of the answer, where it is known."""
     texts, marks = [str(text) for text in example["texts"]], _marks(example.get("marks") or [])
     if tagging:
         texts, marks = _closed_up(texts, marks)
@@ -360,7 +359,8 @@ def _card(
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A mark of ``worst.json``; `right`: it is of the label, or the same as one of these."""
+    """A mark of ``worst.json``; `right`: it belongs to the label, or is equal to a mark of the
+    label."""
 
     text: int
     begin: int
@@ -386,7 +386,7 @@ def _marks(entries: Sequence[Mapping[str, Any]]) -> list[_Mark]:
 
 
 def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str], list[_Mark]]:
-    """Take the spaces between Chinese characters out of sentences of words, and move the marks."""
+    """Remove the spaces between Chinese characters of sentences of words, and move the marks."""
     shown, places = zip(*map(cjk_space_places, texts), strict=True)
     moved = [
         replace(mark, begin=places[mark.text][mark.begin], end=places[mark.text][mark.end])
@@ -397,7 +397,7 @@ def _closed_up(texts: Sequence[str], marks: Sequence[_Mark]) -> tuple[list[str],
 
 
 def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
-    """Cut a context at the actual answer, the predicted one, and what both have of it."""
+    """Divide a context at the actual answer, the predicted one, and their common part."""
     edges = {0, len(text), *(edge for mark in marks for edge in (mark.begin, mark.end))}
     parts, named = [], set()
     for begin, end in reversed(list(pairwise(sorted(e for e in edges if 0 <= e <= len(text))))):
@@ -413,7 +413,7 @@ def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
 
 
 def _segments(text: str, marks: Sequence[_Mark]) -> list[Segment]:
-    """Cut `text` where marks begin and end; what overlaps an earlier mark is left out."""
+    """Divide `text` at the ends of marks; a part that overlaps an earlier mark is left out."""
     parts, done = [], 0
     for mark in sorted(marks, key=lambda mark: mark.begin):
         if not done <= mark.begin < mark.end <= len(text):
@@ -426,7 +426,7 @@ def _segments(text: str, marks: Sequence[_Mark]) -> list[Segment]:
 
 
 def _place(example: Mapping[str, Any]) -> str:
-    """Say where an example stands in its file."""
+    """Return the place of an example in its file."""
     line, file = example.get("line"), str(example.get("file", ""))
     if not line:
         return f"example {int(example['index']) + 1:,}"

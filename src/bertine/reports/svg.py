@@ -21,13 +21,13 @@ MUTED = "var(--muted, #667085)"
 GRID = "var(--grid, #d9dde4)"
 ACCENT = "var(--accent, #2b62c4)"
 SECOND = "var(--second, #c2571a)"
-#: Widths of a plot: of a curve, and of one with names beside it.
+#: Widths of a plot: of a curve, and of one with names next to it.
 NARROW, WIDE = 310, 353
 _LETTER = 10.5
-#: From a line of text to the next one; the length of a line in the legend.
+#: The distance between two lines of text; the length of a line in the legend.
 _LINE, _KEY = 14.0, 16.0
-#: The lettering's width for each character, in letter heights: on the safe side, as every reader
-#: has another font.
+#: The assumed width of a character, in letter heights: a safe value, as every reader has another
+#: font.
 _NARROW_LETTER, _WIDE_LETTER = 0.57, 1.05
 
 
@@ -36,10 +36,10 @@ class Stroke:
     """The look of a line and of the dots at its points.
 
     Attributes:
-        colour: one of this module's.
-        width: 0: dots alone.
+        colour: one of the colours of this file.
+        width: the width of the line; 0: dots alone.
         dot: the radius of the dots; 0: none.
-        opacity: up to 1.
+        opacity: the opacity, up to 1.
         dash: lengths of dashes and gaps; "" for a whole line.
     """
 
@@ -50,17 +50,17 @@ class Stroke:
     dash: str = ""
 
 
-#: A line that is there to compare with.
+#: A reference line.
 REFERENCE = Stroke(SECOND, 1.5, dash="7 4")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What is shown of a quantity, from `low` (left, below) to `high`.
+    """The visible range of a quantity, from `low` (left, below) to `high`.
 
     Attributes:
-        ticks: where it is lettered, with `texts`.
-        label: what the quantity is; "" where the title says it.
+        ticks: the places of the labels `texts`.
+        label: the name of the quantity; "" where the title has it.
         log: whether the scale is logarithmic.
     """
 
@@ -72,7 +72,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Return how far along the axis `value` lies: 0 at its beginning, 1 at its end."""
+        """Return the position of `value` on the axis: 0 at its beginning, 1 at its end."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -98,8 +98,8 @@ def number_axis(
     whole: bool = False,
     label: str = "",
 ) -> Axis:
-    """Make an axis with at most six round numbers, or seven if `log`, that differ as they are
-    written. `whole` numbers are written in full (steps), shares in percent if `percent`."""
+    """Make an axis with at most six round numbers, or seven if `log`, that differ as text. `whole`
+    numbers are written in full (steps), shares in percent if `percent`."""
     ticks = log_ticks(low, high) if log else _ticks(low, high, whole)
     if whole:
         texts = [f"{tick:,.0f}" for tick in ticks]
@@ -111,7 +111,7 @@ def number_axis(
 
 def decimals(ticks: Sequence[float], percent: bool) -> int:
     """Return how many decimals more than usual :func:`number_text` needs for ticks to differ: three
-    that all say 0.7 say nothing."""
+    labels of 0.7 would say nothing."""
     apart = len(set(ticks))
     texts = ({number_text(tick, percent, more) for tick in ticks} for more in range(4))
     return next((more for more, shown in enumerate(texts) if len(shown) == apart), 4)
@@ -138,7 +138,8 @@ def number_text(value: float, percent: bool, more: int = 0) -> str:
 
 
 def _ticks(low: float, high: float, whole: bool) -> list[float]:
-    """Return three to six round numbers from `low` to `high`; of whole ones there may be fewer."""
+    """Return three to six round numbers from `low` to `high`; for whole numbers there may be
+    fewer."""
     unit = 10.0 ** math.floor(math.log10((high - low) / 5))
     if whole:
         unit = max(1.0, unit)
@@ -150,8 +151,8 @@ def _ticks(low: float, high: float, whole: bool) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return up to seven of 1, 2, 5, 10, …, or of the powers of ten; numbers that are evenly apart
-    where there are not two of them."""
+    """Return up to seven of 1, 2, 5, 10, …, or of the powers of ten; evenly spaced numbers where
+    there are not two of them."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     every = [
         tick for power in powers for tick in (m * 10.0**power for m in (1, 2, 5))
@@ -166,10 +167,10 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 class Plot:
-    """A plot that is being drawn; its frame is there from the beginning.
+    """A plot that is being drawn; its frame exists from the beginning.
 
     Attributes:
-        left: where the box begins that the data lie in; `right`, `top` and `bottom` likewise.
+        left: the left side of the box of the data; `right`, `top` and `bottom` likewise.
     """
 
     def __init__(
@@ -186,14 +187,14 @@ class Plot:
         """Draw the axes.
 
         Args:
-            width: of the picture.
-            height: of the picture; None: so that the box is a square.
-            x: the axis to the right.
-            y: the one upwards.
-            grid: the lines. With those of `x` alone, `y` has names of rows, and no line. None: no
-                axes are drawn.
-            legend: names of what will be drawn.
-            beside: the widest text that will stand at the right of the box.
+            width: the width of the picture.
+            height: the height of the picture; None: so that the box is a square.
+            x: the horizontal axis.
+            y: the vertical axis.
+            grid: the grid lines. With those of `x` alone, `y` has names of rows, and no line. None:
+                no axes are drawn.
+            legend: the names of the curves to be drawn.
+            beside: the widest text to be placed at the right of the box.
         """
         self.width, self.x, self.y = width, x, y
         self._parts: list[str] = []
@@ -209,15 +210,15 @@ class Plot:
             self._draw_axes(grid)
 
     def across(self, value: float) -> float:
-        """Return where `value` lies in the picture, from its left."""
+        """Return the horizontal position of `value` in the picture, from its left."""
         return self.left + (self.right - self.left) * self.x.share(value)
 
     def down(self, value: float) -> float:
-        """Return where `value` lies in the picture, from its top."""
+        """Return the vertical position of `value` in the picture, from its top."""
         return self.bottom - (self.bottom - self.top) * self.y.share(value)
 
     def line(self, xs: Sequence[float], ys: Sequence[float], stroke: Stroke) -> None:
-        """Draw a line through points; what lies above or below the box is cut off."""
+        """Draw a line through points, clipped above and below the box."""
         points = [(self.across(x), self.down(y)) for x, y in zip(xs, ys, strict=True)]
         if stroke.width:
             clip = ""
@@ -232,7 +233,7 @@ class Plot:
             self._dots(points, [stroke.dot] * len(points), stroke)
 
     def dots(self, points: Iterable[tuple[float, float, float]], stroke: Stroke) -> None:
-        """Draw dots of several sizes: (x, y, radius) of each."""
+        """Draw dots of several sizes, given as (x, y, radius)."""
         given = [*points]
         places = [(self.across(x), self.down(y)) for x, y, _ in given]
         self._dots(places, [radius for *_, radius in given], stroke)
@@ -240,7 +241,7 @@ class Plot:
     def rectangle(
         self, xs: tuple[float, float], ys: tuple[float, float], colour: str, opacity: float
     ) -> None:
-        """Fill what lies between two values of each axis."""
+        """Fill the area between two values of each axis."""
         left, right = map(self.across, xs)
         top, bottom = sorted(map(self.down, ys))
         self._parts.append(
@@ -259,8 +260,8 @@ class Plot:
         bold: bool = False,
         turned: bool = False,
     ) -> None:
-        """Write `text` with the middle of its letters at the height `y`, all in units of the
-        picture; `turned`: from below to above. Line breaks are kept."""
+        """Write `text` with the middle of its letters at the height `y`, in units of the picture;
+        `turned`: from bottom to top. Line breaks are kept."""
         weight = ' font-weight="bold"' if bold else ""
         turn = f' transform="rotate(-90 {_n(x)} {_n(y)})"' if turned else ""
         lines = printable(text).split("\n")
@@ -272,7 +273,7 @@ class Plot:
             )
 
     def svg(self) -> bytes:
-        """Return what was drawn as SVG without prolog; the same plot gives the same bytes."""
+        """Return the drawing as SVG without prolog; the same plot gives the same bytes."""
         width, height = _n(self.width), _n(self.height)
         parts = "\n".join(self._parts)
         return (
@@ -284,7 +285,7 @@ class Plot:
 
     def _draw_legend(self, legend: Sequence[tuple[str, Stroke]]) -> float:
         """Draw the legend above the box, where no curve is under it, in as many rows as it needs;
-        return where the box begins."""
+        return the top of the box."""
         x, y = self.left, 8.0
         for name, stroke in legend:
             if x > self.left and x + _KEY + 5 + _width(name) > self.width:
@@ -338,8 +339,8 @@ class Plot:
         )
 
     def _clip(self) -> str:
-        """Return the attribute that cuts off what is outside the box. Plots of a page may share the
-        id, which says all that there is to it."""
+        """Return the attribute that clips to the box. Plots of a page may share the id, which fully
+        determines the box."""
         box = [_n(self.left), _n(self.top), _n(self.right), _n(self.bottom)]
         name = "box-" + "-".join(box)
         self._parts.append(
@@ -350,7 +351,7 @@ class Plot:
 
 
 def nothing_logged(width: float, height: float) -> bytes:
-    """Return a picture that says that there is nothing to show yet."""
+    """Return a picture with the text that there is nothing to show yet."""
     bare = Axis(0, 1, (), ())
     plot = Plot(width, height, bare, bare, grid=None)
     plot.text(width / 2, height / 2, "nothing logged yet", MUTED, anchor="middle")
@@ -371,11 +372,11 @@ def _look(stroke: Stroke) -> str:
 
 
 def _width(text: str) -> float:
-    """Guess how wide a line of text is."""
+    """Estimate the width of a line of text."""
     wide = sum(unicodedata.east_asian_width(letter) in "WF" or letter in "%MWm" for letter in text)
     return _LETTER * (_WIDE_LETTER * wide + _NARROW_LETTER * (len(text) - wide))
 
 
 def _n(value: float) -> str:
-    """Write a place in the picture, to a tenth of a unit."""
+    """Write a position in the picture, to a tenth of a unit."""
     return f"{round(value, 1) + 0.0:g}"
