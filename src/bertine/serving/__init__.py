@@ -1,1 +1,1 @@
-"""Answers over HTTP: the application, the batching of requests, the page."""
+"""Serve models over HTTP: the application, the batching of requests, the pages."""

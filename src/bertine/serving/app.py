@@ -1,7 +1,7 @@
-"""The application: every path, what it takes and what it answers.
+"""Build the HTTP application: its pages, the schemas of requests, and an answer for every path.
 
-Annotations are looked at by FastAPI where these functions are made, which rules out
-``from __future__ import annotations``.
+FastAPI and pydantic evaluate annotations when these functions and classes are defined, which rules
+out ``from __future__ import annotations``.
 """
 
 import base64
@@ -39,15 +39,15 @@ from bertine.serving.requests import ApiError, Hosts, Limits, error_response, pa
 from bertine.serving.rerank import rank, texts_of, written, written_plainly
 from bertine.serving.service import Service
 
-# The pages: static files of the package, whole in themselves, under a policy that says so.
+# Pages: self-contained static files of the package, with a policy that allows nothing else.
 
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 @functools.cache
 def _page(name: str) -> tuple[bytes, str]:
-    """Return a page, and its content security policy: its own scripts and styles by their hashes,
-    nothing from anywhere else, no answers but from this server."""
+    """Return a page and its content security policy: its own scripts and styles by their hashes,
+    nothing from elsewhere, answers only from this server."""
     text = files("bertine.serving").joinpath("static", name).read_text(encoding="utf-8")
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in _INLINE.findall(text):
@@ -69,7 +69,7 @@ def _page(name: str) -> tuple[bytes, str]:
 
 
 def page_response(name: str) -> Response:
-    """Return the page called `name`."""
+    """Return the response for the page `name`."""
     content, policy = _page(name)
     headers = {
         "Content-Security-Policy": policy,
@@ -79,12 +79,9 @@ def page_response(name: str) -> Response:
     return Response(content, media_type="text/html", headers=headers)
 
 
-# Describe what the server takes, within its bounds; OpenAPI is made of this.
-#
-# Pydantic reads annotations when the classes are made, which rules out ``from __future__ import
-# annotations``.
+# Requests: what the server accepts, within its limits; OpenAPI is generated from these classes.
 
-#: What texts may be, in the words of Cohere and NVIDIA: models have prompts for some of it.
+#: The kinds of texts, named as by Cohere and NVIDIA: models have prompts for some of them.
 InputType = Literal[
     "query",
     "search_query",
@@ -94,7 +91,7 @@ InputType = Literal[
     "classification",
     "clustering",
 ]
-#: Of the texts of one example by name; no model takes as many.
+#: The maximum of named texts of one example; no model has as many.
 _MOST_KEYS = 64
 
 
@@ -105,7 +102,7 @@ class Strict(BaseModel):
 
 
 def _of_few_keys(value: Any) -> Any:
-    """Refuse an object of very many keys, before each of them is a mistake of its own."""
+    """Refuse an object of very many keys, before each key becomes a separate mistake."""
     if isinstance(value, dict) and len(value) > _MOST_KEYS:
         raise PydanticCustomError("many_keys", f"has more than {_MOST_KEYS} keys")
     return value
@@ -113,7 +110,7 @@ def _of_few_keys(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests of a server, with its bounds: classes of pydantic."""
+    """The request classes of a server (pydantic), with its limits."""
 
     predict: Any
     embed: Any
@@ -127,10 +124,10 @@ class Requests:
 
 
 def request_schemas(limits: Limits) -> Requests:
-    """Make the requests that keep to `limits`."""
+    """Build the request classes for `limits`."""
     Text = Annotated[str, Field(max_length=limits.max_characters)]
     ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
-    # The first mistake in a list ends it: a body of a megabyte can hold half a million of them,
+    # The first mistake in a list ends its validation: a body of a megabyte can have half a million,
     # which take seconds, and hundreds of megabytes, to list.
     Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)]
     Inputs = Annotated[
@@ -183,7 +180,7 @@ def request_schemas(limits: Limits) -> Requests:
 
     class PredictRequest(Strict):
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
-        pairs, question and context, what is given and the choices, or the words of a sentence. The
+        pairs, question and context, the given text and the choices, or the words of a sentence. The
         parts may have names, those of the columns that the model was trained on (`text_columns` in
         /v1/models): {"question": …, "context": …}."""
 
@@ -208,8 +205,8 @@ def request_schemas(limits: Limits) -> Requests:
         raw_scores: Literal[False] | None = Field(None, description="answers are probabilities")
 
     class EmbedRequest(Strict):
-        """Texts to make vectors of: as `texts`, or as the clients of Text Embeddings Inference send
-        them, as `inputs`, which are answered by a list of vectors alone."""
+        """Texts to embed: as `texts`, or as `inputs` like the clients of Text Embeddings Inference,
+        which get a plain list of vectors."""
 
         texts: Texts | None = None
         model: Model = None
@@ -223,7 +220,7 @@ def request_schemas(limits: Limits) -> Requests:
         prompt_name: PromptName = None
 
     class FillMaskRequest(Strict):
-        """Texts with a mask in them, as the model's vocabulary writes it (`mask` in /v1/models)."""
+        """Texts with masks, written as in the model's vocabulary (`mask` in /v1/models)."""
 
         texts: Texts
         model: Model = None
@@ -250,7 +247,7 @@ def request_schemas(limits: Limits) -> Requests:
         )
 
     class AttentionRequest(Strict):
-        """A text, or two, and whose attention to show."""
+        """A text, or two, and the head whose attention is shown."""
 
         text: ShortText
         pair: ShortText | None = None
@@ -263,13 +260,13 @@ def request_schemas(limits: Limits) -> Requests:
         )
 
     class OpenAiRequest(BaseModel):
-        """As the clients of OpenAI's embeddings send it; keys that are not here do not count.
-        Token ids are not taken."""
+        """A request as sent by clients of OpenAI's embeddings; unknown keys are ignored. Token ids
+        are not accepted."""
 
         model_config = ConfigDict(extra="ignore", strict=True)
         input: Text | Inputs
         model: str = Field(max_length=256)
-        # Null is what LiteLLM sends where its user has said nothing; to OpenAI it is "float".
+        # LiteLLM sends null where its user has set nothing; to OpenAI it means "float".
         encoding_format: Literal["float", "base64"] | None = "float"
         dimensions: Dimensions = None
         user: str | None = None
@@ -281,8 +278,8 @@ def request_schemas(limits: Limits) -> Requests:
         @field_validator("input", mode="before")
         @classmethod
         def _no_token_ids(cls, value: Any) -> Any:
-            """Refuse token ids: LangChain sends those of OpenAI's tokenizer, of which no model here
-            could make anything."""
+            """Refuse token ids: LangChain sends those of OpenAI's tokenizer, which are meaningless
+            to the models here."""
             first = value[0] if isinstance(value, list) and value else None
             first = first[0] if isinstance(first, list) and first else first
             if isinstance(first, int) and not isinstance(first, bool):
@@ -294,7 +291,7 @@ def request_schemas(limits: Limits) -> Requests:
             return value
 
     class CohereRequest(BaseModel):
-        """As the clients of Cohere's embed send it; keys that are not here do not count."""
+        """A request as sent by clients of Cohere's embed; unknown keys are ignored."""
 
         model_config = ConfigDict(extra="ignore", strict=True)
         texts: Inputs
@@ -311,8 +308,8 @@ def request_schemas(limits: Limits) -> Requests:
         output_dimension: Dimensions = None
 
     class RerankRequest(BaseModel):
-        """A query and texts to order, as the clients of Cohere's and Jina's rerank (`documents`)
-        and of Text Embeddings Inference (`texts`) send it; keys that are not here do not count."""
+        """A query and texts to order, as sent by clients of Cohere's and Jina's rerank
+        (`documents`) and of Text Embeddings Inference (`texts`); unknown keys are ignored."""
 
         model_config = ConfigDict(extra="ignore", strict=True)
         query: Text
@@ -341,19 +338,19 @@ def request_schemas(limits: Limits) -> Requests:
         raw_scores: bool | None = Field(False, description="log-odds in place of probabilities")
 
     class Question(Strict):
-        """A question, and the text in which its answer stands."""
+        """A question, and the text that contains its answer."""
 
         question: Text
         context: Text
 
     class Comparison(Strict):
-        """Texts that are compared with one."""
+        """A text, and the texts that are compared with it."""
 
         source_sentence: Text
         sentences: Inputs
 
     class Parameters(Strict):
-        """What the clients of the inference API say besides."""
+        """Further parameters of the clients of the inference API."""
 
         function_to_apply: Literal["softmax", "sigmoid", "none"] | None = Field(
             None, description="that which the model's task has"
@@ -414,9 +411,9 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
     """Make the ASGI application over the models of `service`.
 
     Args:
-        service: its metrics count what is answered.
-        api_key: that requests must have as ``Authorization: Bearer KEY``; None: no key.
-        hosts: that requests may name.
+        service: the models; its metrics count the answers.
+        api_key: the key that requests must have as ``Authorization: Bearer KEY``; None: no key.
+        hosts: the hosts that requests may name.
     """
     app = FastAPI(
         title="Bertine",
@@ -446,8 +443,8 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
 
 
 def _describe_key(app: FastAPI) -> None:
-    """Say in the OpenAPI what wants the key, for clients that are made of it."""
-    description = app.openapi()  # the application keeps it
+    """Add the key to the OpenAPI description, for clients that are generated from it."""
+    description = app.openapi()  # the application caches it
     schemes = description["components"].setdefault("securitySchemes", {})
     schemes["key"] = {"type": "http", "scheme": "bearer"}
     for path, operations in description["paths"].items():
@@ -465,15 +462,15 @@ def _written(content: bytes) -> Response:
 
 
 def _check_either(body: Any, key: str, other: str) -> None:
-    """Refuse a body that has its texts under both keys, or under none."""
+    """Refuse a body with its texts under both keys, or under none."""
     if (getattr(body, key) is None) == (getattr(body, other) is None):
         message = f"{key}: give the texts as {key!r} (or {other!r}, not both)"
         raise ApiError(422, message, param=key)
 
 
 def _meant(path: str, known: Collection[str]) -> str:
-    """Return the known path that a client meant whose base address lacks ``/v1``, or has a slash
-    too many; "" where there is none."""
+    """Return the known path that was probably meant by a client whose base address lacks ``/v1``,
+    or has one slash too many; "" where there is none."""
     once = "/" + "/".join(filter(None, path.split("/")))
     likely = () if once == "/" else (once, f"/v1{once}")
     return next((meant for meant in likely if meant in known and meant != path), "")
@@ -490,7 +487,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/health", tags=["state"], response_model=schemas.Status, responses=_STATE)
     async def health() -> Response:
-        """Tell whether the process answers."""
+        """Return whether the process answers."""
         return _json({"status": "ok"})
 
     @app.get(
@@ -500,7 +497,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={503: {"model": schemas.Error, "description": "Not now"}, **_STATE},
     )
     async def ready() -> Response:
-        """Tell whether every model answers."""
+        """Return whether every model answers."""
         if not service.ready:
             raise ApiError(503, "not every model answers", retry_after=5)
         return _json({"status": "ready"})
@@ -512,12 +509,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         responses={200: {"content": {"text/plain": {}}}, **_LOOK},
     )
     async def metrics() -> Response:
-        """Return counts and times, as Prometheus reads them."""
+        """Return counts and times in the format of Prometheus."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
     @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:
-        """Return the models, the one that answers where none is named first."""
+        """Return the models, the default one first."""
         data = [served.describe() for served in service.models.values()]
         return _json({"object": "list", "data": data})
 
@@ -536,7 +533,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
     requests = request_schemas(service.limits)
 
     async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
-        """Answer texts by a fine-tuned model."""
+        """Answer texts with a fine-tuned model."""
         served = service.model(body.model, "predict")
         _check_either(body, "texts", "inputs")
         if body.inputs is not None:
@@ -551,7 +548,7 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
             content = {"model": served.name, "task": served.task, "predictions": answers}
             return to_json(content)
 
-        # Of many labels, short texts too have much to be written.
+        # With many labels, even short texts have long answers.
         content = await service.aside(size + sum(map(np.size, outputs)), written)
         return _written(content)
 
@@ -587,7 +584,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         """Return a vector for each text."""
         served = service.model(body.model, "embed")
         _check_either(body, "texts", "inputs")
-        plain = body.inputs is not None  # as Text Embeddings Inference is asked, and answers
+        plain = body.inputs is not None  # requested and answered as in Text Embeddings Inference
         texts = body.inputs if plain else body.texts
         texts = [texts] if isinstance(texts, str) else texts
         normalize = plain if body.normalize is None else body.normalize
@@ -622,7 +619,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return _written(content)
 
     async def openai(body: requests.openai) -> Response:  # type: ignore[name-defined]
-        """Return vectors of length 1, as OpenAI's embeddings answer."""
+        """Return vectors of length 1, in the format of OpenAI's embeddings."""
         served = service.model(body.model, "embed")
         texts = [body.input] if isinstance(body.input, str) else body.input
         prompt = body.prompt_name
@@ -653,11 +650,11 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return _written(content)
 
     async def cohere_1(body: requests.cohere) -> Response:  # type: ignore[name-defined]
-        """Return vectors of length 1, as version 1 of Cohere's embed answers."""
+        """Return vectors of length 1, in the format of version 1 of Cohere's embed."""
         return _written(await cohere_vectors(service, body, by_type=False))
 
     async def cohere_2(body: requests.cohere) -> Response:  # type: ignore[name-defined]
-        """Return vectors of length 1, as version 2 of Cohere's embed answers."""
+        """Return vectors of length 1, in the format of version 2 of Cohere's embed."""
         return _written(await cohere_vectors(service, body, by_type=True))
 
     post = _poster(app, answers, "vectors", service)
@@ -672,7 +669,7 @@ def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) ->
     requests = request_schemas(service.limits)
 
     async def rerank(body: requests.rerank) -> Response:  # type: ignore[name-defined]
-        """Order texts by how well they go with a query: by a model of pairs, or by vectors."""
+        """Order texts by their relevance to a query: by a model of pairs, or by vectors."""
         served = service.model(body.model, "rerank")
         _check_either(body, "documents", "texts")
         texts = body.texts or texts_of(
@@ -703,8 +700,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
     requests = request_schemas(service.limits)
 
     async def explain(body: requests.explain) -> Response:  # type: ignore[name-defined]
-        """Return what each word contributes to the answer: what the answer loses without it, or by
-        integrated gradients."""
+        """Return the contribution of each word to the answer, by leaving it out or by integrated
+        gradients."""
         served = service.model(body.model, "explain")
         predictor = served.predictor
         text = body.text if predictor is None else predictor.unnamed(body.text, "text")
@@ -715,7 +712,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         return _json({"model": served.name, **explanation.to_dict()})
 
     async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
-        """Return where each token looks, in one head of one layer."""
+        """Return the attention of each token, in one head of one layer."""
         served = service.model(body.model, "attention")
         item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
         cost = served.tokens(item.text) + served.tokens(item.pair or "")
@@ -731,7 +728,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
 def _poster(
     app: FastAPI, answers: dict[str, Answer], tag: str, service: Service
 ) -> Callable[..., None]:
-    """Return what adds a path for POST to `answers` and to the application, which describes it."""
+    """Return a decorator that adds a path for POST to `answers` and to the application, which
+    describes it."""
 
     def post(
         path: str,

@@ -1,17 +1,17 @@
-"""Requests that come at the same time are computed together.
+"""Compute concurrent requests together: a queue and a thread for each model, and batches by cost.
 
-Every model has a queue and one thread. The thread takes the longest input of the request that is
-due first, and with it inputs of similar length of all that wait: as many as give the most tokens
-for the time, padding and what a batch costs by itself counted (:class:`CostModel`), within a budget
-of tokens and of time. To fill the budget instead would cost 64 clients a tenth of the
-throughput, in a simulation. A thread waits for company, by a bound in milliseconds, only when there
-was some just before: a client that is alone is answered at once.
+The thread takes the longest input of the request that is due first, and with it inputs of similar
+length from all waiting requests: the number with the highest throughput in tokens, padding and the
+fixed cost of a batch included (:class:`CostModel`), within limits of tokens and of time. Filling
+the limit instead would cost 64 clients a tenth of the throughput, in a simulation. The thread waits
+for further requests, up to a bound in milliseconds, only if there were some just before: a single
+client is answered at once.
 
-Requests take turns by a clock of tokens (as in start-time fair queueing: Goyal, Vin and Cheng
-1996). One begins at the time of the clock when it comes, goes on by the tokens that are computed
-for it, and is due when the next batch of it would be done. So a single text waits for the batch
-that is being computed, not for the hundreds of texts or the explanations that came before; and
-these go on as if all that wait shared the machine equally.
+Requests are scheduled by a clock of tokens (as in start-time fair queueing: Goyal, Vin and Cheng
+1996). A request starts at the current time of the clock, advances by the tokens that are computed
+for it, and is due when its next batch would be finished. So a single text waits for the current
+batch, not for the hundreds of texts or the explanations that came before; and these proceed as if
+all waiting requests shared the machine equally.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-# Estimate what a batch costs, learned from the batches that were computed.
+# Cost of a batch: estimated from the batches that were computed.
 
-#: How much an old batch still counts when a new one comes: the last fifty or so do.
+#: The weight of an old batch when a new one is added: about the last fifty count.
 _KEPT = 0.98
-#: Batches before which the usual overhead is taken, and that overhead, in tokens: about what
-#: BERT-base and smaller models have on a CPU.
+#: The number of batches before which the default overhead applies, and that overhead, in tokens:
+#: about that of BERT-base and smaller models on a CPU.
 _FEW, _USUAL = 20, 48.0
-#: Tokens of a batch while nothing is known.
+#: Tokens of a batch before anything is known.
 _FIRST = 128.0
-#: Nothing can be learned from batches whose sizes differ by less than a tenth: squared.
+#: The squared relative spread of batch sizes below which nothing can be learned from them: a tenth.
 _ALIKE = 0.01
-#: So much overhead, in tokens, is as good as any more: batches are filled.
+#: More overhead than this, in tokens, makes no difference: batches are filled.
 _MOST = 1e6
 
 
 class CostModel:
-    """The seconds of a batch as a fixed part and a part for each token, its padding among them: the
-    line of least squares through the recent batches.
+    """The time of a batch as a fixed part and a part for each token, padding included: the line of
+    least squares through the recent batches.
 
-    Whether it is worth while to pad a text so that it goes along with longer ones depends on how
-    the two parts compare, which is not the same for a small model and a large one, a CPU and a GPU.
+    Whether it is worth padding a text to compute it with longer ones depends on the ratio of the
+    two parts, which differs between a small model and a large one, a CPU and a GPU.
     """
 
     def __init__(self) -> None:
@@ -57,15 +57,15 @@ class CostModel:
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 
     def add(self, tokens: int, seconds: float) -> None:
-        """Learn of a batch.
+        """Add the measurement of a batch.
 
         Args:
-            tokens: computed in it, padding among them.
-            seconds: that it took.
+            tokens: the computed tokens, padding included.
+            seconds: the time that it took.
         """
         self._batches += 1
         if self._batches == 1:
-            return  # it also made what the others find there
+            return  # its time includes the first allocations
         self._n = _KEPT * self._n + 1
         self._x = _KEPT * self._x + tokens
         self._y = _KEPT * self._y + seconds
@@ -73,13 +73,13 @@ class CostModel:
         self._xy = _KEPT * self._xy + tokens * seconds
 
     def tokens_in(self, seconds: float) -> float:
-        """Return how many tokens, padding among them, a batch may have to take so many seconds; or
-        as many as make it take twice its fixed part, where that alone is longer."""
+        """Return the number of tokens, padding included, of a batch that takes `seconds`; or of one
+        that takes twice its fixed part, where that alone is longer."""
         return max(seconds * self._x / self._y, self.overhead) if self._y else _FIRST
 
     @property
     def overhead(self) -> float:
-        """The fixed part, in tokens: how many could be computed in its time."""
+        """The fixed part, in tokens: the number that could be computed in its time."""
         spread = self._n * self._xx - self._x * self._x
         if self._batches < _FEW or spread < _ALIKE * self._n * self._xx:
             return _USUAL
@@ -90,19 +90,19 @@ class CostModel:
         return min(_MOST, max(0.0, fixed / slope))
 
 
-# One thread for all that a server computes.
+# Inference thread: one thread for all computations of a server.
 
 Computed = TypeVar("Computed")
 
 
 class InferenceThread:
-    """A thread that runs what others ask for, one after the other in the order in which they ask:
-    several models share the machine without one of them keeping it.
+    """A thread that runs the work of others in the order of their requests: several models share
+    the machine without one of them keeping it.
 
-    It has to be one thread, and models must be loaded in it too, because OpenMP keeps a team for
-    each thread that ever computed. As soon as all teams together are larger than the machine,
+    It has to be a single thread, and models must be loaded in it too, because OpenMP keeps a team
+    for each thread that has computed. As soon as all teams together are larger than the machine,
     libgomp's threads no longer wait actively for each other between the parts of a product, and a
-    text takes BERT-base on two cores 21 ms in place of 10.
+    text takes 21 ms in place of 10 with BERT-base on two cores.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class InferenceThread:
         self._thread.start()
 
     def run(self, work: Callable[[], Computed]) -> Computed:
-        """Run `work` there; return or raise what it does.
+        """Run `work` in the thread; return its result or raise its exception.
 
         Raises:
             RuntimeError: :meth:`close` was called.
@@ -126,8 +126,8 @@ class InferenceThread:
         return future.result()
 
     def close(self, timeout: float | None = None) -> None:
-        """End the thread, after what was asked for before; wait for that, `timeout` seconds at the
-        most (None: without an end)."""
+        """End the thread, after the work requested before; wait for that, at most `timeout` seconds
+        (None: no limit)."""
         with self._lock:
             self._closed = True
             self._asked.put(None)
@@ -138,29 +138,29 @@ class InferenceThread:
             future, work = asked
             try:
                 future.set_result(work())
-            except BaseException as error:  # whoever asked is to hear of it, and the thread stays
+            except BaseException as error:  # the error goes to the caller, and the thread continues
                 future.set_exception(error)
-            del asked, future, work  # nothing is kept while there is nothing to do
+            del asked, future, work  # no reference is kept while the thread is idle
 
 
 log = logging.getLogger("bertine.serving")
 
-#: Lengths that differ by less count as the same.
+#: Lengths that differ by less count as equal.
 _BATCHER_ALIKE = 4
 
-#: Seconds that a batch is to take at most, unless a single input takes longer: so long does a short
-#: text wait for one that came before.
+#: The maximum seconds of a batch, unless a single input takes longer: a short text waits at most
+#: this long for the batch before it.
 _BATCH_SECONDS = 0.1
 
-#: Inputs → a result for each, in their order.
+#: Maps inputs to a result for each, in their order.
 Operation = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class QueueFull(Exception):
-    """An error: there is no room for a request.
+    """The error for a request without room in the queue.
 
     Attributes:
-        retry_after: seconds, whole and at least 1, after which there should be some.
+        retry_after: seconds, whole and at least 1, after which there should be room.
     """
 
     def __init__(self, retry_after: int) -> None:
@@ -169,14 +169,14 @@ class QueueFull(Exception):
 
 
 class Closed(Exception):
-    """The server takes no more requests."""
+    """The error for a request to a server that accepts no more."""
 
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """All that one request wants computed. `rest` are the inputs that are in no batch yet, by their
-    cost, (cost, index), the longest last, of so many `tokens`; `left` inputs have no result yet.
-    `turn` is where it stands on the batcher's clock."""
+    """The inputs of one request. `rest` are the inputs that are in no batch yet, as (cost, index),
+    the longest last, with `tokens` tokens together; `left` inputs have no result yet. `turn` is its
+    position on the batcher's clock."""
 
     operation: str
     inputs: Sequence[Any]
@@ -193,12 +193,12 @@ class _Request:
 
 @dataclass(frozen=True)
 class ComputedBatch:
-    """A batch that was computed, for metrics.
+    """The facts of a computed batch, for metrics.
 
     Attributes:
-        operation: what was computed.
-        inputs, requests, tokens: in it.
-        seconds: that it took.
+        operation: the name of the operation.
+        inputs, requests, tokens: their numbers in the batch.
+        seconds: the time that it took.
     """
 
     operation: str
@@ -213,16 +213,17 @@ class Batcher:
     """The queue and the thread of one model.
 
     Args:
-        operations: what it computes, by name. Called in one thread, so none of them needs to be
-            safe for others.
-        max_tokens: of a batch, with its padding, at the most; a larger input is a batch of its own.
-        max_queue: inputs that may wait.
-        max_wait: seconds to wait for company.
-        computing: shared by the models of a machine.
+        operations: the operations, by name. They are called in one thread, so none needs to be
+            thread-safe.
+        max_tokens: the maximum tokens of a batch, padding included; a larger input is a batch of
+            its own.
+        max_queue: the maximum number of waiting inputs.
+        max_wait: seconds to wait for further requests.
+        computing: the inference thread, shared by the models of a machine.
         on_batch: called in its own thread after each batch, before its requests are answered.
-        name: of its own thread, which makes batches and waits for them.
-        unpadded: operations that compute no padding: what counts of theirs is the tokens, but with
-            padding they must not be more than twice `max_tokens`, which attention has to hold.
+        name: the name of its own thread, which makes batches and waits for them.
+        unpadded: operations that compute no padding: they are limited by tokens, but with padding
+            to at most twice `max_tokens`, which attention has to hold in memory.
     """
 
     operations: Mapping[str, Operation]
@@ -247,12 +248,12 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Inputs in the queue."""
+        """The number of inputs in the queue."""
         return self._waiting
 
     @property
     def alive(self) -> bool:
-        """Whether requests are taken and answered."""
+        """Whether requests are accepted and answered."""
         return self._thread.is_alive() and not self._closed
 
     async def submit(
@@ -260,18 +261,17 @@ class Batcher:
     ) -> list[Any]:
         """Compute results for the inputs of one request, in their order.
 
-        A request that is given up (its task is cancelled) leaves the queue; what is being
-        computed for it is thrown away.
+        A cancelled request leaves the queue; results that are being computed for it are discarded.
 
         Args:
             operation: one of `operations`.
-            inputs: N of them.
-            costs: the tokens of each.
+            inputs: the N inputs.
+            costs: the tokens of each input.
 
         Raises:
             QueueFull: the queue has no room for all of them.
             Closed: :meth:`close` was called.
-            Exception: what the operation raises for these inputs alone.
+            Exception: the error of the operation for these inputs alone.
         """
         if not inputs:
             return []
@@ -298,7 +298,7 @@ class Batcher:
                 self._give_up(request)
 
     def close(self, timeout: float | None = None) -> None:
-        """Take no more requests, answer those that wait, and end the thread."""
+        """Accept no more requests, answer those that wait, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -316,7 +316,7 @@ class Batcher:
                 self._forget(request)
 
     def _forget(self, request: _Request) -> None:
-        """Count the inputs of `request` that were not taken out of the queue."""
+        """Remove from the count the inputs of `request` that were not taken out of the queue."""
         self._waiting -= len(request.rest)
         self._tokens -= sum(cost for cost, _ in request.rest)
         request.rest = []
@@ -334,15 +334,15 @@ class Batcher:
                 batch = self._take()
             try:
                 self._compute(batch)
-            except Exception:  # nothing that a request brings may end the thread
+            except Exception:  # no request may end the thread
                 log.exception("%s: a batch failed", self.name)
                 self._settle([(request, RuntimeError("failed")) for request in _requests_of(batch)])
             with self._changed:
                 self._company = len(_requests_of(batch)) > 1 or len(self._queue) > 1
 
     def _await_company(self) -> None:
-        """Wait, holding the lock as a condition does, until the budget is full or the first
-        request has waited long enough."""
+        """Wait, holding the lock as a condition does, until the budget is full or the first request
+        has waited long enough."""
         until = self._queue[0].arrived + self.max_wait
         while self._queue and self._tokens < self.max_tokens and not self._closed:
             left = until - time.monotonic()
@@ -350,7 +350,7 @@ class Batcher:
                 return
 
     def _budget(self, operation: str) -> float:
-        """Return the tokens of a batch."""
+        """Return the maximum tokens of a batch."""
         return min(self.max_tokens, self._paces[operation].tokens_in(_BATCH_SECONDS))
 
     def _due(self, request: _Request) -> float:
@@ -359,13 +359,13 @@ class Batcher:
         return request.turn + min(request.tokens, max(longest, self._budget(request.operation)))
 
     def _take(self) -> list[tuple[_Request, int]]:
-        """Take the next batch, (request, index of its input)."""
+        """Take the next batch, as pairs (request, index of its input)."""
         requests = sorted(self._queue, key=self._due)
         first, pace, begun = requests[0], self._paces[requests[0].operation], requests[0].turn
         budget = self._budget(first.operation)
         anchor = first.rest[-1][0]
         candidates = [
-            # Like lengths first; among these, those of the request that is due first.
+            # Similar lengths first; among these, those of the request that is due first.
             (abs(cost - anchor) // _BATCHER_ALIKE, place, cost, index)
             for place, request in enumerate(requests)
             if request.operation == first.operation
@@ -393,7 +393,7 @@ class Batcher:
             tokens = sum(request.costs[index] for index in indices)
             request.turn += tokens
             request.tokens -= tokens
-        # By what is done, so that no stream of short ones keeps a long one waiting for ever.
+        # By operation, so that a stream of short ones does not keep a long one waiting for ever.
         self._clock = max(self._clock, begun if first.rest else first.turn)
         self._queue = deque(request for request in self._queue if request.rest)
         taken = sum(request.costs[index] for request, index in batch)
@@ -418,14 +418,14 @@ class Batcher:
         except Exception as error:
             if len(requests) == 1:
                 self._settle([(requests[0], error)])
-            else:  # find whose mistake it is: the others are not to suffer for it
+            else:  # find the faulty request: the others must not fail with it
                 for each in requests:
                     self._compute([(request, at) for request, at in batch if request is each])
             return
         seconds = time.monotonic() - began
         rate = tokens / max(seconds, 1e-6)
         self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
-        # Counted before it is answered: who has an answer and asks for the counts finds it there.
+        # Counted before it is answered: a client that has its answer finds it in the counts.
         if self.on_batch is not None:
             self.on_batch(ComputedBatch(operation, len(batch), len(requests), tokens, seconds))
         finished: list[tuple[_Request, Exception | None]] = []
@@ -443,12 +443,12 @@ class Batcher:
                 if error is not None and request in self._queue:
                     self._queue.remove(request)
                     self._forget(request)
-        # Together: to wake a loop is a system call.
+        # Together: waking a loop is a system call.
         loops: dict[asyncio.AbstractEventLoop, list[tuple[_Request, Exception | None]]] = {}
         for request, error in finished:
             loops.setdefault(request.future.get_loop(), []).append((request, error))
         for loop, ours in loops.items():
-            # A loop that has been closed has nobody left to answer.
+            # A closed loop has no client waiting for an answer.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_answer, ours)
 

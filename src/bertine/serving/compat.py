@@ -1,5 +1,9 @@
-"""Answers in the shapes of Hugging Face: of Text Embeddings Inference's ``/predict``, and of the
-inference API, whose clients post ``inputs`` to the address of a model."""
+"""Answer in the formats of other APIs: vectors for Cohere's clients, labels and tasks for Hugging
+Face's.
+
+These are Text Embeddings Inference's ``/predict``, and the inference API, whose clients post
+``inputs`` to the address of a model.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from bertine.serving.models import PAIR_TASKS, AskedText, Embedded, ModelHandle
 from bertine.serving.requests import ApiError
 from bertine.serving.service import Service
 
-# Vectors of a request's texts, and the shape in which Cohere's clients want them.
+# Vectors of a request's texts, and their format for Cohere's clients.
 
 
 async def vectors(
@@ -27,15 +31,15 @@ async def vectors(
     dimensions: int | None = None,
     prompt: str | None = None,
 ) -> tuple[np.ndarray, list[Embedded]]:
-    """Compute vectors fp32 [N, D], and what is to be said of each text.
+    """Compute vectors fp32 [N, D], and the notes on each text.
 
     Args:
-        normalize: to length 1.
-        dimensions: D; None: all.
-        prompt: the name of what is put before each text; None: the model's default.
+        normalize: scale vectors to length 1.
+        dimensions: the dimensions D; None: all.
+        prompt: the name of the prompt before each text; None: the model's default.
 
     Raises:
-        ApiError: more dimensions than there are, no such prompt; what computing raises.
+        ApiError: more dimensions than there are, no such prompt, or an error of the computation.
     """
     if dimensions is not None and dimensions > served.dimensions:
         raise ApiError(
@@ -46,7 +50,7 @@ async def vectors(
         )
     embedded = await embedded_texts(service, served, served.prompted(texts, prompt))
     table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
-    # As the embedder does with shorter vectors of its own.
+    # Like the embedder with shorter vectors of its own.
     embedder = served.embedder
     if embedder is not None and table.shape[1] < served.dimensions:
         embedder.warn_of_shorter(table.shape[1])
@@ -57,13 +61,13 @@ async def vectors(
 async def embedded_texts(
     service: Service, served: ModelHandle, texts: Sequence[str], operation: str = "embed"
 ) -> list[Embedded]:
-    """Compute the vectors of texts that have their prompts.
+    """Compute the vectors of texts that already have their prompts.
 
     Raises:
-        ApiError: what computing raises.
+        ApiError: an error of the computation.
     """
     embedded: list[Embedded] = []
-    # Part by part, so that a large request neither fills the queue nor needs all of it free.
+    # In parts, so that a large request neither fills the queue nor needs all of it free.
     for start in range(0, len(texts), service.limits.max_texts):
         part = texts[start : start + service.limits.max_texts]
         costs = [served.tokens(text) for text in part]
@@ -77,17 +81,17 @@ def as_base64(table: np.ndarray) -> list[str]:
 
 
 def short(table: np.ndarray) -> list[list[float]]:
-    """Round fp32 to numbers of eight decimals, with which JSON has half the length."""
+    """Round fp32 to eight decimals, which halves the length of the JSON."""
     rows: list[list[float]] = np.round(table.astype(np.float64), 8).tolist()
     return rows
 
 
 def refuse_cut(pieces_cut: Sequence[int], key: str) -> None:
-    """Refuse texts that were too long, where a client wants none to be cut.
+    """Refuse texts that are too long, where a client wants none to be cut.
 
     Args:
-        pieces_cut: of each text.
-        key: of the request that has the texts.
+        pieces_cut: the pieces cut from each text.
+        key: the key of the request that has the texts.
 
     Raises:
         ApiError: names the first one (422).
@@ -99,14 +103,14 @@ def refuse_cut(pieces_cut: Sequence[int], key: str) -> None:
 
 
 async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes:
-    """Return vectors of length 1 of `body.texts`, with the prompt for what they are, as JSON.
+    """Return vectors of length 1 of `body.texts`, with the prompt for their kind, as JSON.
 
     Args:
-        by_type: whether they stand under the names of the types of their numbers, as in version 2,
-            even where the body asks for no type.
+        by_type: whether they are keyed by the types of their numbers, as in version 2, even where
+            the body asks for no type.
 
     Raises:
-        ApiError: texts that are too long and not to be cut; what computing raises.
+        ApiError: texts that are too long and not to be cut, or an error of the computation.
     """
     served = service.model(body.model, "embed")
     assert served.embedder is not None
@@ -142,21 +146,22 @@ async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes
     return await service.aside(table.size, written)
 
 
-#: What becomes of the outputs of each task that gives labels to texts.
+#: The conversion of the outputs of each task that gives labels to texts.
 _APPLIED = {"text": "softmax", "multi-label": "sigmoid", "regression": "none"}
-#: What `transformers` calls the one output of a regression.
+#: The name of the only output of a regression in `transformers`.
 _ONE_OUTPUT = "LABEL_0"
-#: Characters of all filled texts of an answer: each candidate for a mask has the whole text.
+#: The maximum characters of all filled texts of an answer: each candidate for a mask has the whole
+#: text.
 _MOST_WRITTEN = 1 << 24
 
 
 async def label_scores(service: Service, served: ModelHandle, body: Any) -> tuple[list[Any], bool]:
     """Return the labels of each text of `body.inputs` with their probabilities, the best first; and
-    whether it is one text (or pair) alone.
+    whether there is only one text (or pair).
 
     Raises:
-        ApiError: the model gives no labels to texts; texts that are too long and not to be cut;
-            what preparing and computing raise.
+        ApiError: the model gives no labels to texts; texts that are too long and not to be cut; an
+            error of the preparation or the computation.
     """
     predictor = served.predictor
     if predictor is None or predictor.task.name not in PAIR_TASKS:
@@ -177,8 +182,8 @@ async def _answers(
     """Return the answers to the texts of `body.inputs`, with all their probabilities.
 
     Raises:
-        BertineError: they are not what the task takes.
-        ApiError: one of them is empty, or too long and not to be cut; what computing raises.
+        BertineError: the texts do not fit the task.
+        ApiError: a text is empty, or too long and not to be cut; an error of the computation.
     """
     size = sum(map(characters, texts))
     prepared = await service.aside(size, served.prepare, texts, None, "inputs")
@@ -192,23 +197,23 @@ async def _answers(
 
 
 def _refuse_empty(empty: Sequence[int]) -> None:
-    """Refuse a request of which these texts are empty: the shapes of Hugging Face have no place for
-    what has no answer."""
+    """Refuse a request in which these texts are empty: the formats of Hugging Face have no place
+    for a missing answer."""
     if empty:
         message = f"inputs[{empty[0]}]: is empty, so there is no answer; give a text"
         raise ApiError(422, message, param="inputs")
 
 
 def characters(text: AskedText) -> int:
-    """Count the characters of a text, all its parts together."""
+    """Count the characters of a text, of all its parts together."""
     if isinstance(text, str):
         return len(text)
     return sum(map(len, text.values() if isinstance(text, Mapping) else text))
 
 
 def _texts_of(inputs: Any, parts: int) -> tuple[list[AskedText], bool]:
-    """Return texts, of which some may be pairs; and whether it is one alone. Two texts in a list
-    are a pair where the model takes pairs, and else two texts."""
+    """Return texts, of which some may be pairs; and whether there is only one. Two texts in a list
+    are a pair where the model takes pairs, else two texts."""
     if isinstance(inputs, str):
         return [inputs], True
     if parts == len(inputs) == 2 and all(isinstance(each, str) for each in inputs):
@@ -224,11 +229,11 @@ def _scores(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 async def inference(service: Service, body: Any) -> Any:
-    """Return what the inference API answers to `body.inputs`, by the model's task.
+    """Return the answer of the inference API to `body.inputs`, by the model's task.
 
     Raises:
-        ApiError: nothing of this kind is served; what computing raises.
-        BertineError: what preparing texts raises.
+        ApiError: no model of this kind is served; an error of the computation.
+        BertineError: an error of the preparation of texts.
     """
     inputs = body.inputs
     top = body.parameters and body.parameters.top_k
@@ -295,10 +300,10 @@ async def inference(service: Service, body: Any) -> Any:
 
 
 def _answering_questions(service: Service, name: str | None) -> ModelHandle:
-    """Return the model that a question is for.
+    """Return the model for a question.
 
     Raises:
-        ApiError: there is none (422).
+        ApiError: there is no such model (422).
     """
     asked = [*service.models.values()] if name is None else [service.named(name)]
     for served in asked:
@@ -347,11 +352,11 @@ def _words(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 async def _filled(
     service: Service, served: ModelHandle, texts: Sequence[str], top: int
 ) -> list[list[Any]]:
-    """Return of each text the pieces for its mask; of several masks a list for each.
+    """Return the pieces for the mask of each text; for several masks a list for each.
 
     Raises:
-        BertineError: a text has no mask, too many, or more pieces than the model takes.
-        ApiError: the filled texts would be too long together; what computing raises.
+        BertineError: a text has no mask, too many, or too many pieces for the model.
+        ApiError: the filled texts would be too long together; an error of the computation.
     """
     size = sum(map(len, texts))
     await service.aside(size, served.check_masks, texts, "inputs")

@@ -1,10 +1,9 @@
-"""Guard the application: check the host that is named, the key, the body's bounds, the time of a
-request.
+"""Guard the application (host, key, body size, request time) and count its answers for Prometheus.
 
-A body is read here, whole, before anything looks at it: counted as it comes (a declared length is
-believed only where it is too large), within a time. Then whoever answers the path has until the
-request's deadline; when the client leaves before, the work is given up. Answers are called from
-here: FastAPI describes their paths, but its way to them costs more than all the rest of a request.
+A body is read here as a whole before anything parses it: counted as it arrives (a declared length
+is trusted only if it is too large), within a time limit. Then the handler of the path has until the
+request's deadline; if the client leaves before, the work is cancelled. Handlers are called from
+here: FastAPI describes their paths, but its way to them costs more than the rest of a request.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from bertine.serving.batcher import ComputedBatch
 from bertine.serving.protocol import REFUSALS
 from bertine.serving.requests import ApiError, Hosts, Limits, ending, error_response
 
-# Counts and times for Prometheus.
+# Metrics: counts and times for Prometheus.
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -44,7 +43,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 class Metrics:
     """The metrics of one server, in a registry of their own. Labels are bounded: paths, status
-    codes, reasons, models and operations, never what a client sends."""
+    codes, reasons, models and operations, never data from a client."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -96,11 +95,11 @@ class Metrics:
         )
         self._refused = {reason: refused.labels(reason) for reason in REFUSALS}
         self.total_requests = 0
-        self._inputs: dict[str, int] = {}  # of each model, whose thread alone counts them
+        self._inputs: dict[str, int] = {}  # one for each model, counted only by its thread
 
     @property
     def total_inputs(self) -> int:
-        """Computed by all models."""
+        """The number of inputs computed by all models."""
         return sum(self._inputs.values())
 
     def answered(self, path: str, code: int, seconds: float) -> None:
@@ -114,7 +113,7 @@ class Metrics:
         self._refused[reason].inc()
 
     def batch_counter(self, model: str) -> Callable[[ComputedBatch], None]:
-        """Return what counts the batches of `model`."""
+        """Return the function that counts the batches of `model`."""
         seconds = self.batch_seconds.labels(model)
         requests = self.batch_requests.labels(model)
         self._inputs[model] = 0
@@ -129,11 +128,11 @@ class Metrics:
         return count
 
     def watch_queue(self, model: str, waiting: Callable[[], int]) -> None:
-        """Show how many inputs wait for `model` whenever somebody looks."""
+        """Show the number of inputs that wait for `model` at the time of each scrape."""
         self.queue.labels(model).set_function(waiting)
 
     def text(self) -> bytes:
-        """Return what ``/metrics`` answers."""
+        """Return the text of ``/metrics``."""
         return generate_latest(self.registry)
 
 
@@ -143,20 +142,20 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-#: The body of a request → what is answered.
+#: Maps the body of a request to its answer.
 Answer = Callable[[bytes], Coroutine[Any, Any, Response]]
 
-#: Paths that need no key, but for POST: they tell nothing of the models' answers.
+#: Paths that need no key, except for POST: they reveal nothing of the models' answers.
 OPEN = frozenset({"/", "/docs", "/openapi.json", "/health", "/ready"})
-#: What a client that is gone before its answer counts as; nginx's number.
+#: The status of a request whose client left before its answer; nginx's number.
 GONE = 499
-#: Of a body that is too large so much is read and thrown away, in multiples of the bound, for a
-#: client that is still sending would not see why the connection was closed.
+#: The part of a body that is too large which is read and discarded, as a multiple of the limit: a
+#: client that is still sending would not see the reason why the connection was closed.
 _THROWN_AWAY = 16
 
 
 class _Gone(Exception):
-    """The client has left."""
+    """The error for a client that has left."""
 
 
 class Guard:
@@ -164,12 +163,12 @@ class Guard:
 
     Args:
         app: the application, for all but the `answers`.
-        answers: by path, to what is sent there by POST.
-        limits: of size and time.
-        api_key: that requests must have as ``Authorization: Bearer KEY``; None: no key.
-        hosts: that requests may name.
-        metrics: count every answer.
-        paths: that have a count of their own; the others have one in common.
+        answers: the handlers of POST, by path.
+        limits: the limits of size and time.
+        api_key: the key that requests must have as ``Authorization: Bearer KEY``; None: no key.
+        hosts: the hosts that requests may name.
+        metrics: the metrics that count every answer.
+        paths: the paths with a count of their own; the others have one in common.
     """
 
     def __init__(
@@ -212,7 +211,7 @@ class Guard:
     async def _serve(
         self, scope: MutableMapping[str, Any], receive: Receive, send: _Answered, deadline: float
     ) -> None:
-        if scope["method"] == "HEAD":  # as GET (RFC 9110, 9.3.2); uvicorn leaves the body out
+        if scope["method"] == "HEAD":  # as for GET (RFC 9110, 9.3.2); uvicorn leaves the body out
             scope = {**scope, "method": "GET"}
         headers = dict(scope["headers"])
         has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
@@ -220,7 +219,7 @@ class Guard:
         self._check_key(scope, headers, close=has_body)
         answer = self.answers.get(scope["path"]) if scope["method"] == "POST" else None
         if answer is None:
-            send.close = has_body  # nobody reads it
+            send.close = has_body  # the client has left
             await self.app(scope, receive, send)
             return
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -235,8 +234,8 @@ class Guard:
         await response(scope, receive, send)
 
     def _counted_as(self, path: str) -> str:
-        """Return the name under which a path is counted; no more names than the server has
-        paths."""
+        """Return the name under which a path is counted; there are no more names than the server
+        has paths."""
         if path in self.paths:
             return path
         return "/v1/models/{model}" if path.startswith("/v1/models/") else "other"
@@ -247,7 +246,7 @@ class Guard:
         if self._key is None or (scope["path"] in OPEN and scope["method"] != "POST"):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        # Digests, so that not even the key's length shows in the time this takes.
+        # Digests, so that the timing does not even reveal the key's length.
         if scheme.lower() != b"bearer" or not hmac.compare_digest(
             _digest(given.strip()), self._key
         ):
@@ -259,7 +258,7 @@ class Guard:
         """Read the whole body.
 
         Raises:
-            ApiError: too large (413), or too slow (408).
+            ApiError: the body is too large (413), or too slow (408).
             _Gone: the client left.
         """
         limit = self.limits.max_body_bytes
@@ -302,7 +301,7 @@ class Guard:
     async def _in_time(
         self, work: Coroutine[Any, Any, Response], receive: Receive, deadline: float
     ) -> Response:
-        """Return what `work` gives, unless the client leaves or the time is over before.
+        """Await the result of `work`, unless the client leaves or the time is over before.
 
         Raises:
             ApiError: the time is over (504).
@@ -335,7 +334,7 @@ class Guard:
             ) from None
         except asyncio.CancelledError:
             if not gone or task.uncancel():
-                raise  # it was not the client
+                raise  # the client was not the cause
             raise _Gone from None
         finally:
             working = False
@@ -343,7 +342,7 @@ class Guard:
 
 
 class _Answered:
-    """A ``send`` that remembers the status, and may announce the connection's end."""
+    """A ``send`` that records the status, and may announce the end of the connection."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

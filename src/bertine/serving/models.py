@@ -1,4 +1,4 @@
-"""A model directory as the server uses it: what it can do, and how requests become its inputs."""
+"""Prepare models for the server: their operations, and the inputs and answers of requests."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Embedded:
     """A text as a vector.
 
     Attributes:
-        vector: fp32 [D].
-        tokens: that were computed, special tokens and the prompt's among them.
-        pieces_cut: of the text, to keep to the maximum length.
-        unknown: the share of the text's pieces that the vocabulary does not know, where these are
-            most of them; else 0.
+        vector: the vector, fp32 [D].
+        tokens: the computed tokens, special tokens and those of the prompt included.
+        pieces_cut: the pieces cut from the text at the maximum length.
+        unknown: the share of the text's pieces that the vocabulary does not know, if it is more
+            than half; else 0.
     """
 
     vector: np.ndarray
@@ -60,7 +60,7 @@ class Embedded:
 
 
 def asked_of_labels(deciding: DecisionOptions | None, near: NearExamples | None) -> list[str]:
-    """Return the options, as a user writes them, that are for models which give labels."""
+    """Return the options, as a user writes them, that apply to models with labels."""
     asked = {
         name: getattr(deciding, name, None) for name in ("abstain_below", "cost_matrix", "coverage")
     }
@@ -70,7 +70,7 @@ def asked_of_labels(deciding: DecisionOptions | None, near: NearExamples | None)
 
 
 def say_no_labels(name: str, deciding: DecisionOptions | None, near: NearExamples | None) -> None:
-    """Say of a model without labels that options are not for it."""
+    """Report that options do not apply to a model without labels."""
     if asked := asked_of_labels(deciding, near):
         logger.info(
             f"{name}: gives no labels, so its answers are the same without {' and '.join(asked)}"
@@ -78,22 +78,22 @@ def say_no_labels(name: str, deciding: DecisionOptions | None, near: NearExample
 
 
 class ModelHandle:
-    """One model.
+    """A model of the server.
 
     Args:
-        name: by which requests choose it.
-        model: the loaded directory; its weights in fp32, in evaluation mode.
-        predictor: over the same model; None where it was not fine-tuned for a task.
-        embedder: over the same model; None where there are no vectors.
-        limits: of the server.
-        nearest: finds the labelled examples that are shown beside an explanation; None: none are.
+        name: the name by which requests choose it.
+        model: the loaded directory; its model in fp32, in evaluation mode.
+        predictor: the predictor of the same model; None where it was not fine-tuned for a task.
+        embedder: the embedder of the same model; None where there are no vectors.
+        limits: the limits of the server.
+        nearest: finds the labelled examples that are shown with an explanation; None: none.
 
     Attributes:
-        judge: says how well a text goes with a query, both read together: the predictor of a model
-            of pairs, or of a published one with a single output, which is a cross-encoder as far
-            as anybody can know; None: their vectors are compared.
-        operations: what it can do, by name, for its batcher.
-        unpadded: those of them that compute no padding.
+        judge: scores the relevance of a text to a query, both read together: the predictor of a
+            model of pairs, or of a published one with a single output, which is probably a
+            cross-encoder; None: their vectors are compared.
+        operations: its operations, by name, for its batcher.
+        unpadded: the operations that compute no padding.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ModelHandle:
             max_tokens=limits.explain_tokens,
             all_windows=False,
         )
-        # Layers of another kind are not packed, and perhaps not looked into.
+        # Layers of another kind are not packed, and perhaps not supported by explanations.
         known = isinstance(model.model.backbone, Encoder)
         shown = model.model.backbone.shows_attention
         self.operations: dict[str, Operation] = {"attention": self._attention} if shown else {}
@@ -136,7 +136,7 @@ class ModelHandle:
         if known and embedder is not None and embedder.on_cpu:
             self.unpadded.add("embed")
         self.judge = self._judge()
-        # A model of pairs judges query and text together, others compare their vectors.
+        # A model of pairs reads query and text together, other models compare their vectors.
         same = "predict" if self.judge else "embed" if predictor is None else ""
         if same in self.operations:
             self.operations["rerank"] = self.operations[same]
@@ -160,8 +160,8 @@ class ModelHandle:
         near: NearExamples | None = None,
         batch_invariant: bool = False,
     ) -> ModelHandle:
-        """Read a model directory and say what was loaded; `deciding` says how labels are chosen,
-        and `near` which examples are shown beside explanations.
+        """Load a model directory and print what was loaded; `deciding` has the decision rules for
+        labels, and `near` the examples to show with explanations.
 
         Raises:
             BertineError: not a model directory; an unknown device or precision.
@@ -208,7 +208,7 @@ class ModelHandle:
             computes.append(f"vectors in {embedder.precision}")
         except BertineError as error:
             if predictor is None and "mlm" not in loaded.model.heads:
-                raise  # there is nothing else to ask it
+                raise  # the model has no other operation
             logger.info(f"{name}: no vectors: {error}")
         nearest = None
         if near is not None and predictor is not None:
@@ -222,7 +222,7 @@ class ModelHandle:
 
     @property
     def task(self) -> str:
-        """The name of its task; of a model without one ``fill-mask`` or ``embed``."""
+        """The name of its task; for a model without one ``fill-mask`` or ``embed``."""
         if self.predictor is not None:
             return self.predictor.task.name
         return "fill-mask" if "fill-mask" in self.operations else "embed"
@@ -245,11 +245,11 @@ class ModelHandle:
 
     @property
     def dimensions(self) -> int:
-        """The numbers of a vector."""
+        """The dimensions of a vector."""
         return self.embedder.dimensions if self.embedder else self.model.config.hidden_size
 
     def describe(self) -> dict[str, Any]:
-        """Return what a client, and the page, should know of it."""
+        """Return the description of the model for clients and the page."""
         config = self.model.config
         task = None if self.predictor is None else self.predictor.task
         labels = [] if task is None else list(task.labels)
@@ -285,10 +285,10 @@ class ModelHandle:
         }
 
     def check(self, texts: Sequence[str | Sequence[str]], key: str = "texts") -> None:
-        """Refuse texts that are not what the task takes, under the `key` of a request.
+        """Check that texts fit the task; `key` is their key in the request.
 
         Raises:
-            BertineError: names the first such text, from 0 on.
+            BertineError: a text does not fit; the message names the first one, from 0.
         """
         assert self.predictor is not None
         for at, text in enumerate(texts):
@@ -298,11 +298,10 @@ class ModelHandle:
     def prepare(
         self, texts: Sequence[AskedText], judge: Predictor | None = None, key: str = "texts"
     ) -> PreparedExamples:
-        """Tokenize the texts under the `key` of a request, as the predictor does; or as `judge`
-        does.
+        """Tokenize the texts under the `key` of a request, like the predictor or `judge`.
 
         Raises:
-            BertineError: what :meth:`check` or the task raises.
+            BertineError: see :meth:`check`; or an error of the task.
         """
         predictor = judge or self.predictor
         assert predictor is not None
@@ -315,7 +314,7 @@ class ModelHandle:
     def finish(
         self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool
     ) -> list[dict[str, Any]]:
-        """Turn outputs of the features into an answer to each text."""
+        """Turn the outputs for the features into an answer to each text."""
         assert self.predictor is not None
         answers = self.predictor.answering.finish(prepared, outputs)
         return [
@@ -327,10 +326,10 @@ class ModelHandle:
         """Return texts with one of the model's prompts before each.
 
         Args:
-            prompt: its name, "" for none; None: that of its default.
+            prompt: its name, "" for none; None: the default prompt.
 
         Raises:
-            ApiError: there is none of this name, or it cannot be put (422).
+            ApiError: there is no prompt of this name, or it cannot be used (422).
         """
         assert self.embedder is not None
         prompts = replace(self.embedder.prompts, where=f"prompt_name: the model {self.name!r}")
@@ -341,17 +340,17 @@ class ModelHandle:
         return [before + text for text in texts]
 
     def tokens(self, text: str) -> int:
-        """Estimate how many tokens a text has, without tokenizing it."""
+        """Estimate the number of tokens of a text, without tokenizing it."""
         each = 4 if text.isascii() else 2
         about = self.model.tokenizer.template.added() + len(text) // each
         return min(about, self.model.config.longest_input)
 
     def check_masks(self, texts: Sequence[str], key: str = "texts") -> None:
-        """Refuse texts without a mask, with too many, or with more pieces than the model takes,
-        under the `key` of a request.
+        """Check that texts have masks, not too many, and not too many pieces for the model; `key`
+        is their key in the request.
 
         Raises:
-            BertineError: names the first such text, from 0 on.
+            BertineError: a text does not fit; the message names the first one, from 0.
         """
         tokenizer, longest = self.model.tokenizer, self.model.config.longest_input
         tokenizer.require_mask("filling masks")
@@ -382,7 +381,7 @@ class ModelHandle:
 
     def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None
-        embedder = self.embedder.with_prompt("")  # the texts have theirs
+        embedder = self.embedder.with_prompt("")  # the texts have their prompts
         features = embedder.features(texts)
         vectors = embedder.run_batch(features)
         unknown = mostly_unknown(features, embedder.tokenizer)
@@ -392,7 +391,7 @@ class ModelHandle:
         ]
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
-        # As JSON at once: every candidate of a mask holds the whole text, filled.
+        # As JSON at once: every candidate for a mask has the whole filled text.
         width = len(self.model.tokenizer.mask_text)
         return [_masks(fill_mask(self.model, text, top_k=top_k), width) for text, top_k in inputs]
 
@@ -401,14 +400,14 @@ class ModelHandle:
 
 
 def _weights(path: Path) -> Path:
-    """Return the folder of the BERT, which in a directory of sentence-transformers may be one
-    inside."""
+    """Return the folder of the encoder, which in a directory of sentence-transformers may be a
+    subfolder."""
     try:
         modules = read_sentence_modules(path)
     except BertineError:
         if not is_model_directory(path):
             raise
-        return path  # the embedder says what is wrong with the modules
+        return path  # the embedder reports the fault of the modules
     return path if modules is None else modules.transformer
 
 
@@ -430,16 +429,16 @@ def _masks(filled: FilledMasks, width: int) -> list[dict[str, Any]]:
     ]
 
 
-# A table of static vectors as the server uses it: it gives vectors, and nothing else.
+# Static vectors: a table gives vectors, and has no other operation.
 
 
 class TableHandle(ModelHandle):
     """A table of static vectors.
 
     Args:
-        name: by which requests choose it.
-        embedder: of the table.
-        limits: of the server.
+        name: the name by which requests choose it.
+        embedder: the embedder of the table.
+        limits: the limits of the server.
     """
 
     def __init__(self, name: str, embedder: StaticEmbedder, limits: Limits) -> None:
@@ -482,7 +481,7 @@ class TableHandle(ModelHandle):
         return 1 + len(text) // each // _PIECES_OF_A_TOKEN
 
 
-#: Pieces that cost the time of a token of a small encoder, with room to spare.
+#: The number of pieces that cost the time of a token of a small encoder, a safe value.
 _PIECES_OF_A_TOKEN = 20
 
 
@@ -497,11 +496,11 @@ def load_handle(
     near: NearExamples | None = None,
     batch_invariant: bool = False,
 ) -> ModelHandle:
-    """Read a directory for the server, a table of static vectors or a model, and say what it is.
-    The arguments are those of :meth:`bertine.serving.models.Served.load`.
+    """Load a directory for the server, a table of static vectors or a model, and print what it is.
+    The arguments are those of :meth:`ModelHandle.load`.
 
     Raises:
-        BertineError: what reading it raises.
+        BertineError: the directory cannot be read.
     """
     if word_model_of(path) != STATIC:
         return ModelHandle.load(
