@@ -1,4 +1,6 @@
-"""Show where the heads of a model look: attention, which is no explanation of an answer.
+"""Compute what the server's pages show: attention of heads, and example texts for requests.
+
+Attention shows where the heads of a model look; it is no explanation of an answer.
 
 Shape legend: T tokens of the text.
 """
@@ -25,13 +27,13 @@ from bertine.tokenization.tokenizer import Encoding, Tokenizer
 
 @dataclass(frozen=True)
 class AttentionQuestion:
-    """One text, or pair, and the head to show.
+    """A text, or a pair, and the head to show.
 
     Attributes:
-        text: the text; of spans the question; of choices what is given.
-        pair: the second text; of spans the context; of choices one of them; None: there is none.
-        layer: from 0 on; None: the last.
-        head: from 0 on; None: the mean of all.
+        text: the text; for spans the question; for choices the given text.
+        pair: the second text; for spans the context; for choices one of them; None: there is none.
+        layer: the layer, from 0; None: the last.
+        head: the head, from 0; None: the mean of all.
     """
 
     text: str
@@ -41,13 +43,13 @@ class AttentionQuestion:
 
 
 class AttentionReader:
-    """A look into a model that nobody else is using at the moment.
+    """A reader of the attention of a model that no other thread is using at the moment.
 
     Args:
-        model: in fp32, in evaluation mode.
-        tokenizer: of the model.
-        task: of the model; None: one that fills masks, or only gives vectors.
-        max_tokens: more are cut off, as is what the task itself cuts off, and where the task does.
+        model: the model in fp32, in evaluation mode.
+        tokenizer: the tokenizer of the model.
+        task: the task of the model; None: it fills masks, or only gives vectors.
+        max_tokens: maximum tokens; the rest is cut off as the task does.
     """
 
     def __init__(
@@ -58,12 +60,12 @@ class AttentionReader:
         self.max_tokens = min(max_tokens, longest)
 
     def __call__(self, item: AttentionQuestion) -> dict[str, Any]:
-        """Return the ``tokens`` of `item` and their ``attention`` [T, T], of which each token's row
-        sums to 1. Texts that the task encodes apart do not look at each other.
+        """Return the ``tokens`` of `item` and their ``attention`` [T, T], in which each row sums to
+        1. Texts that the task encodes separately do not attend to each other.
 
         Raises:
-            BertineError: no such layer or head; a pair for a model of single texts; the attention
-                of such a model cannot be shown.
+            BertineError: no such layer or head; a pair for a model of single texts; a model whose
+                attention cannot be shown.
         """
         if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
@@ -91,7 +93,7 @@ class AttentionReader:
         }
 
     def _encode(self, item: AttentionQuestion) -> Encoding:
-        """Encode of a long text the part that the task reads; of windows the first."""
+        """Encode the part of a long text that the task reads; with windows the first."""
         mode = "head" if self.task is None else self.task.long_text
         if mode == "head":
             return self.tokenizer.encode(item.text, item.pair, max_length=self.max_tokens)
@@ -134,10 +136,9 @@ class AttentionReader:
 
 
 def _apart(pair: Encoding, template: Template) -> list[Encoding]:
-    """Return the two texts of a pair as a head on the vectors of both has them: each a first
-    text."""
+    """Return the two texts of a pair, each as a first text, for a head on the vectors of both."""
     middle = pair.token_type_ids.index(1)
-    # Of several separators between the texts one text by itself has fewer.
+    # If several separators are between the texts, a single text has fewer.
     end = middle - len(template.two.between) + len(template.one.after)
     before = range(len(template.two.before))
     places = [range(end), [*before, *range(middle, len(pair.input_ids))]]
@@ -146,7 +147,7 @@ def _apart(pair: Encoding, template: Template) -> list[Encoding]:
 
 
 def _part(whole: Encoding, places: Sequence[int], num_truncated: int) -> Encoding:
-    """Return the tokens of an encoding at some places."""
+    """Return the tokens of an encoding at the given places."""
     return Encoding(
         [whole.input_ids[place] for place in places],
         [whole.token_type_ids[place] for place in places],
@@ -156,13 +157,14 @@ def _part(whole: Encoding, places: Sequence[int], num_truncated: int) -> Encodin
     )
 
 
-# Choose example texts that fit a model (its task, its labels and its language), and make bodies
-# of requests of them.
+# Examples: texts that fit a model (its task, labels and language), and bodies of requests with
+# them.
 #
-# They stand on the page, in the API reference and in its curl lines, so that a first try makes
-# sense. A model directory holds no training texts, so the labels and the vocabulary have to tell.
+# They are shown on the page, in the API reference and in its curl lines, so that a first try makes
+# sense. A model directory has no training texts, so they are chosen by the labels and the
+# vocabulary.
 
-#: Words in labels (in lower case), and a text of that kind. The first that matches is taken.
+#: Words in labels (in lower case), and a text for them. The first match is used.
 _BY_LABELS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset({"joy", "anger", "sadness", "fear", "love", "surprise", "happy", "sad", "angry"}),
@@ -203,8 +205,8 @@ _QUESTION = ("Who wrote the book?", "The book was written by Jane Austen in 1813
 _CHINESE_QUESTION = ("这本书是谁写的？", "这本书是鲁迅在一九二一年写的。")
 _CHOICES = ("read the first page.", "boiled it in a pot.", "put it to bed.", "drank it slowly.")
 _CHINESE_CHOICES = ("开始读第一页。", "把它煮熟了。", "让它睡觉。", "慢慢喝掉了。")
-#: Where clients of Text Embeddings Inference, Jina and Cohere ask for an order, those of Cohere at
-#: two versions.
+#: The paths for ordering texts of the clients of Text Embeddings Inference, Jina and Cohere, the
+#: last in two versions.
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 _SENTENCES = ["A cat is asleep.", "The soup is boiling."]
 
@@ -217,15 +219,15 @@ def sample_text(
     chinese: bool,
     mask: str = "",
 ) -> str | list[str]:
-    """Return a text for a model of `task`, as ``/predict`` takes it.
+    """Return an example text for a model of `task`, in the format of ``/predict``.
 
     Args:
-        task: its name.
-        labels: of the model.
-        parts: texts that belong to one example, the choices among them.
-        choices: how many of these are choices.
+        task: the name of the task.
+        labels: the labels of the model.
+        parts: the number of texts of one example, choices included.
+        choices: the number of choices among these.
         chinese: whether the model reads Chinese and no other language.
-        mask: what hides a word in a text, of a model that fills masks.
+        mask: the mask token of a model that fills masks.
     """
     if task == "tagging":
         return _CHINESE_ENTITIES if chinese else _ENTITIES
@@ -255,18 +257,18 @@ def masked_sample(mask: str) -> str:
 
 
 def reads_chinese_only(tokenizer: Tokenizer) -> bool:
-    """Return whether most whole pieces of a vocabulary are single Chinese characters."""
+    """Return whether most whole-word pieces of a vocabulary are single Chinese characters."""
     whole = [name for name in tokenizer.names if not goes_on(name) and not name.startswith("[")]
     chinese = sum(len(piece) == 1 and "\u4e00" <= piece <= "\u9fff" for piece in whole)
     return 2 * chinese > len(whole)
 
 
 def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a body that `path` answers.
+    """Return a body that `path` can answer.
 
     Args:
-        path: one that takes POST.
-        described: the model that answers it, as ``/v1/models`` does.
+        path: a path for POST.
+        described: the description of the model, as in ``/v1/models``.
     """
     model = described["id"]
     text = described["example"]

@@ -1,9 +1,9 @@
-"""uvicorn's HTTP protocol with bounds on what a connection may keep waiting for.
+"""Bound what a connection may keep waiting: sockets, the parser, and uvicorn's HTTP protocol.
 
-uvicorn closes a connection that is idle between two requests. It waits for ever for the first
-bytes, for the rest of the headers, and for a client that does not read its answer; httptools takes
-headers of any size, trailers too; and requests that are sent ahead of the answers are all kept.
-Each of these would let a few clients occupy all connections, or the memory.
+uvicorn closes a connection that is idle between two requests. But it waits for ever for the first
+bytes, for the rest of the headers, and for a client that does not read its answer; httptools
+accepts headers of any size, trailers too; and all requests that are sent ahead of the answers are
+kept. Each of these would allow a few clients to occupy all connections, or the memory.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.serving.requests import error_body
 
-# httptools' parser for a server that speaks HTTP/1.1 and nothing else.
+# Parser: httptools for a server that speaks only HTTP/1.1.
 #
-# Java's HTTP client, and others, offer HTTP/2 with the requests that they send (``Upgrade:
-# h2c``). A server may go on as if nothing had been offered (RFC 9110, section 7.8). httptools
-# takes such a request for one without a body, and the body for what comes in the other protocol:
-# uvicorn would answer a request that it has not read, and take its body for the next one.
+# Java's HTTP client, and others, offer HTTP/2 with their requests (``Upgrade: h2c``). A server may
+# proceed as if nothing had been offered (RFC 9110, section 7.8). httptools reads such a request as
+# one without a body, and the body as data of the other protocol: uvicorn would answer a request
+# that it has not read, and read its body as the next one.
 
-#: What says how a body is to be read.
+#: The headers that determine how a body is read.
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class PlainParser:
-    """A parser of httptools that passes over offers of another protocol.
+    """A parser of httptools that ignores offers of another protocol.
 
-    Behind the head of a request with an offer, it goes on with a parser that has been given a head
-    of ours, in which only the body is announced. So `protocol`, one of uvicorn's, hears
-    ``on_message_complete`` twice: it is not to listen while ``should_upgrade()`` holds, nor to
+    After the head of a request with an offer, it continues with a new parser that was fed a
+    synthetic head, which announces only the body. So `protocol`, one of uvicorn's, receives
+    ``on_message_complete`` twice: it must ignore it while ``should_upgrade()`` holds, and
     ``on_headers_complete`` while :attr:`repeats` does.
 
     Attributes:
-        repeats: whether it reads a head of ours.
+        repeats: whether it is reading the synthetic head.
     """
 
     def __init__(self, protocol: Any) -> None:
@@ -54,10 +54,10 @@ class PlainParser:
         return getattr(self._parser, name)
 
     def feed_data(self, data: bytes) -> None:
-        """Parse what came next.
+        """Parse the next data.
 
         Raises:
-            httptools.HttpParserError: it is not HTTP/1.1.
+            httptools.HttpParserError: the data is not HTTP/1.1.
         """
         while True:
             try:
@@ -70,7 +70,7 @@ class PlainParser:
 
     def _begin(self) -> None:
         self._parser = httptools.HttpRequestParser(self._protocol)
-        # As uvicorn has it: what comes behind a last request does not keep it from an answer.
+        # As in uvicorn: data after a last request does not prevent its answer.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _expect_body(self) -> None:
@@ -86,18 +86,18 @@ class PlainParser:
             protocol.url, protocol.headers, protocol.scope, protocol.expect_100_continue = head
 
 
-# Open the socket of a server in two steps: take the port, and listen when the models are there.
+# Sockets: opened in two steps, to reserve the port and, when the models are loaded, to listen.
 
 #: Connections that wait to be accepted.
 _BACKLOG = 2048
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Take `host` and `port` with a socket that does not listen yet, so that a port that is taken
-    is reported before anything is loaded.
+    """Bind a socket to `host` and `port` without listening, so that a port in use is reported
+    before anything is loaded.
 
     Raises:
-        BertineError: no such address on this machine, or the port is taken or not allowed.
+        BertineError: no such address on this machine, or the port is in use or not allowed.
     """
     if not 0 <= port < 1 << 16:
         raise BertineError(
@@ -122,10 +122,10 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def listen(listener: socket.socket) -> None:
-    """Take connections at a socket of :func:`bound_socket`.
+    """Listen at a socket of :func:`bound_socket`.
 
     Raises:
-        BertineError: another process has come to listen there since.
+        BertineError: another process listens there in the meantime.
     """
     try:
         listener.listen(_BACKLOG)
@@ -145,21 +145,21 @@ if sys.platform == "linux":
     import fcntl
     import termios
 
-#: Of the request line and the headers, in bytes.
+#: The maximum size of the request line and the headers, in bytes.
 MAX_HEADERS = 32 << 10
-#: Requests that a client may have sent ahead of the answers, on one connection.
+#: The maximum number of requests sent ahead of the answers, on one connection.
 MAX_AHEAD = 128
-#: Of its answers a client has to take so much, in bytes, or all there is, within each `timeout`.
+#: The bytes of its answers that a client must read (or all there are) within each `timeout`.
 LEAST_READ = 16 << 10
 
-#: Why a connection was ended before the application had a say in it, and the status that the
-#: client gets, if any.
+#: The reasons for ending a connection before the application sees a request, and the status that
+#: the client gets, if any.
 REFUSALS: dict[str, int | None] = {
     "too_many": 503,
     "no_http": 400,
     "slow_headers": 408,
     "large_headers": 431,
-    "silent": None,  # nothing came at all
+    "silent": None,  # nothing was received
     "too_far_ahead": None,
     "unread": None,  # the client does not read its answers
 }
@@ -171,13 +171,16 @@ def bounded_protocol(
     """Make the protocol class of a server.
 
     Args:
-        max_connections: that are open at once; more are answered with 503 and closed.
-        timeout: seconds for the headers, and for taking the next `LEAST_READ` of the answers.
-        on_refused: called with one of `REFUSALS` for every connection that is ended for it.
+        max_connections: the maximum of open connections; further ones are answered with 503 and
+            closed.
+        timeout: seconds for the headers, and for reading the next `LEAST_READ` bytes of the
+            answers.
+        on_refused: called with one of `REFUSALS` for every connection that is ended for this
+            reason.
     """
 
     class BoundedProtocol(HttpToolsProtocol):
-        """One connection."""
+        """A connection with bounds."""
 
         parser: PlainParser  # type: ignore[assignment]
 
@@ -186,11 +189,11 @@ def bounded_protocol(
             self.parser = PlainParser(self)
             self._header_timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None
-            # Since the last headers or part of a body was complete: these are kept by the parser.
+            # Bytes since the last complete headers or part of a body, which the parser keeps.
             self._unheard = 0
             self._refused = False
             self._answering: RequestResponseCycle | None = None
-            self._due = 0  # bytes that the client must have taken when the write timer ends
+            self._due = 0  # the bytes that the client must have read when the write timer ends
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             self._outgoing = _Outgoing(transport)
@@ -205,7 +208,7 @@ def bounded_protocol(
                 if timer is not None:
                     timer.cancel()
             self._unset_keepalive_if_required()
-            # uvicorn tells the request that came last, which may not have been begun.
+            # uvicorn reports the latest request, which may not have been started.
             if self._answering is not None and not self._answering.response_complete:
                 self._answering.disconnected = True
                 self._answering.message_event.set()
@@ -223,8 +226,8 @@ def bounded_protocol(
                 self._await_headers()
             self._unheard += len(data)
             super().data_received(data)
-            # Headers, those of the next request while this one is computed, or trailers. What
-            # follows a complete part in the same data is not counted, which is never much.
+            # Headers, those of the next request while this one is computed, or trailers. Data after
+            # a complete part in the same chunk is not counted; it is never much.
             if self._unheard > MAX_HEADERS and not self._refused:
                 self._refuse("large_headers", f"the headers have more than {MAX_HEADERS} bytes")
 
@@ -236,7 +239,7 @@ def bounded_protocol(
             super().on_headers_complete()
             if len(self.pipeline) > MAX_AHEAD:
                 self._abort("too_far_ahead")
-                raise ConnectionAbortedError  # ends the parser, which has more of them
+                raise ConnectionAbortedError  # stops the parser, which has more of them
 
         def on_body(self, body: bytes) -> None:
             self._unheard = 0
@@ -244,7 +247,7 @@ def bounded_protocol(
 
         def on_message_complete(self) -> None:
             if self.parser.should_upgrade():
-                return  # its body is still to come
+                return  # its body is still incomplete
             self._unheard = 0
             super().on_message_complete()
 
@@ -326,10 +329,10 @@ def bounded_protocol(
 
 
 class _Outgoing:
-    """A transport that counts what is written to it.
+    """A transport that counts the bytes written to it.
 
     Attributes:
-        written: bytes so far.
+        written: the bytes so far.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -344,8 +347,8 @@ class _Outgoing:
         self._transport.write(data)
 
     def taken(self) -> int:
-        """Count the bytes that are the client's: neither in the buffer here nor, where it is
-        known, in the kernel's, which is megabytes on a fast line."""
+        """Count the bytes that have left the buffer here and, where it is known, the kernel's,
+        which is megabytes on a fast line."""
         return self.written - self._transport.get_write_buffer_size() - self._in_kernel()
 
     def _in_kernel(self) -> int:

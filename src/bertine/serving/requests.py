@@ -1,4 +1,4 @@
-"""Parse the body of a request, or say in one line what is wrong with it."""
+"""Parse and check requests: bounds, hosts, key and bodies, with one-line errors."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from bertine.core.files import read_bounded
 from bertine.core.names import option
 from bertine.options.inference import Bounds
 
-# Limits of what one request, and all of them together, may ask for.
+# Limits: the bounds of one request, and of all of them together.
 
 
 class Limits(Bounds):
-    """The bounds of a server: those that are options, and those that are not.
+    """The bounds of a server, those that are options and fixed ones.
 
     Requests beyond them are answered with 413 (the body), 422 (its texts), 429 (the queue), 503
     (connections), 408 and 504 (time).
 
     Attributes:
-        explain_characters: of a text that is explained.
-        explain_tokens: of a text that is explained; more are cut off, and counted.
-        max_masks: in one text.
-        max_top_k: candidates for a mask.
-        max_embedding_inputs: texts in a request to ``/v1/embeddings``, OpenAI's bound.
+        explain_characters: maximum characters of an explained text.
+        explain_tokens: maximum tokens of an explained text; the rest is cut off, and counted.
+        max_masks: maximum masks in one text.
+        max_top_k: maximum candidates for a mask.
+        max_embedding_inputs: maximum texts in a request to ``/v1/embeddings``, OpenAI's bound.
     """
 
     explain_characters: int = 2000
@@ -53,10 +53,11 @@ class Limits(Bounds):
         return cls(**Bounds.of(bounds).values())
 
 
-# One shape for everything that goes wrong, with the keys, and their types, of OpenAI's errors:
-# ``{"error": {"message", "type", "param", "code"}}``.
+# Errors: one format for all, with the keys, and their types, of OpenAI's errors: ``{"error":
+# {"message", "type", "param", "code"}}``.
 
-#: What a client may decide by, under the names that OpenAI's clients know where they have one.
+#: The error types by which a client may decide, named as OpenAI's clients know them where they have
+#: one.
 TYPES = {
     401: "authentication_error",
     404: "not_found",
@@ -75,11 +76,11 @@ class ApiError(HTTPException):
     """An answer that is an error.
 
     Args:
-        status: of HTTP.
-        message: one line that says what to do.
-        param: the key of the request that is at fault.
-        retry_after: seconds after which it may be tried again.
-        close: whether the connection ends with it, as where the body was not read.
+        status: the status of HTTP.
+        message: one line with the advice.
+        param: the faulty key of the request.
+        retry_after: seconds until a new try.
+        close: whether the connection ends, for example where the body was not read.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ApiError(HTTPException):
 
 
 def ending() -> ApiError:
-    """Make the answer of a server that takes no more requests."""
+    """Return the error of a server that is shutting down."""
     return ApiError(503, "the server is ending; ask another", retry_after=5)
 
 
@@ -116,9 +117,9 @@ def error_body(status: int, message: str, param: str | None = None) -> dict[str,
 
 
 def error_response(error: Exception, meant: str = "") -> JSONResponse:
-    """Return the answer for `error`: ours, Starlette's own (unknown path, wrong method), a user's
-    mistake, or a fault, which is not described. `meant` is the path that an unknown one resembles.
-    """
+    """Return the answer for `error`: an :class:`ApiError`, Starlette's own (unknown path, wrong
+    method), a user's mistake, or an internal fault, which is not described. `meant` is the path
+    that an unknown one resembles."""
     if isinstance(error, BertineError):
         return JSONResponse(error_body(422, str(error)), 422)
     if not isinstance(error, HTTPException):
@@ -131,15 +132,15 @@ def error_response(error: Exception, meant: str = "") -> JSONResponse:
     return JSONResponse(body, error.status_code, headers=error.headers)
 
 
-# The names by which a server may be asked.
+# Hosts: the names under which a server may be addressed.
 #
-# A page of another site can let the name of that site stand for this machine (DNS rebinding): a
-# browser then lets it ask a server on loopback, and read the answers. The name is still in the
-# Host header. An address cannot be made to stand for another, so addresses are taken as they are.
+# A page of another site can resolve the name of that site to this machine (DNS rebinding): a
+# browser then allows it to ask a server on loopback, and to read the answers. The name is still in
+# the Host header. An address cannot be redirected like that, so addresses are accepted unchanged.
 
-#: A name, an IPv4 address, or an IPv6 address in brackets; and a port, which does not matter.
+#: A name, an IPv4 address, or an IPv6 address in brackets; and a port, which is ignored.
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{0,5})?")
-#: What may be allowed: a name, or all the names under one.
+#: The format of an allowed host: a name, or all the names under one.
 _ALLOWED = re.compile(r"\*|(?:\*\.)?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 
 
@@ -149,11 +150,11 @@ class Hosts:
     `allowed` ones.
 
     Args:
-        bound: what was given as the address to listen at.
-        allowed: names, ``*.example.com`` for all under it, ``*`` for every one.
+        bound: the address to listen at, as it was given.
+        allowed: names, ``*.example.com`` for all names under it, ``*`` for every name.
 
     Raises:
-        BertineError: one of `allowed` is none of these.
+        BertineError: one of `allowed` is none of these formats.
     """
 
     def __init__(self, bound: str = "localhost", allowed: Iterable[str] = ()) -> None:
@@ -170,7 +171,7 @@ class Hosts:
         self._any = "*" in names
         self._names = frozenset(names)
         self._ends = tuple(name[1:] for name in names if name.startswith("*."))
-        # Clients name the same host again and again.
+        # Clients send the same host again and again.
         self._known = functools.lru_cache(64)(self._is_known)
 
     def check(
@@ -179,8 +180,8 @@ class Hosts:
         """Refuse a request that names another host.
 
         Args:
-            headers: of the request, their names in lower case.
-            version: of HTTP; "1.0" does not ask for a Host header.
+            headers: the headers of the request, with names in lower case.
+            version: the version of HTTP; "1.0" does not require a Host header.
             close: whether the connection ends with a refusal.
 
         Raises:
@@ -189,7 +190,7 @@ class Hosts:
         named = [value for name, value in headers if name == b"host"]
         if len(named) != 1:
             if not named and version == "1.0":
-                return  # no browser sends that
+                return  # no browser sends such a request
             raise ApiError(400, "send one Host header", close=close)
         if not self._known(named[0]):
             raise ApiError(
@@ -220,11 +221,11 @@ def _is_address(name: str) -> bool:
     return True
 
 
-# Read the key that clients of a server must have.
+# Key: the secret that clients of a server must send.
 
-#: The environment's name for the key: an argument would show in the list of processes.
+#: The environment variable of the key: an argument would be visible in the list of processes.
 API_KEY = "BERTINE_API_KEY"
-#: Bytes of a file with a key.
+#: The maximum bytes of a key file.
 _MAX_KEY = 1 << 16
 
 
@@ -250,27 +251,28 @@ def read_api_key(file: Path | str | None) -> str | None:
     return key
 
 
-#: The keys that a body may have: each unknown one costs a search for the known one it resembles.
+#: The maximum number of keys of a body: each unknown one costs a search for the known one it
+#: resembles.
 _MAX_KEYS = 64
-#: Characters of an unknown key that are looked at, and shown.
+#: Characters of an unknown key that are compared and shown.
 _BODY_MAX_KEY = 100
-#: How alike (0 to 1, difflib's ratio) two keys are where one is taken for a slip of the other.
+#: The similarity (0 to 1, difflib's ratio) from which a key counts as a misspelling of another.
 _ALIKE = 0.6
-#: The same where unknown keys are allowed, as OpenAI's are: only clear slips are mistakes.
+#: The same where unknown keys are allowed, as for OpenAI: only clear misspellings are mistakes.
 _VERY_ALIKE = 0.8
 
 
 def parsed(body: bytes, schema: type[BaseModel]) -> Any:
-    """Parse a body of strict JSON: UTF-8, no NaN, no lone surrogates, of bounded depth. What is
-    parsed can be written again.
+    """Parse a body of strict JSON: UTF-8, no NaN, no lone surrogates, of bounded depth. The result
+    can be serialized again.
 
     Args:
-        body: of a request.
-        schema: what it must be.
+        body: the body of a request.
+        schema: the class that it must match.
 
     Raises:
-        ApiError: it is not JSON, has a key that the path does not take, or is not what `schema`
-            says (422).
+        ApiError: it is not JSON, has a key that the path does not take, or does not match `schema`
+            (422).
     """
     try:
         content = from_json(body, allow_inf_nan=False)
@@ -288,7 +290,8 @@ def parsed(body: bytes, schema: type[BaseModel]) -> Any:
 
 
 def _check_keys(body: dict[str, Any], schema: type[BaseModel]) -> None:
-    """Refuse the first key that the path does not take, and name the one that was probably meant.
+    """Refuse the first key that the path does not accept, and suggest the one that was probably
+    meant.
 
     Where unknown keys are allowed, only those that resemble a known one are refused.
 
@@ -306,15 +309,16 @@ def _check_keys(body: dict[str, Any], schema: type[BaseModel]) -> None:
         if allowed and not near:
             continue
         hint = f"did you mean {near[0]!r}?" if near else f"this path takes {', '.join(fields)}"
-        shown = json.dumps(key[:_BODY_MAX_KEY])[1:-1]  # any characters may be in it
+        shown = json.dumps(key[:_BODY_MAX_KEY])[1:-1]  # it may have any characters
         raise ApiError(422, f"{shown}: unknown key; {hint}", param=shown or None)
 
 
 def _first_mistake(error: ValidationError) -> ApiError:
-    """Say the first of the mistakes: "texts[3]: String should have at most 20000 characters".
+    """Return the error for the first mistake: "texts[3]: String should have at most 20000
+    characters".
 
-    What may be one of several types has a mistake for each of these. The one that counts is where
-    the type was right, which is deeper in, or is not about a type.
+    A value of several allowed types has a mistake for each of them. The relevant one belongs to the
+    right type: it is the deeper one, or is not about a type.
     """
     mistakes = error.errors(include_url=False, include_context=False, include_input=False)
     alike = [mistake for mistake in mistakes if mistake["loc"][:1] == mistakes[0]["loc"][:1]]
@@ -325,15 +329,15 @@ def _first_mistake(error: ValidationError) -> ApiError:
     others = {_place(mistake["loc"]) for mistake in mistakes}
     more = sum(1 for other in others if other != place[: len(other)])
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    # Keys are the client's: they may be of any length, and of any characters.
+    # Keys come from the client: they may have any length and any characters.
     where = json.dumps(where[1:101])[1:-1]
     message = f"{where or 'the body'}: {first['msg']}" + (f" (and {more} more)" if more else "")
     return ApiError(422, message, param=where or None)
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return the place without pydantic's names of the members of a union: they are no
-    identifiers, or classes, while all keys are in lower case."""
+    """Return the place without pydantic's names for the members of a union, which are not
+    identifiers, or are classes, while all keys are in lower case."""
     inside = (part for part in loc[1:] if isinstance(part, int) or _is_key(part))
     return *loc[:1], *inside
 

@@ -1,4 +1,4 @@
-"""Order texts by how well they answer a query, with a model of pairs or by vectors."""
+"""Order texts by their relevance to a query, with a model of pairs or by vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertine.serving.models import ModelHandle
 from bertine.serving.requests import ApiError
 from bertine.serving.service import Service
 
-#: Labels that mean that the second text goes with the first, as data sets write them.
+#: Labels in data sets which mean that the second text fits the first.
 _RELEVANT = frozenset(
     (
         *("true", "yes", "relevant", "match", "positive", "same", "similar", "answer"),
@@ -30,9 +30,9 @@ class Ranked:
     """A text in its place.
 
     Attributes:
-        index: its number in the request, from 0 on.
-        score: a label's probability, a number of a regression, or a cosine; more is better.
-        pieces_cut: of query and text together, to keep to the model's maximum length.
+        index: its number in the request, from 0.
+        score: a label's probability, the number of a regression, or a cosine; higher is better.
+        pieces_cut: the pieces cut from query and text together at the model's maximum length.
     """
 
     index: int
@@ -41,8 +41,8 @@ class Ranked:
 
 
 def relevant_label(labels: Sequence[str]) -> str | None:
-    """Return the label that means that a text goes with the query: one with a usual name, or of
-    two the one that the other is the "not" of. None: no label, or several, can be meant."""
+    """Return the label that means that a text fits the query: one with a usual name, or of two the
+    one whose negation is the other. None: no label, or several, fit."""
     if {*labels} == {"0", "1"}:
         return "1"
     usual = [label for label in labels if _plain(label) in _RELEVANT]
@@ -68,22 +68,22 @@ async def rank(
     label: str | None = None,
     log_odds: bool = False,
 ) -> tuple[list[Ranked], int]:
-    """Order `texts`, the best first; of equals the earlier one. The same text is computed once.
-    What is without any text has no score and no place: of vectors an empty text, of a model of
-    pairs one whose query is empty too.
+    """Order `texts`, the best first; of equals the earlier one. Repeated texts are computed once.
+    Empty input has no score and no place: with vectors an empty text, with a model of pairs an
+    empty text with an empty query.
 
     Args:
         served: a model of pairs, or one with vectors.
-        label: of a model of pairs with labels, the one whose probability counts; None: the one
-            that is called so.
+        label: for a model of pairs with labels, the label whose probability is the score; None: the
+            one with a usual name.
         log_odds: whether probabilities become their log-odds.
 
     Returns:
-        The texts in order, and how many tokens were computed.
+        The texts in order, and the number of computed tokens.
 
     Raises:
-        BertineError: what preparing the texts raises.
-        ApiError: no such label, or none is called so; what computing raises.
+        BertineError: an error of the preparation of the texts.
+        ApiError: no such label, or none with a usual name; an error of the computation.
     """
     kinds = list(dict.fromkeys(texts))
     if served.judge is not None:
@@ -118,12 +118,12 @@ def _log_odds(probability: float) -> float:
 async def _by_pairs(
     service: Service, served: ModelHandle, query: str, texts: Sequence[str], label: str | None
 ) -> tuple[list[float | None], list[int], int]:
-    """Return the scores of `texts`, the pieces that were cut of each, and the tokens."""
+    """Return the scores of `texts`, the pieces cut from each, and the number of tokens."""
     chosen = _label_of(served, label)
     scores: list[float | None] = []
     cut: list[int] = []
     tokens = 0
-    # Part by part, so that a large request neither fills the queue nor needs all of it free.
+    # In parts, so that a large request neither fills the queue nor needs all of it free.
     for start in range(0, len(texts), service.limits.max_texts):
         pairs = [[query, text] for text in texts[start : start + service.limits.max_texts]]
         size = sum(len(text) for pair in pairs for text in pair)
@@ -144,10 +144,10 @@ async def _by_pairs(
 
 
 def _label_of(served: ModelHandle, label: str | None) -> str | None:
-    """Return the label that counts; None: the model answers with a number.
+    """Return the label whose probability is the score; None: the model answers with a number.
 
     Raises:
-        ApiError: there is no such label, or nobody says which.
+        ApiError: there is no such label, or none is named and none can be chosen.
     """
     assert served.judge is not None
     labels = list(served.judge.task.labels)
@@ -170,10 +170,11 @@ def _label_of(served: ModelHandle, label: str | None) -> str | None:
 async def _by_vectors(
     service: Service, served: ModelHandle, query: str, texts: Sequence[str]
 ) -> tuple[list[float | None], list[int], int]:
-    """Return the cosines of `texts` with the query, the pieces cut of each, and the tokens.
+    """Return the cosines of `texts` with the query, the pieces cut from each, and the number of
+    tokens.
 
     Raises:
-        ApiError: the query is empty (422); what computing raises.
+        ApiError: the query is empty (422); an error of the computation.
     """
     assert served.embedder is not None
     prompts = served.embedder.prompts
@@ -198,15 +199,15 @@ async def _by_vectors(
 def texts_of(
     documents: Sequence[str | Mapping[str, Any]], fields: Sequence[str], most: int
 ) -> list[str]:
-    """Return the texts of documents, of which some may be objects: what these have under the keys
+    """Return the texts of documents, some of which may be objects: their values under the keys
     `fields`, one below the other.
 
     Args:
-        most: characters that a text may have.
+        most: the maximum characters of a text.
 
     Raises:
-        ApiError: an object has none of the keys, something else than text under one, or too much
-            of it (422).
+        ApiError: an object has none of the keys, a value that is not text, or too long a text
+            (422).
     """
     texts = []
     for at, document in enumerate(documents):
@@ -229,11 +230,11 @@ def written(
     texts: Sequence[str],
     documents: Sequence[str | Mapping[str, Any]] | None,
 ) -> list[Any]:
-    """Return the results as Cohere's and Jina's clients read them.
+    """Return the results in the format of Cohere's and Jina's clients.
 
     Args:
-        texts: of the documents.
-        documents: that are returned, objects with all their keys; None: none are.
+        texts: the texts of the documents.
+        documents: the documents to return, objects with all their keys; None: none.
     """
     results: list[dict[str, Any]] = []
     for each in ranked:
@@ -249,7 +250,7 @@ def written(
 def written_plainly(
     ranked: Sequence[Ranked], texts: Sequence[str], *, with_texts: bool
 ) -> list[Any]:
-    """Return the results as clients of Text Embeddings Inference read them."""
+    """Return the results in the format of clients of Text Embeddings Inference."""
     return [
         {
             "index": each.index,

@@ -1,7 +1,8 @@
-"""Describe what the server answers; OpenAPI and the API reference are made of this.
+"""Describe the answers of the server; OpenAPI and the API reference are generated from these
+classes.
 
-Pydantic reads annotations when the classes are made, which rules out
-``from __future__ import annotations``.
+Pydantic evaluates annotations when the classes are defined, which rules out ``from __future__
+import annotations``.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,7 +18,7 @@ class ErrorDetail(BaseModel):
 
 
 class Error(BaseModel):
-    """Every answer that is an error."""
+    """Every error of the server."""
 
     error: ErrorDetail
 
@@ -132,7 +133,7 @@ class TagsAnswer(AnswerSchema):
 
 
 class TextAnswer(AnswerSchema):
-    """Task `seq2seq`: the text that is written."""
+    """Task `seq2seq`: the generated text."""
 
     text: str | None
 
@@ -290,7 +291,7 @@ class OpenAiEmbeddings(BaseModel):
 
 
 class CohereEmbeddings(BaseModel):
-    """Vectors as Cohere's clients read them."""
+    """Vectors in the format of Cohere's clients."""
 
     id: str
     texts: list[str]
@@ -315,8 +316,8 @@ class RerankUsage(BaseModel):
 
 
 class RerankAnswer(BaseModel):
-    """The documents, best first, as the clients of Cohere's and Jina's rerank read them; without
-    empty ones where vectors are compared."""
+    """The documents, best first, in the format of the clients of Cohere's and Jina's rerank;
+    without empty ones where vectors are compared."""
 
     model: str
     results: list[RankedDocument]
@@ -324,7 +325,7 @@ class RerankAnswer(BaseModel):
 
 
 class RankedText(BaseModel):
-    """A text in its place, as the clients of Text Embeddings Inference read it."""
+    """A text with its score, in the format of the clients of Text Embeddings Inference."""
 
     index: int
     score: float
@@ -332,7 +333,7 @@ class RankedText(BaseModel):
 
 
 class LabelScore(BaseModel):
-    """A label, as the clients of Text Embeddings Inference read it."""
+    """A label, in the format of the clients of Text Embeddings Inference."""
 
     label: str
     score: float = Field(description="its probability; of a regression the number")

@@ -1,7 +1,7 @@
-"""``serve``: models behind HTTP until a signal ends it.
+"""Run the server until a signal ends it: ``serve``.
 
-What can be wrong without a model (packages, bounds, key, port) is checked before PyTorch and the
-models are loaded, which takes seconds; so the modules that need PyTorch are imported in between.
+Packages, limits, key and port are checked before PyTorch and the models are loaded, which takes
+seconds; so the modules that need PyTorch are imported inside the functions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bertine.serving.requests import Hosts
 
 
-# uvicorn with our bounds on connections, and an ordinary end after a signal.
+# Server: uvicorn with bounded connections, and an ordinary end after a signal.
 
 if sys.platform != "win32":
     import resource
@@ -50,26 +50,26 @@ log = logging.getLogger("bertine.serving")
 
 #: Seconds between two requests after which a connection is closed.
 _KEEP_ALIVE = 15
-#: Files that a process opens in addition to its connections: logs, pages, a module imported late;
+#: Files that a process opens in addition to its connections: logs, pages, modules imported late,
 #: and connections that are being refused.
 _SPARE_FILES = 16
-#: What accepting a connection fails with when there is no room for another one.
+#: The errors of accepting a connection when there is no room for another one.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-#: Seconds between two lines of the log that say so.
+#: Seconds between two lines of the log about that.
 _SAID_EVERY = 60.0
 
 
 class Server(uvicorn.Server):
-    """A uvicorn over the models of `service`, with our bounds on connections, and an ordinary end
-    after a signal.
+    """uvicorn for the models of `service`, with bounded connections, and an ordinary end after a
+    signal.
 
     Args:
-        service: stays open when the server ends.
-        api_key: None: no key.
-        hosts: that requests may name; None: those of a server on loopback.
+        service: the models; they stay open when the server ends.
+        api_key: the key; None: no key.
+        hosts: the hosts that requests may name; None: those of a server on loopback.
 
     Raises:
-        BertineError: the process may not open enough files for any connection.
+        BertineError: the process may open too few files for any connection.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Server(uvicorn.Server):
         await super().serve(sockets)
 
     def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Say once a minute that connections wait because no file can be opened: the event loop
-        tries again every second, and would write a traceback for each that waits."""
+        """Log once a minute that connections wait because no file can be opened: the event loop
+        tries again every second, and would write a traceback for each waiting one."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
             loop.default_exception_handler(context)
@@ -111,9 +111,9 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let SIGTERM, SIGINT and SIGHUP (unless it is ignored, as under ``nohup``) end the server
-        when requests are answered. uvicorn would raise the signal again at the end, as if nobody
-        had heard it."""
+        """End the server after SIGTERM, SIGINT or SIGHUP (unless ignored, as under ``nohup``) when
+        requests are answered. uvicorn would raise the signal again at the end, as if it were
+        unhandled."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -128,7 +128,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End; at once at the second SIGINT."""
+        """End the server; at once after the second SIGINT."""
         super().handle_exit(sig, frame)
         if self.force_exit:
             raise KeyboardInterrupt
@@ -136,10 +136,10 @@ class Server(uvicorn.Server):
 
 def affordable_connections(wanted: int) -> int:
     """Return how many connections may be open at once, at most `wanted`, within the files that this
-    process may open (``ulimit -n``); say it where these are fewer.
+    process may open (``ulimit -n``); log it where these are fewer.
 
     Raises:
-        BertineError: there is room for none.
+        BertineError: there is room for no connection.
     """
     if sys.platform == "win32":
         return wanted
@@ -162,20 +162,20 @@ def affordable_connections(wanted: int) -> int:
 
 #: The packages that serving needs.
 PACKAGES = ("fastapi", "uvicorn", "httptools", "prometheus_client")
-#: Names of models; they stand in requests, metrics and answers.
+#: The format of names of models, which occur in requests, metrics and answers.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
-#: Seconds that the end waits for a model that is being loaded.
+#: Seconds that the shutdown waits for a model that is being loaded.
 _LOADING = 30.0
 
 
 @dataclass(repr=False)
 class ServeReport(Shown):
-    """The report of what a server did until it ended.
+    """The counts of a server until it ended.
 
     Attributes:
-        requests: answered, errors among them.
-        inputs: texts (or windows of long ones) computed.
-        seconds: from the first moment it took requests.
+        requests: the number of answered requests, errors included.
+        inputs: the number of computed texts (or windows of long ones).
+        seconds: the time since it first accepted requests.
     """
 
     requests: int
@@ -183,7 +183,7 @@ class ServeReport(Shown):
     seconds: float
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report as lines of text."""
         return [
             f"answered {plural(self.requests, 'request')} in {human_time(self.seconds)}; "
             f"computed {self.inputs} inputs"
@@ -192,16 +192,16 @@ class ServeReport(Shown):
 
 @takes_options()
 def serve(models: Sequence[str | Path] | str | Path, *, options: ServeOptions) -> ServeReport:
-    """Answer over HTTP until SIGTERM or SIGINT; requests that have begun are answered first.
+    """Serve models over HTTP until SIGTERM or SIGINT; requests in progress are answered first.
 
     Args:
         models: model directories, each with or without a name (``NAME=DIR``); the first answers
             requests that name none.
-        options: what the other arguments say.
+        options: the options described below.
 
     Raises:
-        BertineError: a package is missing, no such model, a name twice, a port that is taken, a key
-            that is empty, a bound that leaves nothing to serve, an allowed host that is no name.
+        BertineError: a package is missing, no such model, a name twice, a port in use, an empty
+            key, a limit that leaves nothing to serve, an allowed host that is not a host name.
     """
     paths = named_models([models] if isinstance(models, str | Path) else models)
     key = read_api_key(options.api_key_file)
@@ -229,7 +229,7 @@ def _serve_at(
 
     limits = Limits.within(options)
     bound_kernels()
-    keep_freed_memory()  # before there is another thread: each takes its heap at its start
+    keep_freed_memory()  # before there is another thread: each gets its heap at its start
     computing = InferenceThread()
     try:
         loaded = computing.run(
@@ -251,7 +251,7 @@ def _serve_at(
         if asked and all(model.predictor is None for model in loaded):
             raise BertineError(f"no model here gives labels; leave out {' and '.join(asked)}")
         service = Service(loaded, limits, computing)
-    except BaseException:  # Ctrl-C too: Python must not end below a thread that computes
+    except BaseException:  # Ctrl-C too: Python must not end while a thread computes
         computing.close(_LOADING)
         raise
     try:
@@ -263,13 +263,13 @@ def _serve_at(
                 f"the models; set {API_KEY}"
             )
         server = Server(service, key, hosts)
-        listen(listener)  # from here on nobody is turned away
+        listen(listener)  # from here on requests are accepted
         address = f"http://{shown}:{number}"
         logger.info(
             f"serving {', '.join(paths)}: page {address}/, API reference {address}/docs; "
             "Ctrl-C ends it"
         )
-        # What is loaded by now stays: collections need not look at it again and again.
+        # The objects loaded so far are permanent: collections need not visit them again.
         gc.collect()
         gc.freeze()
         began = time.monotonic()
@@ -281,11 +281,11 @@ def _serve_at(
 
 
 def named_models(models: Sequence[str | Path]) -> dict[str, Path]:
-    """Name models: ``MODEL`` and ``NAME=MODEL`` → paths by name, in their order; a model that has
-    no name given has that of its folder (of a run's model the run's).
+    """Assign names to models: ``MODEL`` and ``NAME=MODEL`` → paths by name, in their order. The
+    default name is that of the folder (for a run's model that of the run).
 
     Raises:
-        BertineError: no models, a name twice, or one that is none.
+        BertineError: no models, a name twice, or an invalid name.
     """
     if not models:
         raise BertineError("there is no model to serve; name a model directory")

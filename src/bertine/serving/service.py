@@ -1,4 +1,4 @@
-"""The models of a server, and what computes for them."""
+"""Route work to the models of a server, their batchers and threads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bertine.serving.requests import ApiError, Limits, ending
 
 Result = TypeVar("Result")
 
-#: Characters (or numbers of an answer) from which on work leaves the thread of the event loop, so
-#: that other requests are not kept waiting by it.
+#: Characters (or numbers of an answer) from which on work is moved out of the thread of the event
+#: loop, so that other requests do not wait for it.
 _ASIDE = 20_000
-#: Seconds until a request that was partly computed looks again for room in the queue.
+#: Seconds until a partly computed request checks again for room in the queue.
 _PATIENCE = 0.05
 #: Units of an explanation that wait in the queue at a time, so that a long text does not fill it.
 _TOGETHER = 64
-#: Numbers of an output that count as one of a text's characters: choosing who computes aside.
+#: Numbers of an output that count as one character of a text in that choice.
 _NUMBERS = 16
-#: Characters of an unknown model's name that are looked at, and shown.
+#: Characters of an unknown model's name that are compared and shown.
 _NAME = 100
 
 
@@ -37,8 +37,9 @@ class Service:
 
     Args:
         models: at least one; the first answers requests that name none.
-        limits: of the server.
-        computing: in which the models were loaded; closed with this. None: one of its own.
+        limits: the limits of the server.
+        computing: the inference thread in which the models were loaded; closed with the service.
+            None: a new one.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Service:
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
         self._short = ThreadPoolExecutor(1, thread_name_prefix="aside-short")
-        self._long: set[Future[Any]] = set()  # what runs, or waits, in the first
+        self._long: set[Future[Any]] = set()  # running or waiting in `_pool`
         self._computing = computing or InferenceThread()
         self.batchers = {
             model.name: Batcher(
@@ -76,14 +77,14 @@ class Service:
         return all(batcher.alive for batcher in self.batchers.values())
 
     def able(self, operation: str) -> list[ModelHandle]:
-        """Return the models that do this."""
+        """Return the models with this operation."""
         return [model for model in self.models.values() if operation in model.operations]
 
     def model(self, name: str | None, operation: str) -> ModelHandle:
-        """Return the model that a request means; without a name the first that does this.
+        """Return the model for a request; without a name the first one with the operation.
 
         Raises:
-            ApiError: there is none of this name (404), or it does not do this (422).
+            ApiError: there is no model of this name (404), or it lacks the operation (422).
         """
         able = self.able(operation)
         if name is None and able:
@@ -103,7 +104,7 @@ class Service:
         """Return the model of this name.
 
         Raises:
-            ApiError: there is none (404).
+            ApiError: there is no such model (404).
         """
         if name not in self.models:
             near = difflib.get_close_matches(name[:_NAME], self.models, 1)
@@ -125,17 +126,17 @@ class Service:
 
         Args:
             served: the model.
-            operation: one of the model's.
-            inputs: N of them.
-            costs: the tokens of each.
-            patient: wait while the queue is full, as a request does that was partly computed.
+            operation: one of the model's operations.
+            inputs: the N inputs.
+            costs: the tokens of each input.
+            patient: wait while the queue is full, for a request that was partly computed.
 
         Raises:
-            ApiError: too many inputs (422), a full queue (429), the server is ending (503), what
-                the model finds wrong with them (422).
+            ApiError: too many inputs (422), a full queue (429), a server that is shutting down
+                (503), invalid inputs (422).
         """
         most = max(self.limits.max_texts, self.limits.max_queue // 2)
-        if len(inputs) > most:  # one request is not to fill the queue
+        if len(inputs) > most:  # a single request must not fill the queue
             raise ApiError(
                 422,
                 f"the texts make {len(inputs)} inputs, but at most {most} are taken at a time; "
@@ -153,12 +154,12 @@ class Service:
                     ) from None
             except Closed:
                 raise ending() from None
-            await asyncio.sleep(_PATIENCE)  # the request's deadline ends this
+            await asyncio.sleep(_PATIENCE)  # the request's deadline ends this loop
 
     async def aside(self, size: int, work: Callable[..., Result], *args: Any) -> Result:
-        """Run ``work(*args)``, in another thread where its `size` says that it takes long, or where
-        it might wait for such work: the tokenizer serves one at a time. What does not take long
-        waits for what runs, but not for all the long work that there is."""
+        """Run ``work(*args)``, in another thread if its `size` is large, or if it might wait for
+        such work: the tokenizer serves one caller at a time. Short work waits for the running work,
+        but not for all the long work in the queue."""
         if size >= _ASIDE:
             future = self._pool.submit(work, *args)
             self._long.add(future)
@@ -186,8 +187,8 @@ class Service:
                 :class:`~bertine.inference.explaining.explainer.Explainer` takes them.
 
         Raises:
-            BertineError: what explaining raises; the texts are too long.
-            ApiError: what :meth:`compute` raises.
+            BertineError: an error of the explanation; the texts are too long.
+            ApiError: see :meth:`compute`.
         """
         size, most = sum(map(len, parts)), self.limits.explain_characters
         if size > most:
@@ -209,7 +210,7 @@ class Service:
     async def _beside(
         self, served: ModelHandle, parts: Sequence[str], explanation: Explanation
     ) -> Explanation:
-        """Add the nearest examples to an explanation, where the server shows any."""
+        """Add the nearest examples to an explanation, if the server shows any."""
         nearest = served.nearest
         if nearest is None:
             return explanation
@@ -221,7 +222,7 @@ class Service:
         return replace(explanation, nearest=found)
 
     def close(self) -> None:
-        """Answer what waits, and end the threads."""
+        """Answer the waiting requests, and end the threads."""
         for batcher in self.batchers.values():
             batcher.close(self.limits.request_timeout)
         self._computing.close(1.0)  # idle, unless a batch takes longer than a request may
