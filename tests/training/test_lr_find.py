@@ -292,7 +292,7 @@ def test_only_what_matters_here_is_taken(name: str, model: Path, tmp_path: Path)
     option = f"--{name.replace('_', '-')}"
     typed = ["text", "--model", "m", "--data", "d", "--out", "o", option, "3"]
     # Not with the nearest option that there is: of --epochs that is --steps.
-    with pytest.raises(BertineError, match=f"^{option} does not matter here; leave it out; see"):
+    with pytest.raises(BertineError, match=f"^{option} has no effect here; remove it; see"):
         parse_arguments(COMMANDS["lr-find"], typed)
 
 

@@ -1,5 +1,4 @@
-"""The commands of ``bertine``, in the order in which they are used. A new one is a file and a line
-here."""
+"""List the commands of ``bertine`` in the order of their use; a new command needs a line here."""
 
 from bertine.commands.parser import Command
 from bertine.commands.share import CONVERT, EXPORT, GLUE_SUBMISSION, SERVE

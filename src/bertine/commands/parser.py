@@ -1,10 +1,9 @@
-"""The parts of commands' arguments: a parser that ends a mistake in one line, switches, and the
-kinds of value.
+"""Build the argument parsers of commands: one-line errors, switches, kinds of values, options.
 
-The standard library's argparse and not jsonargparse: every command is flat, a list of scalars
-that one function takes, so that what jsonargparse adds (nested data classes, signatures) would
-have to import PyTorch to answer ``--help``; and its messages take several lines, name Python
-types, and let a ``--config`` that stands last override the command line.
+The parser is the standard library's argparse, not jsonargparse: every command is flat, a list of
+scalars for one function, so that the additional features of jsonargparse (nested data classes,
+signatures) would have to import PyTorch to answer ``--help``; and its messages take several lines,
+name Python types, and let a later ``--config`` override the command line.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Kind = Callable[[str], Any]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for the known word most like `word`, or nothing."""
+    """Return ``" (did you mean 'x'?)"`` with the known word most similar to `word`, or nothing."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean '{matches[0]}'?)" if matches else ""
 
@@ -49,7 +48,7 @@ def whole(minimum: int = 0) -> Kind:
                 real = float(text)
             except ValueError:
                 real = float("nan")
-            if not real.is_integer():  # false for nan and the infinities too
+            if not real.is_integer():  # false for NaN and the infinities too
                 raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
             number = int(real)
         if number < minimum:
@@ -78,7 +77,8 @@ def real(minimum: float = 0.0, maximum: float = float("inf")) -> Kind:
 
 
 class Switch(argparse.Action):
-    """A truth value: its first option says yes; the others, if any, say no. None: not said."""
+    """An action for a truth value: its first option means yes; the others, if any, mean no. None:
+    not given."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class Switch(argparse.Action):
 
 
 class Gather(argparse.Action):
-    """A list whose option may be given several times: ``--names a b`` is ``--names a --names b``.
-    What stands in a configuration file is replaced, not added to."""
+    """An action for a list whose option may be repeated: ``--names a b`` is ``--names a --names
+    b``. A list in a configuration file is replaced, not extended."""
 
     _namespace: argparse.Namespace | None = None
 
@@ -124,7 +124,7 @@ class Gather(argparse.Action):
 
 
 def _is_number(text: str) -> bool:
-    """Tell whether a value is meant as a number."""
+    """Return whether a value is meant as a number."""
     try:
         float(text)
     except ValueError:
@@ -133,14 +133,13 @@ def _is_number(text: str) -> bool:
 
 
 def line_width() -> int:
-    """Return the width of what is written for people: the terminal's, and not too long to be
-    read."""
+    """Return the width of text for people: that of the terminal, up to a readable maximum."""
     return max(40, min(96, shutil.get_terminal_size((96, 24)).columns))
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """A formatter of help with the default beside each option, and descriptions kept as they are
-    written where the terminal has room for them."""
+    """A formatter of help with the default after each option, and with descriptions kept as they
+    are written if the terminal is wide enough."""
 
     def __init__(self, prog: str) -> None:
         width = line_width()
@@ -164,10 +163,10 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose every complaint is a :class:`BertineError` of one line.
+    """An argument parser whose errors are :class:`BertineError` of one line.
 
-    Options are never abbreviated, so a script written today means the same when options are
-    added; an unknown one is answered with the nearest known.
+    Options are never abbreviated, so the meaning of a script does not change when options are
+    added; the message for an unknown option suggests the nearest known one.
     """
 
     def __init__(self, prog: str, description: str) -> None:
@@ -177,27 +176,27 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=HelpFormatter,
         )
-        #: Keys of the configuration files of another command, which are taken here too, that do
-        #: not matter here or mean something else: as options, too, they are named as such.
+        #: Keys accepted in configuration files of another command that have no effect here or mean
+        #: something else; the same names as options get a message of their own.
         self.left_out: frozenset[str] = frozenset()
         self._alternatives: list[dict[argparse.Action, Any]] = []
 
     def part(self, title: str) -> argparse._ArgumentGroup:
-        """Return the part of the help under `title`; begun where there is none yet."""
+        """Return the section of the help under `title`; a new one if there is none yet."""
         known = (group for group in self._action_groups if group.title == title)
         return next(known, None) or self.add_argument_group(title)
 
     def require_path(self, flag: str, metavar: str, help: str) -> None:
-        """Declare an option that must be given: a file or a folder."""
+        """Declare a required option: a file or a folder."""
         self.add_argument(flag, metavar=metavar, type=Path, required=True, help=help)
 
     def alternatives(self, *actions: argparse.Action) -> None:
-        """Declare options that say the same thing in different ways. Where a configuration file
-        gives one of them, the command line, or a later file, may give another instead."""
+        """Declare options that are alternatives to each other. If a configuration file gives one of
+        them, the command line, or a later file, may give another instead."""
         self._alternatives.append({action: action.default for action in actions})
 
     def take_back(self, given: Container[argparse.Action]) -> None:
-        """Put back to its declared default what stands, so far, in place of what is `given`."""
+        """Reset to their defaults the alternatives to `given` that were set before."""
         for group in self._alternatives:
             if any(action in given for action in group):
                 for action, default in group.items():
@@ -209,8 +208,7 @@ class Parser(argparse.ArgumentParser):
         raise BertineError(f"{message}; see '{self.prog} --help'")
 
     def options(self) -> list[argparse.Action]:
-        """Return every argument a value can be given to, on the command line or in a config
-        file."""
+        """Return every argument that can have a value on the command line or in a config file."""
         return [a for a in self._actions if a.dest not in ("help", "config")]
 
     def _current_name(self, argument: str) -> str:
@@ -232,7 +230,7 @@ class Parser(argparse.ArgumentParser):
         """Return the value of every argument, by its name with underscores.
 
         Raises:
-            BertineError: an option is unknown, a value is missing or is none of its kind.
+            BertineError: an option is unknown, a value is missing or of another kind.
         """
         arguments = [self._current_name(argument) for argument in arguments]
         self._refuse_unknown(arguments)
@@ -245,8 +243,8 @@ class Parser(argparse.ArgumentParser):
             return self._with_lists_ended(arguments, error)
 
     def _values(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """Return the value of every argument, as argparse finds them."""
-        # Any number of texts may stand behind options too, which argparse does not do by itself.
+        """Return the value of every argument, as parsed by argparse."""
+        # Any number of texts may follow options too, which argparse does not support by itself.
         several = any(not each.option_strings and each.nargs == "*" for each in self._actions)
         read = self.parse_known_intermixed_args if several else self.parse_known_args
         namespace, unexpected = read(arguments)
@@ -255,12 +253,12 @@ class Parser(argparse.ArgumentParser):
         return vars(namespace)
 
     def _with_lists_ended(self, arguments: Sequence[str], error: BertineError) -> dict[str, Any]:
-        """Read arguments that could not be read where the one argument without an option stands
-        behind a list, which takes all that follows it. Behind a list of numbers it is what is no
-        number; of others nobody can tell, so `error` is raised, with a hint.
+        """Parse arguments again if the only positional argument follows a list, which takes all
+        values after it. After a list of numbers it is the value that is not a number; after other
+        lists it is ambiguous, so `error` is raised, with a hint.
 
         Raises:
-            BertineError: that is not the case, or they cannot be read then either.
+            BertineError: that is not the case, or the second parse fails too.
         """
         named = [action for action in self._actions if not action.option_strings]
         if len(named) != 1 or named[0].nargs not in (None, "?"):
@@ -279,7 +277,7 @@ class Parser(argparse.ArgumentParser):
         raise error
 
     def _ends_of_lists(self, arguments: Sequence[str]) -> Iterator[tuple[argparse.Action, int]]:
-        """Yield each option that is given several values, and where the last of them stands."""
+        """Yield each list option that was given, and the index of its last value."""
         option, count = None, 0
         for place, argument in enumerate([*arguments, "--"]):
             if not argument.startswith("--"):
@@ -292,8 +290,7 @@ class Parser(argparse.ArgumentParser):
                 return
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
-        # Before argparse looks: it would speak of the option that is missing, not of the
-        # misspelled one that was meant to be it.
+        # Before argparse, which would report the missing option, not the misspelled one.
         known = self._option_string_actions
         for argument in arguments:
             if argument == "--":
@@ -302,31 +299,32 @@ class Parser(argparse.ArgumentParser):
             is_option = re.fullmatch(r"-[^\W\d][^\s]*|--\S+", name) is not None
             if is_option and name not in known:
                 if name.removeprefix("--").replace("-", "_") in self.left_out:
-                    self.error(f"{name} does not matter here; leave it out")
+                    self.error(f"{name} has no effect here; remove it")
                 hint = nearest(name, [option for option in known if option.startswith("--")])
                 self.error(f"unknown option '{name}'{hint}")
 
 
 def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[str]:
-    """Declare the arguments of `other` in `parser` too, in their groups, but for those named in
-    `without` and those that `parser` has: a command that prepares another one takes the same
+    """Declare the arguments of `other` in `parser` too, in their groups, except those named in
+    `without` and those that `parser` has: a command that prepares another one accepts the same
     arguments.
 
     Returns:
-        The names of the arguments of `other` that are left out, its own of that name or none.
+        The names of the arguments of `other` that are left out, with or without an argument of the
+        same name here.
     """
     mine = {action.dest for action in parser.options()}
     left_out = {*without, *mine}
     for group in other._action_groups:
         for action in group._group_actions:
-            # What stands for one value of an option, such as --all, is for `other` alone.
+            # A flag for one value of an option, such as --all, is for `other` alone.
             if action.const is None and action.dest not in {"help", "config", *left_out}:
                 parser.part(str(group.title))._add_action(action)
     parser._alternatives += other._alternatives
     return frozenset(action.dest for action in other.options()) & left_out
 
 
-# Arguments of a command, made from a group of options (:mod:`bertine.options.declare`).
+# Options: arguments of a command from a group of options (:mod:`bertine.options.declare`).
 
 
 def add_options(
@@ -338,17 +336,17 @@ def add_options(
     help: Mapping[str, str] | None = None,
     title: str | None = None,
 ) -> None:
-    """Declare the options of `group`, each in its part of the help.
+    """Declare the options of `group`, each in its section of the help.
 
     Args:
-        parser: of the command.
-        group: whose options.
-        but: names that the command does not take.
-        otherwise: by name, what is done here where an option is not given.
-        help: by name, what an option is here.
-        title: of the part of the help in which all of them stand; None: each in its own.
+        parser: the parser of the command.
+        group: the group of options.
+        but: the names of options that the command does not have.
+        otherwise: by name, the description of the default here.
+        help: by name, the help text of an option here.
+        title: the title of the section of the help for all of them; None: each in its own.
     """
-    # Here, because ``bertine --help`` lists the commands without their options.
+    # Imported here, because ``bertine --help`` lists the commands without their options.
     from bertine.options.declare import alternatives_of, as_flags, declared
 
     listed = [entry for entry in declared(group) if entry.name not in but]
@@ -377,13 +375,13 @@ def add_options(
 def _flags(entry: Declared) -> tuple[str, ...]:
     words = entry.name.replace("_", "-")
     flags = tuple(f"--{flag}" for flag in entry.option.flags or (words,))
-    # One that is on, or not said, can be put off.
+    # An option that is on, or not given, can be switched off.
     can_be_off = bool in entry.kinds and entry.default is not False
     return (*flags, f"--{entry.option.no or f'no-{words}'}") if can_be_off else flags
 
 
 def _arguments(entry: Declared) -> dict[str, Any]:
-    """Return what argparse needs of an option beside its flags and its help."""
+    """Return the keywords for argparse of an option, other than its flags and its help."""
     arguments: dict[str, Any] = {"dest": entry.name}
     if entry.default is MISSING:
         arguments["required"] = True
@@ -417,7 +415,7 @@ def _kind(entry: Declared, kinds: tuple[Any, ...]) -> Kind | None:
     return Path if Path in kinds else None
 
 
-# One command: its name, its arguments, and the one function it calls.
+# Commands: a name, arguments, and the function that is called.
 
 
 @dataclass(frozen=True)
@@ -426,19 +424,19 @@ class Command:
 
     Attributes:
         name: the word after ``bertine``.
-        summary: what it does, in a line of ``bertine --help``.
-        description: what ``--help`` says under the usage.
-        add_arguments: declares the arguments. Their names, with underscores, and their defaults
-            are those of the function the command stands for; a test holds that.
+        summary: its description in a line of ``bertine --help``.
+        description: the text of ``--help`` under the usage.
+        add_arguments: declares the arguments. Their names, with underscores, and their defaults are
+            those of the function of the command; a test checks that.
         verb: that function's name in ``bertine``; "": the command's, with underscores.
-        run: what is done with the values of the arguments in place of calling the function and
-            printing the ``lines()`` of what it returns. It may return an exit status, where a part
-            of the work failed. It imports the function, and not before.
-        processes: whether ``torchrun`` may start it in several processes that work together.
-        examples: command lines that its help begins with; "": none.
-        common: the options that ``--help`` shows, with spaces between them, ``--help-all`` showing
+        run: replaces the default, which calls the function with the values of the arguments and
+            prints the ``lines()`` of its result. It may return an exit status, where a part of the
+            work failed. It imports the function itself, to keep ``--help`` fast.
+        processes: whether ``torchrun`` may run it in several cooperating processes.
+        examples: command lines at the beginning of its help; "": none.
+        common: the options that ``--help`` shows, separated by spaces, while ``--help-all`` shows
             all; "": all.
-        brief: (the values) → whether to print nothing but the result: no line with the values.
+        brief: maps the values to whether to print only the result, without a line with the values.
     """
 
     name: str
@@ -453,7 +451,7 @@ class Command:
     brief: Callable[[dict[str, Any]], bool] = lambda values: False
 
     def __call__(self, values: dict[str, Any]) -> int:
-        """Do what the command does with the values of its arguments; return the exit status."""
+        """Run the command with the values of its arguments; return the exit status."""
         if self.run is not None:
             return self.run(values) or 0
         import bertine
@@ -463,7 +461,7 @@ class Command:
 
     @property
     def function(self) -> str:
-        """The name of the function in ``bertine`` that the command stands for."""
+        """The name of the function in ``bertine`` that the command calls."""
         return self.verb or self.name.replace("-", "_")
 
     def parser(self) -> Parser:
@@ -480,7 +478,7 @@ class Command:
         return parser
 
     def help(self, *, everything: bool) -> str:
-        """Return what ``--help`` prints, or with `everything` ``--help-all``."""
+        """Return the text of ``--help``, or with `everything` that of ``--help-all``."""
         parser = self.parser()
         if self.examples:
             parser.description = f"{parser.description}\n\n{textwrap.indent(self.examples, '    ')}"
@@ -495,7 +493,7 @@ class Command:
         return f"{parser.format_help()}\n{more}"
 
 
-# Arguments for what several commands read: a corpus, texts on the command line, what is piped in.
+# Shared arguments: a corpus, texts on the command line, standard input.
 
 CORPUS_HELP = """
 CORPUS is files or folders: plain text with a blank line between documents (.txt), or JSON lines
@@ -505,14 +503,14 @@ CORPUS is files or folders: plain text with a blank line between documents (.txt
 
 
 def add_corpus_argument(parser: Parser) -> None:
-    """Declare CORPUS..., the first thing that a command takes."""
+    """Declare the positional argument CORPUS... ."""
     parser.add_argument(
         "corpus", metavar="CORPUS", nargs="+", type=Path, help="file or folder of documents"
     )
 
 
 def add_texts_argument(parser: Parser) -> None:
-    """Declare TEXT..., texts on the command line, to answer."""
+    """Declare the positional argument TEXT..., texts to answer."""
     parser.add_argument(
         "texts",
         metavar="TEXT",
@@ -524,12 +522,12 @@ def add_texts_argument(parser: Parser) -> None:
 
 
 def read_what_is_piped_in(values: dict[str, Any], command: str, wanted: str) -> None:
-    """Make standard input the input of a command that was given nothing to read.
+    """Use standard input as the input of a command that was given nothing to read.
 
     Args:
-        values: of its arguments; ``input`` is set.
+        values: the values of its arguments; ``input`` is set.
         command: its name.
-        wanted: what else may be given, for the message.
+        wanted: the alternatives, for the message.
 
     Raises:
         BertineError: standard input is a terminal, or there is none.

@@ -1,4 +1,4 @@
-"""``bertine export``: a model as a graph that runs without Bertine."""
+"""Declare the commands that publish a model: ``serve``, ``export``, ``convert`` and GLUE's."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ SERVE = Command(
     common="--host --port --api-key-file --allowed-hosts --precision --device --max-wait-ms "
     "--config",
 )
+
+
+# ``bertine export``: a model as a graph that runs without Bertine.
 
 
 def _add_export_arguments(parser: Parser) -> None:
@@ -81,7 +84,7 @@ EXPORT = Command(
 )
 
 
-# ``bertine convert``: any model directory as Hugging Face's.
+# ``bertine convert``: any model directory in Hugging Face's format.
 
 
 def _add_convert_arguments(parser: Parser) -> None:

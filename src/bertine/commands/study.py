@@ -1,4 +1,4 @@
-"""``bertine paper``: a table of a paper, run at any scale."""
+"""Declare the commands for experiments, studies and reports, from ``search`` to ``inspect``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SEARCH = Command(
 )
 
 
-# ``bertine lr-find``: with which learning rate to fine-tune.
+# ``bertine lr-find``: a good learning rate for fine-tuning.
 
 
 def _add_lr_find_arguments(parser: Parser) -> None:
@@ -76,7 +76,7 @@ LR_FIND = Command(
 )
 
 
-# ``bertine learning-curve``: how good each way of learning is with how many labels.
+# ``bertine learning-curve``: the quality of each method by the number of labels.
 
 
 def _add_learning_curve_arguments(parser: Parser) -> None:
@@ -115,7 +115,7 @@ LEARNING_CURVE = Command(
 )
 
 
-# ``bertine check-labels``: which labels of a file are probably wrong.
+# ``bertine check-labels``: labels of a file that are probably wrong.
 
 
 def _add_check_labels_arguments(parser: Parser) -> None:
@@ -190,6 +190,9 @@ FEATURE_BASED = Command(
 )
 
 
+# ``bertine paper``: a table of a paper, run at any scale.
+
+
 def _add_paper_arguments(parser: Parser) -> None:
     from bertine.options.experiments import PaperOptions
 
@@ -245,7 +248,7 @@ PAPER = Command(
 )
 
 
-# ``bertine demo``: what reading is worth to a model, on bundled texts.
+# ``bertine demo``: the gain from pre-training, on bundled texts.
 
 
 def _add_demo_arguments(parser: Parser) -> None:
@@ -281,7 +284,7 @@ DEMO = Command(
 )
 
 
-# ``bertine blimp``: how often a model finds the right one of two sentences more probable.
+# ``bertine blimp``: how often a model gives the right one of two sentences the higher probability.
 
 
 def _add_blimp_arguments(parser: Parser) -> None:
@@ -334,7 +337,7 @@ REPORT = Command(
 )
 
 
-# ``bertine inspect``: show what the model will see, or what a model is.
+# ``bertine inspect``: the contents of a token store or of a model directory.
 
 
 def _add_inspect_arguments(parser: Parser) -> None:

@@ -1,4 +1,4 @@
-"""``bertine finetune``: a model, a task, labelled examples."""
+"""Declare the commands that train: vocabularies, token stores, models and word vectors."""
 
 from __future__ import annotations
 
@@ -87,6 +87,9 @@ PRETRAIN = Command(
 )
 
 
+# ``bertine finetune``: a model for a task, from labelled examples.
+
+
 def _add_finetune_arguments(parser: Parser) -> None:
     from bertine.options.finetuning import FinetuneOptions
 
@@ -150,7 +153,7 @@ FINETUNE = Command(
 )
 
 
-# ``bertine finetune similarity``: a model, and texts that are alike.
+# ``bertine finetune similarity``: a model and pairs of similar texts.
 
 
 def _add_finetune_similarity_arguments(parser: Parser) -> None:
@@ -233,7 +236,7 @@ FEW_SHOT = Command(
 )
 
 
-# ``bertine distill``: a small model that does what a large one does.
+# ``bertine distill``: a small model that imitates a large one.
 
 
 def _add_distill_arguments(parser: Parser) -> None:
@@ -256,7 +259,7 @@ def _run_distill(values: dict[str, Any]) -> None:
     from bertine import distill
 
     result = distill(**values)
-    if hasattr(result, "write_pages"):  # a table of vectors has none
+    if hasattr(result, "write_pages"):  # a table of vectors has no pages
         result.write_pages()
     print("\n".join([*result.lines(), *result.next_lines()]))
 
