@@ -1,1 +1,1 @@
-"""Show what pre-training is worth, in a few minutes, on bundled texts: ``bertine demo``."""
+"""Show the gain from pre-training, in a few minutes, on bundled texts: ``bertine demo``."""

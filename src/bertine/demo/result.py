@@ -1,4 +1,4 @@
-"""Make the page of the demo."""
+"""Collect the result of the demo, ask its models for examples, and write its page."""
 
 from __future__ import annotations
 
@@ -42,16 +42,15 @@ from bertine.tasks.classification import Prediction
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.vocab import VocabReport
 
-# Ask the demo's models for examples: filled masks, and passages with their guessed subjects.
+# Examples: filled masks, and passages with the predicted subjects.
 
-#: Sentences of the articles with so many words are short enough to read, long enough to guess
-#: from.
+#: The number of words of example sentences: short enough to read, long enough to predict from.
 _FEWEST_WORDS, _MOST_WORDS = 8, 18
 
 
 @dataclass(frozen=True)
 class MaskedSentence:
-    """A sentence with one mask, and what stood there (None where nobody wrote the sentence)."""
+    """A sentence with one mask, and the original word (None if the sentence is invented)."""
 
     text: str
     truth: str | None = None
@@ -59,13 +58,13 @@ class MaskedSentence:
 
 @dataclass(frozen=True)
 class FilledSentence:
-    """A masked sentence and a model's guesses, best first."""
+    """A masked sentence and a model's predictions, best first."""
 
     masked: MaskedSentence
     guesses: tuple[Guess, ...]
 
     def line(self) -> str:
-        """Write the guesses in one line."""
+        """Write the predictions in one line."""
         return ", ".join(f"{guess.shown} {guess.probability:.0%}" for guess in self.guesses)
 
 
@@ -79,7 +78,7 @@ class AnsweredPassage:
 
     @property
     def right(self) -> bool:
-        """Whether it is the true subject."""
+        """Whether the answer is the true subject."""
         return self.predicted == self.passage.subject
 
     def line(self) -> str:
@@ -92,9 +91,9 @@ class AnsweredPassage:
 def masked_from_articles(
     tokenizers: Sequence[Tokenizer], number: int, seed: int
 ) -> list[MaskedSentence]:
-    """Find the first fitting sentences of the test passages, one an article, of which the subjects
-    take turns, with one word masked: drawn at random, but whole in all vocabularies and of at least
-    four letters."""
+    """Find example sentences in the test passages: the first fitting ones, one an article, with
+    alternating subjects. One word of each is masked: drawn at random, but whole in all vocabularies
+    and of at least four letters."""
     masked: list[MaskedSentence] = []
     seen: set[str] = set()
     draw = generator(seed, "demo masks")
@@ -126,7 +125,7 @@ def masked_from_articles(
 def fill(
     model: Path | str, sentences: Sequence[MaskedSentence], top_k: int = 4
 ) -> list[FilledSentence]:
-    """Ask `model` what it would put in each sentence."""
+    """Fill the mask of each sentence with `model`."""
     loaded = load_model(model)
     filled = []
     for sentence in sentences:
@@ -137,8 +136,8 @@ def fill(
 
 
 def first_answers(answers: Sequence[Prediction], per_subject: int) -> list[AnsweredPassage]:
-    """Pick the answers to the first test passages of each subject, which take turns, one an
-    article; `answers` are those to all."""
+    """Choose the answers to the first test passages of each subject, with alternating subjects, one
+    an article, from `answers` to all passages."""
     chosen: list[AnsweredPassage] = []
     seen: dict[str, set[str]] = {}
     for passage, answer in zip(texts.passages("test"), answers, strict=True):
@@ -149,11 +148,11 @@ def first_answers(answers: Sequence[Prediction], per_subject: int) -> list[Answe
     return chosen
 
 
-# Hold what the demo came to: the four scores, and the figures of every stage.
+# Result: the four scores, and the figures of every stage.
 
 
 def spoken_time(seconds: float) -> str:
-    """Round a time for a sentence: "4 minutes", "2.5 minutes", "100 seconds"."""
+    """Write a time for a sentence: "4 minutes", "2.5 minutes", "100 seconds"."""
     if seconds < 119.5:
         return f"{round(seconds)} seconds"
     return f"{round(seconds / 30) / 2:g} minutes"
@@ -164,20 +163,20 @@ class DemoResult(Shown):
     """The result of a demo.
 
     Attributes:
-        out: its folder.
-        recipe: what was asked for.
+        out: the folder of the demo.
+        recipe: the recipe of the demo.
         seed: random seed.
-        subjects: that a passage may be about.
+        subjects: the possible subjects of a passage.
         bundled: the scores of ``bertine-en``.
-        pretrained: of the model that the demo pre-trained.
-        untrained: of that model's random weights, before pre-training.
-        tf_idf: of logistic regression on tf-idf.
-        unigram_entropy: of the token store, in nats: the MLM loss of a model that knows how
-            frequent each piece is and nothing else.
-        mlm_loss, mlm_accuracy: at the end of pre-training, means over the last lines of its log;
-            on the text it trains on, in maskings it had not seen.
-        tokens: seen in pre-training.
-        reading_seconds: of pre-training.
+        pretrained: the scores of the model that the demo pre-trained.
+        untrained: the scores of that model's random weights, before pre-training.
+        tf_idf: the scores of logistic regression on tf-idf.
+        unigram_entropy: the unigram entropy of the token store, in nats: the MLM loss of a model
+            that knows only the frequency of each piece.
+        mlm_loss, mlm_accuracy: loss and accuracy at the end of pre-training, means over the last
+            lines of its log; on the training text, with unseen maskings.
+        tokens: the tokens seen in pre-training.
+        reading_seconds: the time of pre-training.
         seconds: stage -> time taken.
     """
 
@@ -198,17 +197,17 @@ class DemoResult(Shown):
 
     @property
     def report(self) -> Path:
-        """The HTML report."""
+        """The path of the HTML report."""
         return self.out / "report.html"
 
     @property
     def model(self) -> Path:
-        """The model directory that answers: ``bertine-en``, which has learned the subjects."""
+        """The model directory for answers: ``bertine-en``, which has learned the subjects."""
         return self.out / "model"
 
     @property
     def pretrained_model(self) -> Path:
-        """The model directory of the model that the demo pre-trained."""
+        """The directory of the model that the demo pre-trained."""
         return self.out / "pretraining" / "model"
 
     @property
@@ -218,12 +217,12 @@ class DemoResult(Shown):
 
     @property
     def models(self) -> list[DemoScores]:
-        """The scores of the three models, by how much they have read."""
+        """The scores of the three models, by the amount of pre-training."""
         return [self.untrained, self.pretrained, self.bundled]
 
     @property
     def helped(self) -> bool:
-        """Whether the model of these minutes is ahead of random weights by more than the choice of
+        """Whether the model of this demo is better than random weights by more than the choice of
         articles explains (95% interval; the draws of the labels are the same for both)."""
         return self.pretrained.ahead_of(self.untrained)[1] > 0
 
@@ -233,7 +232,7 @@ class DemoResult(Shown):
         return sum(self.seconds.values())
 
     def verdict(self) -> str:
-        """Say what pre-training gained."""
+        """Describe the gain from pre-training."""
         gain, low, _ = self.pretrained.ahead_of(self.untrained)
         whole = self.bundled.ahead_of(self.untrained)[0]
         time = spoken_time(self.reading_seconds)
@@ -250,7 +249,7 @@ class DemoResult(Shown):
         return f"{first}; {BUNDLED_MODEL}, after {BUNDLED_TIME}, gives {100 * whole:.0f} more."
 
     def next_steps(self) -> list[tuple[str, str]]:
-        """List what to do next, each with its command."""
+        """List the next steps, each with its command."""
         test = self.out / "passages" / "test.csv"
         return [
             (
@@ -273,7 +272,7 @@ class DemoResult(Shown):
         ]
 
     def lines(self) -> list[str]:
-        """List what the command prints at the end."""
+        """Return the report as lines of text."""
         scores = [*self.models, self.tf_idf]
         width = max(len(one.name) for one in scores) + 2
         rows = [f"  {'guessing':<{width}}{self.chance:6.1%}"]
@@ -299,7 +298,7 @@ class DemoResult(Shown):
         ]
 
     def reading(self) -> str:
-        """Say how much the demo's model has read."""
+        """Describe how much the demo's model has read."""
         return f"{human_count(self.tokens)} tokens in {human_time(self.reading_seconds)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -329,11 +328,12 @@ def demo_page(
     """Make the page.
 
     Args:
-        result: of the demo.
-        counts: of the texts.
-        log: of pre-training, with the names of terms.
-        answers: of the untrained, the pre-trained and the bundled model, to the same passages.
-        filled: masks, by the bundled and by the pre-trained model.
+        result: the result of the demo.
+        counts: the counts of the texts.
+        log: the log of pre-training, with the names of terms.
+        answers: the answers of the untrained, the pre-trained and the bundled model to the same
+            passages.
+        filled: the masks filled by the bundled and by the pre-trained model.
     """
     labelled = result.recipe.labels * len(result.subjects)
     return Page(

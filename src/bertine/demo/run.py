@@ -1,4 +1,4 @@
-"""Run ``bertine demo``: show what pre-training is worth, and how it is done.
+"""Run ``bertine demo``: pre-train a model, fine-tune three, compare, and write a report.
 
 OUT/
   demo.json              what was done, and every figure
@@ -67,17 +67,17 @@ from bertine.training.finetuning.finetune import finetune
 from bertine.training.pretraining.pretrain import pretrain
 from bertine.training.pretraining.result import PretrainResult
 
-# Do the training runs of the demo: pre-training for as long as the time allows, and learning the
-# subjects from a few labels with each of the models.
+# Training runs: pre-training for as long as the time allows, and learning the subjects from a few
+# labels with each of the models.
 
-#: The last figures of pre-training are means over so many lines of its log.
+#: The last figures of pre-training are means over this number of lines of its log.
 _END_LINES = 8
 
 
 @dataclass(frozen=True)
 class LearnedSubjects:
-    """A model that was shown the labelled passages: its scores, the answers of its first training
-    to the test passages, and the model directory of that training."""
+    """The result of training on the labelled passages: the scores, the answers of the first
+    training to the test passages, and the model directory of that training."""
 
     scores: DemoScores
     answers: list[Prediction]
@@ -86,12 +86,12 @@ class LearnedSubjects:
 
 @dataclass(frozen=True)
 class DemoRuns:
-    """The runs of a demo.
+    """The training runs of a demo.
 
     Attributes:
         out: the demo's folder.
-        recipe: the sizes and rates.
-        seed: of all that is random.
+        recipe: the sizes and rates of the demo.
+        seed: the random seed.
     """
 
     out: Path
@@ -99,8 +99,8 @@ class DemoRuns:
     seed: int
 
     def write_labelled(self) -> None:
-        """Write ``test.csv``, the licence of the passages and, for each draw, ``draw-N/train.csv``
-        with the labelled passages that a model is shown and ``draw-N/validation.csv``, which is the
+        """Write the labelled passages: ``test.csv``, the licence and, for each draw,
+        ``draw-N/train.csv`` with the training passages and ``draw-N/validation.csv``, which is the
         same for all."""
         folder = self.out / "passages"
         for number in range(self.recipe.draws):
@@ -112,8 +112,8 @@ class DemoRuns:
         write_text(folder / "LICENSE.md", texts.licence())
 
     def untrained_model(self, tokenizer: Tokenizer) -> Path:
-        """Write a model directory with the weights that pre-training begins with: random but for
-        attention that is arranged as in trained models."""
+        """Write a model directory with the initial weights of pre-training: random, except that
+        attention is arranged as in trained models."""
         config = BertConfig(
             **LAYERS,
             vocab_size=tokenizer.vocab_size,
@@ -129,7 +129,7 @@ class DemoRuns:
         return self.out / "untrained"
 
     def pretrain(self, model: Path, seconds: float) -> tuple[PretrainResult, list[LogRow]]:
-        """Pre-train `model` on the store for so many seconds; return the log, too, with the names
+        """Pre-train `model` on the store for `seconds` seconds; return also the log, with the names
         of terms."""
         result = pretrain(
             self.out / "store",
@@ -143,15 +143,15 @@ class DemoRuns:
         return result, pretraining_names(read_log(self.out / "pretraining" / "log.jsonl"))
 
     def learn_subjects(self, name: str, model: Path | str, *, kind: str) -> LearnedSubjects:
-        """Show `model` each draw of labelled passages, have it answer the test passages, and say
-        how many it gets right.
+        """Train `model` on each draw of labelled passages, answer the test passages, and report the
+        accuracy.
 
-        Its layers stay as they are and a linear head is fitted (``finetune(frozen=True)``): it
-        takes less than a second, and what differs between models is what they know already.
+        Its layers are frozen and a linear head is fitted (``finetune(frozen=True)``): it takes less
+        than a second, and models differ only by their pre-training.
 
         Args:
-            name: of the model, for people.
-            kind: name of the folder of its runs.
+            name: the name of the model, for people.
+            kind: the name of the folder of its runs.
         """
         folder = self.out / "finetuning" / kind
         passages = [passage.text for passage in texts.passages("test")]
@@ -173,8 +173,8 @@ class DemoRuns:
         return LearnedSubjects(_scores(name, answers), answers[0], folder / "draw-1" / "model")
 
     def count_words(self) -> DemoScores:
-        """Score logistic regression on tf-idf of words and characters, which reads nothing but
-        the labelled passages, and say how many it gets right."""
+        """Fit logistic regression on tf-idf of words and characters, on the labelled passages
+        alone, and report the accuracy."""
         test = _examples("test", texts.passages("test"))
         task = TextClassification(texts.subjects())
         answers = []
@@ -185,7 +185,8 @@ class DemoRuns:
 
 
 def end_of(log: Sequence[LogRow]) -> dict[str, float]:
-    """Read off a log how pre-training ended: loss and accuracy, means over the last lines."""
+    """Return the loss and accuracy at the end of pre-training, means over the last lines of a
+    log."""
     keys = ("mlm_loss", "mlm_accuracy")
     return {key: statistics.fmean(line[key] for line in log[-_END_LINES:]) for key in keys}
 
@@ -196,7 +197,7 @@ def _examples(source: str, passages: list[texts.Passage]) -> Examples[Example]:
 
 
 def _scores(name: str, answers: list[list[Any]]) -> DemoScores:
-    """Compare the answers of each training with the subjects, and say how many are right."""
+    """Compare the answers of each training with the subjects, and report the accuracy."""
     test = texts.passages("test")
     right = [
         [answer.label == passage.subject for answer, passage in zip(run, test, strict=True)]
@@ -209,7 +210,7 @@ def _scores(name: str, answers: list[list[Any]]) -> DemoScores:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Say nothing for a while: what runs print is not what the demo is about."""
+    """Silence the output of the runs, which is not the topic of the demo."""
     before, console.quiet = console.quiet, True
     try:
         yield
@@ -218,21 +219,21 @@ def quiet() -> Iterator[None]:
 
 
 MARK = "demo.json"
-#: What a demo makes, and so may replace; and what one of earlier versions made.
+#: The files that a demo writes, and so may replace; and a file of an earlier version.
 _MADE = (
     *("report.html", "model", "tokenizer", "store", "untrained", "trial"),
     *("pretraining", "passages", "finetuning"),
 )
 #: Examples of each kind that the terminal shows; the report has all.
 _SHOWN = 6
-#: Set aside for what comes after pre-training: so many seconds, and so many times what the first
-#: stage took, since two more models learn the subjects then.
+#: Time reserved for the stages after pre-training: a number of seconds, and a multiple of the first
+#: stage's time, since two more models learn the subjects then.
 _AFTER, _AFTER_EACH = 14.0, 2.0
 
 
 @dataclass
 class _Stages:
-    """The stages of a demo, named as they come, and timed."""
+    """The stages of a demo, announced as they begin, and timed."""
 
     total: int
     began: float = dataclasses.field(default_factory=time.monotonic)
@@ -240,7 +241,7 @@ class _Stages:
 
     @contextlib.contextmanager
     def stage(self, name: str, what: str) -> Iterator[None]:
-        """Print what a stage is about, and time the block."""
+        """Print the description of a stage, and time the block."""
         number = len(self.seconds) + 1
         logger.info(f"\n{number}/{self.total}  {what}")
         started = time.monotonic()
@@ -261,13 +262,13 @@ def run_demo(
     minutes: float | None = None,
     seed: int = 0,
 ) -> DemoResult:
-    """Show the bundled model a few labels, pre-train another one, compare, and write a report.
+    """Train the bundled model on a few labels, pre-train another one, compare, and write a report.
 
     Args:
-        out: folder for all of it. What an earlier demo left there is replaced.
-        fast: every stage, too short to learn much.
-        minutes: for the whole demo; None: the recipe's. Pre-training gets what the other stages
-            leave of it, and at least the recipe's `least_seconds`.
+        out: the folder for all files. Those of an earlier demo are replaced.
+        fast: run every stage, too short to learn much.
+        minutes: the time of the whole demo; None: the recipe's. Pre-training gets the rest after
+            the other stages, and at least the recipe's `least_seconds`.
         seed: random seed.
 
     Raises:
@@ -374,7 +375,7 @@ def run_demo(
 
 
 def _clear(out: Path) -> None:
-    """Make `out`, without what an earlier demo made in it."""
+    """Create `out`, and remove the files of an earlier demo."""
     if out.exists() and not out.is_dir():
         raise BertineError(f"{out}: is a file; choose another folder with {option('out')}")
     if out.exists() and any(out.iterdir()) and not (out / MARK).exists():

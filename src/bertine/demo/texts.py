@@ -1,6 +1,6 @@
-"""Read the bundled texts: articles and novels to pre-train on, and labelled passages.
+"""Read the demo's bundled articles, novels and labelled passages, and score answers to these.
 
-The files lie in ``bertine/demo/data``, in a checkout and in an installed wheel alike.
+The files are in ``bertine/demo/data``, in a checkout and in an installed wheel alike.
 ``data/LICENSE-articles.md`` names every article, ``data/LICENSE.md`` every book.
 """
 
@@ -24,16 +24,16 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.scores import mean_interval
 
-# Hold the demo's recipe: every size and rate of ``bertine demo`` in one place.
+# Recipe: every size and rate of ``bertine demo``.
 
-#: The layers of the new model.
+#: The layer sizes of the new model.
 LAYERS: dict[str, Any] = {
     "hidden_size": 256,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 1024,
 }
-#: The model in the package that is shown beside it, and how long that has read.
+#: The model in the package that is shown for comparison, and the duration of its pre-training.
 BUNDLED_MODEL = "bertine-en"
 BUNDLED_TIME = "an hour"
 
@@ -43,14 +43,16 @@ class DemoRecipe:
     """The sizes and rates of a demo.
 
     Attributes:
-        budget_seconds: for the whole demo. Pre-training gets what the other stages leave of it.
-        least_seconds: of pre-training, whatever the budget: with less there is nothing to see.
-        labels: labelled passages of each subject that a model is shown.
-        draws: times that this is done, each with other passages; scores are means over them.
-        vocab_size: pieces of the vocabulary.
-        initializer_range: of the random weights that pre-training begins with; its attention is
-            arranged as in trained models (:mod:`bertine.families.bert`).
-        pretraining: options of ``bertine.pretrain``.
+        budget_seconds: the time of the whole demo. Pre-training gets the rest after the other
+            stages.
+        least_seconds: the minimum time of pre-training, for any budget: with less there is nothing
+            to see.
+        labels: the number of labelled training passages of each subject.
+        draws: the number of trainings, each with other passages; scores are means over them.
+        vocab_size: the number of pieces of the vocabulary.
+        initializer_range: the scale of the random initial weights; attention is arranged as in
+            trained models (:mod:`bertine.families.bert`).
+        pretraining: the options of ``bertine.pretrain``.
     """
 
     budget_seconds: float
@@ -62,8 +64,8 @@ class DemoRecipe:
     pretraining: dict[str, Any]
 
 
-#: In so short a time what counts is how many words are guessed, so 40% are hidden and not 15%, and
-#: no time goes to other tasks (docs/results.md, "The demo").
+#: In so short a time the number of predicted words matters most, so 40% are masked and not 15%, and
+#: no time is spent on other tasks (docs/results.md, "The demo").
 _PRETRAINING: dict[str, Any] = {
     "objective": "mlm",
     "input_format": "doc-sentences",
@@ -76,7 +78,7 @@ _PRETRAINING: dict[str, Any] = {
     "adam_beta2": 0.98,
 }
 
-#: What ``bertine demo`` does.
+#: The recipe of ``bertine demo``.
 FULL = DemoRecipe(
     budget_seconds=270.0,
     least_seconds=60.0,
@@ -87,10 +89,10 @@ FULL = DemoRecipe(
     pretraining=_PRETRAINING,
 )
 
-#: What ``bertine demo --fast`` does: every stage, too short to learn much.
+#: The recipe of ``bertine demo --fast``: every stage, too short to learn much.
 FAST = replace(FULL, budget_seconds=45.0, least_seconds=8.0, draws=2, vocab_size=2000)
 
-#: Sentences that the pre-trained models are asked to complete, at {}.
+#: Sentences that the pre-trained models complete, at {}.
 MASKED = (
     "He opened the {} and went out.",
     "She was born in New {}.",
@@ -109,7 +111,7 @@ _DATA = importlib.resources.files("bertine.demo") / "data"
 
 @dataclass(frozen=True)
 class Passage:
-    """25 to 45 words of one article, whole sentences. `subject` is the label."""
+    """A passage of 25 to 45 words from one article, in whole sentences. `subject` is the label."""
 
     split: Split
     subject: str
@@ -122,11 +124,11 @@ class TextCounts:
     """The articles and passages of the demo in numbers.
 
     Attributes:
-        articles: to pre-train on.
-        words, characters: of these articles; words are what blanks separate.
+        articles: the number of articles to pre-train on.
+        words, characters: their numbers in these articles; blanks separate words.
         subjects: the labels, in alphabetical order.
-        passages: of all subjects, by split.
-        labelled_articles: that the passages are from, by split.
+        passages: the number of passages of all subjects, by split.
+        labelled_articles: the number of articles of the passages, by split.
     """
 
     articles: int
@@ -144,8 +146,8 @@ def _rows(name: str) -> list[dict[str, Any]]:
 
 
 def articles_corpus() -> AbstractContextManager[Path]:
-    """Give the articles that the demo pre-trains on as a file that the corpus readers open: JSON
-    lines, zstd, a document a line in the field ``text`` (beside ``title``).
+    """Provide the demo's pre-training articles as a file for the corpus readers: JSON lines, zstd,
+    a document a line in the field ``text`` (with a ``title``).
 
     A context manager because a package inside a zip file is unpacked for the time of the block.
     """
@@ -153,13 +155,13 @@ def articles_corpus() -> AbstractContextManager[Path]:
 
 
 def pretraining_corpus() -> AbstractContextManager[Path]:
-    """Give the old novels of the README and the tutorials as a file, as :func:`articles_corpus`
-    does (beside ``text`` there are ``author``, ``title`` and ``year``)."""
+    """Provide the old novels of the README and the tutorials as a file, like
+    :func:`articles_corpus` (each with ``text``, ``author``, ``title`` and ``year``)."""
     return importlib.resources.as_file(_DATA / "pretraining.jsonl.zst")
 
 
 def licence() -> str:
-    """Read what the articles are, where they are from, and what was changed."""
+    """Read the description of the articles: their origin, and the changes to them."""
     return (_DATA / "LICENSE-articles.md").read_text(encoding="utf-8")
 
 
@@ -174,8 +176,8 @@ def subjects() -> tuple[str, ...]:
 
 
 def passages(split: Split) -> list[Passage]:
-    """List the labelled passages of one split, subjects taking turns, always in the same order. No
-    two splits, and no split and the articles to pre-train on, share an article."""
+    """List the labelled passages of one split with alternating subjects, always in the same order.
+    No two splits, and no split and the articles to pre-train on, share an article."""
     by_subject: dict[str, list[Passage]] = {}
     for passage in _passages():
         if passage.split == split:
@@ -188,11 +190,11 @@ def passages(split: Split) -> list[Passage]:
 
 
 def draw(number: int, per_subject: int) -> list[Passage]:
-    """Take the draw `number` (from 0) of training passages: `per_subject` of each subject. No two
-    draws of as many share a passage.
+    """Return the draw `number` (from 0) of training passages: `per_subject` of each subject. No two
+    draws of the same size share a passage.
 
     Raises:
-        BertineError: there are not so many passages.
+        BertineError: there are too few passages.
     """
     available = passages("train")
     size = per_subject * len(subjects())
@@ -217,7 +219,7 @@ def write_csv(path: Path, rows: Sequence[Passage]) -> None:
 
 
 def count_texts() -> TextCounts:
-    """Count what is bundled for the demo (about 0.1 s)."""
+    """Count the bundled texts of the demo (about 0.1 s)."""
     articles = [row["text"] for row in _rows("articles.jsonl.zst")]
     labelled = {split: passages(split) for split in SPLITS}
     return TextCounts(
@@ -232,15 +234,16 @@ def count_texts() -> TextCounts:
     )
 
 
-# Count the test passages that a model gets right, and compute how sure that is.
+# Scores: accuracy on the test passages, with its interval.
 
 
 @dataclass(frozen=True)
 class DemoScores:
-    """One kind of model on the test passages, trained several times with other labelled passages.
+    """The results of one kind of model on the test passages, from several trainings on different
+    labelled passages.
 
     Attributes:
-        name: which kind, for people.
+        name: the name of the kind, for people.
         articles: the article of each test passage.
         right: for each training, whether each test passage was answered rightly.
     """
@@ -271,7 +274,7 @@ class DemoScores:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of `accuracy`: what other articles might give."""
+        """The 95% interval of `accuracy` over other articles."""
         low, high = mean_interval(list(self.by_article.values()))
         return max(0.0, low), min(1.0, high)
 
@@ -282,15 +285,15 @@ class DemoScores:
         return f"95% interval {100 * low:.1f} to {100 * high:.1f}%"
 
     def line(self, chance: float) -> str:
-        """Say for the terminal how many answers are right."""
+        """Write the share of right answers for the terminal."""
         return (
             f"{self.name}: {self.accuracy:.1%} of {len(self.articles):,} test passages right "
             f"(guessing: {chance:.1%})"
         )
 
     def ahead_of(self, other: DemoScores) -> tuple[float, float, float]:
-        """Compute how much more accurate this is than `other`, with the 95% interval. Both answer
-        the same passages, so it is narrower than the intervals of the two would say."""
+        """Compute how much more accurate this model is than `other`, with the 95% interval. Both
+        answer the same passages, so it is narrower than the two separate intervals suggest."""
         mine, others = self.by_article, other.by_article
         low, high = mean_interval([mine[article] - others[article] for article in mine])
         return self.accuracy - other.accuracy, low, high
