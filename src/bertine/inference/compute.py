@@ -115,6 +115,8 @@ PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
+# Precision and threads: chosen by measurements when a model is loaded.
+
 #: The relative distance of outputs from fp32 up to which ``"auto"`` chooses a precision. bf16 has
 #: half a hundredth to one hundredth, 8 bits two to six hundredths; precisions that break a model
 #: have tenths and more.

@@ -1,5 +1,4 @@
-"""Convert model directories to Hugging Face's format, and word vectors between formats:
-``convert``.
+"""Convert model directories to Hugging Face's format, and word vectors between formats.
 
 Weights in older formats become ``model.safetensors``; a checkpoint folder of Google's becomes a
 model directory that `transformers` opens.

@@ -131,6 +131,8 @@ def worst_of(
 
 Prediction = TypeVar("Prediction")
 
+# ``evaluate``: scores by the kind of the data.
+
 #: The kinds of data that a pre-trained model is scored on.
 _STORE, _PAIRS = "is a token store", "is a set of minimal pairs"
 

@@ -1,5 +1,4 @@
-"""Export a model as a graph that runs without Bertine, compare the two, and write a folder:
-``export``."""
+"""Export a model as a graph that runs without Bertine, and compare the two: ``export``."""
 
 from __future__ import annotations
 

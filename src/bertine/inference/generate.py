@@ -98,6 +98,8 @@ class IncrementalDecoder:
         return more
 
 
+# Generator: a language model with the settings of its generation.
+
 #: Tokens that are kept at once: prompts and generated tokens of all sequences.
 _TOKENS = 8192
 

@@ -201,6 +201,8 @@ def _json(value: Any) -> str:
     return json_text(value, indent=2) + "\n"
 
 
+# ``predict``: answers for texts or tables.
+
 #: The counts of a report that a process takes over from an earlier one.
 _COUNTS = ("rows", "cut", "pieces_lost", "empty", "half_empty", "abstained")
 #: Columns that are named in the report; of many labels there are thousands.

@@ -216,6 +216,8 @@ def _in_pipe(descriptor: int) -> int | None:
     return waiting[0]
 
 
+# Tables: rows in chunks, with a progress bar.
+
 #: A chunk of rows: enough to sort by length, few enough to hold in memory.
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 1 << 22

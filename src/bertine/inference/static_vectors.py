@@ -252,6 +252,8 @@ def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 TENSORS = "model.safetensors"
+# Directory: written and read in the layout of model2vec.
+
 #: The name of the table of vectors: in model2vec, in sentence-transformers.
 _TABLES = ("embeddings", "embedding.weight")
 #: The types of numbers in a safetensors file that a table may have, and their bytes.

@@ -1,5 +1,4 @@
-"""Tag the words of a file and write it again with the tags: column files, JSON lines, text,
-Parquet.
+"""Tag the words of a file (columns, JSON lines, text, Parquet) and write it with the tags.
 
 Column files get a column, JSON lines keys; plain text and Parquet become JSON lines, or Parquet if
 the output is named so.

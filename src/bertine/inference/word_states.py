@@ -1,5 +1,4 @@
-"""Compute every layer's state of every word once with a frozen encoder, and keep the states on
-disk.
+"""Compute every layer's state of every word with a frozen encoder, and keep them on disk.
 
 A word's state is that of its first piece (paper, section 5.3). One safetensors file has the words
 of one file of sentences, a tensor ``layer_0`` (the embeddings), ``layer_1``, … of fp16 [words, H]

@@ -1,8 +1,7 @@
-"""Answer in the formats of other APIs: vectors for Cohere's clients, labels and tasks for Hugging
-Face's.
+"""Answer in the formats of Cohere's and Hugging Face's APIs.
 
-These are Text Embeddings Inference's ``/predict``, and the inference API, whose clients post
-``inputs`` to the address of a model.
+Cohere's clients get vectors. The formats of Hugging Face are Text Embeddings Inference's
+``/predict``, and the inference API, whose clients post ``inputs`` to the address of a model.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Describe the answers of the server; OpenAPI and the API reference are generated from these
-classes.
+"""Define the answers of the server; OpenAPI and the API reference are generated from them.
 
 Pydantic evaluates annotations when the classes are defined, which rules out ``from __future__
 import annotations``.

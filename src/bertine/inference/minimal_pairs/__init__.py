@@ -1,5 +1,4 @@
-"""Score minimal pairs: pairs of a right and a wrong sentence, judged by a language model's
-probability.
+"""Score language models on minimal pairs: the right sentence should be the more probable one.
 
 The method is that of BLiMP (Warstadt et al. 2020).
 """
