@@ -166,8 +166,8 @@ def embed(
 
 
 def _sample(features: Sequence[Any]) -> list[Any]:
-    """Choose evenly spaced texts to compute in fp32 too: at most `_COMPARED`, and few of a short
-    table, since fp32 takes several times as long."""
+    """Choose evenly spaced texts to compute in fp32 too: at most `_COMPARED`, and fewer of a
+    short table, since fp32 takes several times as long."""
     most = min(_COMPARED, max(_LEAST_COMPARED, len(features) // 10), len(features))
     return [features[at * len(features) // most] for at in range(most)]
 

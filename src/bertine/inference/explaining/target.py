@@ -329,7 +329,7 @@ LEAVE_ONE_OUT: Final = "leave-one-out"
 #: The methods; the first is the default. benchmarks/explanations.py compares them.
 METHODS = (LEAVE_ONE_OUT, INTEGRATED_GRADIENTS)
 
-#: The number of intervals of the integral, doubled until the sum is right to the tolerance: an
+#: Numbers of intervals of the integral, tried in turn until the sum is right to the tolerance: an
 #: amount in the unit of the score, or a share of the difference of the scores.
 INTERVALS = (16, 32, 64, 128, 256)
 TOLERANCE, TOLERANCE_SHARE = 0.1, 0.05
